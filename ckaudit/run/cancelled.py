@@ -10,7 +10,7 @@ from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable
 
-HALF = [DTYPES.index(name) for name in ("bfloat16", "float16")]
+HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
 TAKEN_OUT = "biases and scales that a normalization or a softmax takes out"
 KINDS = {"key_bias": "key biases", "unused": "parts that the forward pass does not use"}
 
@@ -43,7 +43,7 @@ def cancelled(
     known |= {name for name in gradient.labels if table.no_gradient_reason(name) is not None}
     # What the first forward pass did not use may be used later.
     late = {name for name in known & {*gradient.labels} if table.no_gradient_reason(name) == "unused"}
-    is_half = types is not None and bool(np.isin(types.values[types.finite], HALF).any())
+    is_half = types is not None and bool(np.isin(types.values[types.finite], HALF_TYPES).any())
     return _vanishing(gradient, table, rounding_half if is_half else rounding) | known - late
 
 
@@ -51,7 +51,9 @@ def half_precision_gains(names: Sequence[str], table: TensorTable, types: Series
     """Return the gains of normalizations that are kept in half precision: an update of 1 below 0.002 rounds to none there."""
     if types is None:
         return frozenset()
-    half = {label for label, of in zip(types.labels, types.values.T, strict=True) if np.isin(of[np.isfinite(of)], HALF).any()}
+    half = {
+        label for label, of in zip(types.labels, types.values.T, strict=True) if np.isin(of[np.isfinite(of)], HALF_TYPES).any()
+    }
     return frozenset(name for name in names if f"weights/{name}" in half and table.kind(name) == "norm")
 
 

@@ -12,13 +12,13 @@ from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference
 from ckaudit.run.series import Floats, Steps
 from ckaudit.run.spikes import lone_peaks
 
-LARGE = 0.5
+LARGE_RISE = 0.5
 """A rise by so much of the level that three standard errors are enough, where hardly a point of the two ends is mixed."""
-BEGUN = 0.1
+BEGUN_SHARE = 0.1
 """Share of a rise from which on it has begun: rows before it still stand at the low level."""
-STEADY = 2.5
+MIN_STEADY_DEVIATIONS = 2.5
 """Standard deviations of pure noise, by ranks, from which on a slide is steady: one in a hundred and sixty is so by chance."""
-SETTLED = 1.2
+MAX_SETTLED_RATIO = 1.2
 """A curve has settled where it comes no higher than by so much over all before; a warm-up does so at each point."""
 
 
@@ -63,9 +63,9 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
         is_a_loss=False,
     )
     if rise is not None and not _begins_at_a_dip(values[: rise.onset], (rise.low + rise.end) / 2):
-        has_begun = values[rise.onset :] > rise.low + BEGUN * (rise.end - rise.low)
+        has_begun = values[rise.onset :] > rise.low + BEGUN_SHARE * (rise.end - rise.low)
         return Turn(rise.onset + int(np.argmax(has_begun)), len(values) - 1, rise.low, rise.end)
-    return _rise_of_thirds(values, share, max(share, LARGE))
+    return _rise_of_thirds(values, share, max(share, LARGE_RISE))
 
 
 def _begins_at_a_dip(before: Floats, middle: float) -> bool:
@@ -206,7 +206,7 @@ def slide(values: Floats, *, times: float, slowing: float = 0.6) -> Turn | None:
     smooth = _middles(np.log(levels))
     half = len(smooth) // 2
     since_lowest = levels[int(np.argmin(levels)) :]
-    is_steady = len(since_lowest) >= 5 and rank_trend(since_lowest) > STEADY
+    is_steady = len(since_lowest) >= 5 and rank_trend(since_lowest) > MIN_STEADY_DEVIATIONS
     early, late = smooth[half] - smooth[0], smooth[-1] - smooth[half]
     rates = early / half, late / (len(smooth) - 1 - half)
     if not is_steady or late < np.log(times) or rates[1] < slowing * rates[0]:
@@ -222,7 +222,7 @@ def surge(values: Floats, *, times: float) -> Turn | None:
     """
     levels, parts = levels_of(values)
     highest, reach = np.maximum.accumulate(levels), max(2, len(levels) // 8)
-    for place in np.flatnonzero(levels[1:] <= SETTLED * highest[:-1]) + 1:
+    for place in np.flatnonzero(levels[1:] <= MAX_SETTLED_RATIO * highest[:-1]) + 1:
         rests = levels[place : place + (2 if len(values) >= ENOUGH_FOR_NOISE else 1)]
         is_flat = bool((rests <= 1.05 * highest[place - 1]).all())
         later = levels[place:] if is_flat else levels[place : place + 1 + reach]
@@ -242,7 +242,7 @@ def spike(values: Floats, *, times: float) -> Turn | None:
     turn = surge(values, times=times)
     if turn is not None:
         return turn
-    is_settled = np.append(False, values[1:] <= SETTLED * np.maximum.accumulate(values)[:-1])
+    is_settled = np.append(False, values[1:] <= MAX_SETTLED_RATIO * np.maximum.accumulate(values)[:-1])
     peaks = lone_peaks(values, min_ratio=times)
     peaks = peaks[peaks > (np.argmax(is_settled) if is_settled.any() else len(values))]
     if not len(peaks):

@@ -29,7 +29,7 @@ POINTS_OF_A_COURSE = 5
 BLOCKS = 24
 """A curve is judged by the medians of so many parts of equal length: a spike moves none, and eight hours show in one."""
 
-WHOLE = 120
+MIN_POINTS = 120
 """Points of a log whose shape can be told part by part; fewer are judged from their first third to their last."""
 
 Kind = Literal["flat", "lost", "apart", "rests"]
@@ -252,7 +252,7 @@ class Standstill(Struct, frozen=True):
     message: str
 
 
-def is_whole(steps: Steps, *, start: float = 0.05, min_points: int = WHOLE) -> bool:
+def is_whole(steps: Steps, *, start: float = 0.05, min_points: int = MIN_POINTS) -> bool:
     """Tell whether a log starts with its run, in the first `start` of its steps, and has points enough for a shape."""
     return len(steps) >= min_points and int(steps[0]) <= max(1.0, start * float(steps[-1]))
 
@@ -283,7 +283,7 @@ def standstill(
         less.
     """
     if not is_whole(steps):
-        return _resting_in_few(losses, high, min_fall) if 8 <= len(losses) < WHOLE and begins_with_its_run(steps) else None
+        return _resting_in_few(losses, high, min_fall) if 8 <= len(losses) < MIN_POINTS and begins_with_its_run(steps) else None
     parts = np.array_split(np.arange(len(losses)), BLOCKS)
     middle = medians_of_parts(losses, len(parts))
     began, ends = median(losses[:10]), float(middle[-1])

@@ -19,7 +19,7 @@ MIN_POINTS = 8
 MIN_DEVIATIONS = 8.0
 """Swings of a curve without a period must stand out of its noise so far."""
 
-TIP = 0.75
+UNCUT_SHARE = 0.75
 """A swing between the medians of parts is less than one between points: a median cuts the tip of a turn."""
 
 MIN_CYCLES = 3
@@ -107,7 +107,7 @@ def _chance(share: float, frequencies: int) -> float:
 def _of_turns(values: Floats, min_swing: float) -> Oscillation | None:
     """Return how the turning points of a smooth curve go up and down, as those of a short log; None of one that is noisy."""
     starts, levels = parts_of(values, RESOLUTIONS[0])
-    swing = TIP * min_swing
+    swing = UNCUT_SHARE * min_swing
     least = max(swing * median(levels[len(levels) // 2 :]), MIN_DEVIATIONS * difference_noise(levels))
     rows = _turning_points(levels, least)
     few_swings = _of_few(levels[rows], swing) if len(rows) >= 4 else None

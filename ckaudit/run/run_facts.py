@@ -11,7 +11,7 @@ from ckaudit.run.column_builder import DTYPES, LOSS_FUNCTIONS
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps, at
 
-SINGLE = [DTYPES.index(name) for name in ("float32", "float64")]
+FULL_TYPES = [DTYPES.index(name) for name in ("float32", "float64")]
 
 CLASSIFYING = {float(LOSS_FUNCTIONS.index(name)) for name in ("cross_entropy", "nll_loss")}
 """Loss functions that choose one of several classes, in the order in which words of checkpoints are numbered."""
@@ -122,4 +122,4 @@ def is_single(types: Series | None) -> bool:
     """
     outputs = types.only(lambda label: label.startswith("activations/")) if types is not None else None
     known = outputs.values[outputs.finite] if outputs is not None else np.empty(0)
-    return bool(known.size) and bool(np.isin(known, SINGLE).all())
+    return bool(known.size) and bool(np.isin(known, FULL_TYPES).all())

@@ -10,16 +10,16 @@ from ckaudit.run.medians import median, medians_of_three
 from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, decimal_step, difference_noise, noise_without_peaks, parts_of
 from ckaudit.run.series import Floats, Mask, Steps
 
-ROUNDED = 3.0
+ROUNDING_UNITS = 3.0
 """A jump by no more units of the last decimal that a log writes may be one of rounding."""
 
-ALONE = 5
+MIN_POINTS_OF_END = 5
 """With fewer points the end is a single one, which must lie the square of the ratio above the lowest."""
 
-FEW = 10
+MAX_POINTS_LAST_ALONE = 10
 """Up to so many points the last one alone will do where it lies the square of the ratio above the others: no more may come."""
 
-START = 2
+START_LEVELS = 2
 """The first levels that are never a growth by themselves: the way from a start at nearly zero to the ordinary size."""
 
 
@@ -44,7 +44,7 @@ def passing_peaks(
     above = np.where(before > 0, values / before, 0.0)
     noise, share = _noise_of_the_rest(values, above, min_ratio)
     ratio = max(min_ratio, math.exp(min(min_deviations * share, 700.0)))
-    high = (above > ratio) & (values - before > max(min_deviations * noise, ROUNDED * float(decimal_step(values).min())))
+    high = (above > ratio) & (values - before > max(min_deviations * noise, ROUNDING_UNITS * float(decimal_step(values).min())))
     high &= after < values - given_back * (values - before)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]]).astype(np.int8)))
     return [(int(first), int(end) - 1, float(before[first])) for first, end in zip(edges[::2], edges[1::2], strict=True)]
@@ -197,26 +197,26 @@ def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.
     The curve is reduced to medians of equal parts. The end is the middle of its last three levels, of few points the lower of the
     last two. It must lie above every level of a part that goes from the beginning to some level on, by `min_ratio` above their
     median and, where the noise is known, by `min_errors` standard errors; of fewer points above their highest. Of few points the
-    last one alone will do, as `FEW` says.
+    last one alone will do, as `MAX_POINTS_LAST_ALONE` says.
 
     Args:
         values: Positive and finite, in the order of steps, shape (N,).
         min_ratio: Of the end to what was before.
         min_errors: Of the logarithm of that ratio.
     """
-    if len(values) <= START:
+    if len(values) <= START_LEVELS:
         return None
     starts, levels = parts_of(values, BLOCKS)
     knows_noise = len(levels) >= ENOUGH_FOR_NOISE
-    width = 3 if knows_noise else 2 if len(levels) >= ALONE else 1
+    width = 3 if knows_noise else 2 if len(levels) >= MIN_POINTS_OF_END else 1
     end = float(median(levels[-width:]) if knows_noise else levels[-width:].min())
     others = levels[:-1]
-    if len(levels) <= FEW and levels[-1] >= max(min_ratio**2 * median(others), min_ratio * others.max()):
+    if len(levels) <= MAX_POINTS_LAST_ALONE and levels[-1] >= max(min_ratio**2 * median(others), min_ratio * others.max()):
         return _grown(starts, levels, len(others), 1, float(levels[-1]))
-    if len(levels) < ALONE and end < min_ratio**2 * levels[:START].min():
+    if len(levels) < MIN_POINTS_OF_END and end < min_ratio**2 * levels[:START_LEVELS].min():
         return None
     noise = difference_noise(np.log(levels)) if knows_noise else 0.0
-    for count in range(START, len(levels) - width + 1):
+    for count in range(START_LEVELS, len(levels) - width + 1):
         highest = float(levels[:count].max())
         low = median(levels[:count]) if knows_noise else highest
         errors = noise * np.sqrt(1 / count + 1 / width)

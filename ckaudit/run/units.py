@@ -19,7 +19,7 @@ NEVER_BELOW_ONE_PERCENT = frozenset({"gpu_util", "topk_mass_probe", "filter_reje
 """Shares in percent that are fractions where they never exceed 1: a device, a list of the likeliest tokens or a filter that does
 less than a hundredth of its work is not logged step by step."""
 
-SMALL = frozenset({"dataloader_stall_frac", "comm_time_frac", "pad_fraction", "grad_clip_rate", "rtp_toxicity_prob"})
+SMALL_FRACTIONS = frozenset({"dataloader_stall_frac", "comm_time_frac", "pad_fraction", "grad_clip_rate", "rtp_toxicity_prob"})
 """Shares in fractions of which a healthy run has some percent: values up to 1 may be percent where the writer uses those."""
 
 NEVER_WHOLE = frozenset({"dataloader_stall_frac", "comm_time_frac", "pad_fraction"})
@@ -89,7 +89,7 @@ def _recognised(shares: Mapping[str, Series], chosen: Mapping[str, str]) -> dict
     habits = {unit for unit in units.values() if unit}
     others = {unit for name, unit in units.items() if unit and SHARE_UNITS[name] == "fraction"}
     for name, unit in units.items():
-        is_open = habits if SHARE_UNITS[name] == "percent" else others if name in SMALL else set()
+        is_open = habits if SHARE_UNITS[name] == "percent" else others if name in SMALL_FRACTIONS else set()
         if unit is None and len(is_open) == 1:
             (units[name],) = is_open
     return {name: unit for name, unit in units.items() if unit is not None}

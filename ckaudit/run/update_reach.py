@@ -7,35 +7,38 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.tensors import table_of
 
-REACH = 100.0
+MAX_REACH = 100.0
 """Gradients that momentum adds up at most: 1 / (1 - 0.99). Usual are 10, of a momentum of 0.9 (Sutskever et al. 2013)."""
 
-RECENT = 50
+RECENT_STEPS = 50
 """Steps before an update whose largest gradient counts: a momentum of 0.9 has forgotten the others."""
 
-ENOUGH = 10
+MIN_GRADIENTS = 10
 """Gradients whose largest is one: of fewer it may be any."""
 
-BEYOND = 3.0
+MAX_GROWTH = 3.0
 """Times the largest update so far, by rate and gradient, that the next one may be."""
 
 
 def rate_times_largest_gradient(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
     """Return the learning rates of a way times the largest gradient on it, shape (T, 1); infinite where too few were logged.
 
-    Momentum remembers `RECENT` steps before it.
+    Momentum remembers `RECENT_STEPS` steps before it.
     """
     known = gradient.finite[:, 0]
     times, norms = gradient.steps[known], gradient.values[known, 0]
-    starts, ends = np.searchsorted(times, since - RECENT, side="right"), np.searchsorted(times, steps, side="right")
-    largest = [norms[start:end].max() if end - start >= ENOUGH else np.inf for start, end in zip(starts, ends, strict=True)]
+    starts, ends = np.searchsorted(times, since - RECENT_STEPS, side="right"), np.searchsorted(times, steps, side="right")
+    largest = [
+        norms[start:end].max() if end - start >= MIN_GRADIENTS else np.inf for start, end in zip(starts, ends, strict=True)
+    ]
     return np.where(is_past_end(steps, times), np.inf, way * np.array(largest))[:, None]
 
 
 def plain_descent_reach(moved: Series, rate: Series, gradient: Series, *, min_points: int) -> Floats:
     """Return how far plain descent takes any tensor in one step, shape (T, 1).
 
-    That is `BEYOND` times what momentum made of rate and gradient in all tensors together so far, and never more than `REACH`.
+    That is `MAX_GROWTH` times what momentum made of rate and gradient in all tensors together so far, and never more than
+    `MAX_REACH`.
     """
     pull = rate_times_largest_gradient(moved.steps, moved.steps, rates_at(moved.steps, rate), gradient)
     with np.errstate(all="ignore"):
@@ -43,7 +46,7 @@ def plain_descent_reach(moved: Series, rate: Series, gradient: Series, *, min_po
         gain = np.where(np.isfinite(pull) & (pull > 0), whole / pull, np.nan)
     largest = np.full(gain.shape, np.inf)
     largest[min_points:] = np.fmax.accumulate(gain, axis=0)[min_points - 1 : -1]
-    return np.asarray(np.fmin(BEYOND * largest, REACH) * pull)
+    return np.asarray(np.fmin(MAX_GROWTH * largest, MAX_REACH) * pull)
 
 
 class UpdateReach:

@@ -22,7 +22,7 @@ from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 from ckaudit.run.update_reach import (
-    REACH,
+    MAX_REACH,
     UpdateReach,
     adaptive_reach,
     plain_descent_reach,
@@ -125,7 +125,7 @@ def weights_jump(
     relative = moved.values / np.maximum(np.maximum(size.values, _before(size.values)), 1e-300)
     large = relative > min_change_share
     if decay is not None:  # what each step takes off all weights, added up by momentum
-        large &= relative > REACH * np.nan_to_num(row_medians(cells_like(moved, decay) * relative))[:, None]
+        large &= relative > MAX_REACH * np.nan_to_num(row_medians(cells_like(moved, decay) * relative))[:, None]
     jumps = _jumps(moved, large, rate, gradient, adapts, facts, min_ratio, adam_reach, min_points)
     seen = {(moved.labels[column], int(moved.steps[row])) for row, column in zip(*np.nonzero(jumps), strict=True)}
     updates = replace(moved, values=np.where(jumps, np.nan, moved.values), recorded=moved.recorded & ~jumps)
