@@ -18,13 +18,13 @@ from ckaudit.errors import UsageError
 if TYPE_CHECKING:
     from subprocess import Popen
 
-WAITING = 100  # events that may wait; a command that takes minutes must not pile up without end
+MAX_WAITING = 100  # events that may wait; a command that takes minutes must not pile up without end
 COMMAND_SECONDS = 60.0
 REQUEST_SECONDS = 5.0
-TRIES = 3
-PAUSE = 1.0  # seconds before the second try, twice as many before the third
+MAX_TRIES = 3
+PAUSE_SECONDS = 1.0  # seconds before the second try, twice as many before the third
 STANDARD_ERROR = 2  # where a command writes: standard output is the watch's own
-MESSAGE = 1000  # characters of a message in the environment of a command
+MAX_MESSAGE_LENGTH = 1000  # characters of a message in the environment of a command
 
 Act = Callable[[WatchEvent], None]
 Complain = Callable[[str], None]
@@ -42,7 +42,7 @@ class Worker:
             complain: Takes a sentence.
         """
         self._what, self._act, self._complain = what, act, complain
-        self._queue: Queue[WatchEvent] = Queue(WAITING)
+        self._queue: Queue[WatchEvent] = Queue(MAX_WAITING)
         self._dropped = 0
         Thread(target=self._work, daemon=True, name=what).start()
 
@@ -53,7 +53,7 @@ class Worker:
         except Full:
             self._dropped += 1
             if self._dropped == 1:
-                self._complain(f"{self._what} is too slow: {WAITING} events wait, and further ones are dropped")
+                self._complain(f"{self._what} is too slow: {MAX_WAITING} events wait, and further ones are dropped")
 
     def finish(self, seconds: float) -> None:
         """Wait until all that was handed over is done, at most so long."""
@@ -111,7 +111,7 @@ def variables(event: WatchEvent) -> dict[str, str]:
     texts = {
         "CKAUDIT_EVENT": event.event,
         "CKAUDIT_RUN": event.run,
-        "CKAUDIT_MESSAGE": event.message[:MESSAGE],
+        "CKAUDIT_MESSAGE": event.message[:MAX_MESSAGE_LENGTH],
         "CKAUDIT_SEVERITY": event.severity or "",
         "CKAUDIT_STEP": "" if event.step is None else str(event.step),
         "CKAUDIT_CODE": finding.code if finding else "",
@@ -122,7 +122,7 @@ def variables(event: WatchEvent) -> dict[str, str]:
     return {name: value.encode(errors="backslashreplace").decode().replace("\0", "") for name, value in texts.items()}
 
 
-def webhook(url: str, *, seconds: float = REQUEST_SECONDS, tries: int = TRIES, pause: float = PAUSE) -> Act:
+def webhook(url: str, *, seconds: float = REQUEST_SECONDS, tries: int = MAX_TRIES, pause: float = PAUSE_SECONDS) -> Act:
     """Return what posts an event as JSON.
 
     Besides the fields of ck.watch.v1 the body has `text`, which chat programs show.

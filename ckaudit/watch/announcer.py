@@ -27,15 +27,15 @@ from ckaudit.run.series import Series
 from ckaudit.run.units import in_catalogue_units
 from ckaudit.watch.silence import Silence
 
-SLACK = 50  # steps: the start of a finding may move so far, as in a baseline
+SLACK_STEPS = 50  # steps: the start of a finding may move so far, as in a baseline
 
 COUNTED = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
 
-RECENT = 256  # lines that gauges are computed from between two judgements
+RECENT_LINES = 256  # lines that gauges are computed from between two judgements
 
-DRAWN = 40
+MAX_DRAWN_POINTS = 40
 
-EARLY = ("LOSS004", "GRAD002", "ATTN002", "GRAD001")
+EARLY_SIGNS = ("LOSS004", "GRAD002", "ATTN002", "GRAD001")
 """What is told before the loss has left its course, most often first: the codes that lead in docs/wild.md."""
 
 
@@ -44,7 +44,7 @@ class Vitals:
 
     def __init__(self) -> None:
         """Begin with nothing recorded."""
-        self._rows: deque[Mapping[str, Any]] = deque(maxlen=RECENT)
+        self._rows: deque[Mapping[str, Any]] = deque(maxlen=RECENT_LINES)
         self._judged: dict[str, Gauge] = {}
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -268,7 +268,7 @@ class Announcer:
 
 
 def _early_signs(settled: Settled) -> tuple[EarlySign, ...]:
-    """Return the early signs in the order of `EARLY`; a rule that a policy has switched off is left out."""
+    """Return the early signs in the order of `EARLY_SIGNS`; a rule that a policy has switched off is left out."""
     checks = {check.code: check for check in settled.checks}
     since: dict[str, int] = {}
     for finding in settled.findings:
@@ -276,7 +276,7 @@ def _early_signs(settled: Settled) -> tuple[EarlySign, ...]:
             since[finding.code] = min(finding.first_step or 0, since.get(finding.code, finding.first_step or 0))
     return tuple(
         EarlySign(name=check.name, judged=check.outcome in ("passed", "failed"), since=since.get(code))
-        for code in EARLY
+        for code in EARLY_SIGNS
         if (check := checks.get(code))
     )
 
@@ -303,7 +303,7 @@ def _announced(finding: Finding) -> _ToldFinding:
 
 def _goes_on(told: _ToldFinding, finding: Finding) -> bool:
     """Tell whether a finding is the one that was told, and not another of its kind that began after that had ended."""
-    return told.last is None or finding.first_step is None or finding.first_step <= told.last + SLACK
+    return told.last is None or finding.first_step is None or finding.first_step <= told.last + SLACK_STEPS
 
 
 # The gauges of the panel: the vital signs of every step and the pace of every minute, from what was recorded last.
@@ -316,7 +316,7 @@ def _gauge(name: str, run: Run) -> Gauge | None:
         return None
     if not series:
         return None
-    recent = tuple(_worst(metric, series, row) for row in range(max(0, len(series.steps) - DRAWN), len(series.steps)))
+    recent = tuple(_worst(metric, series, row) for row in range(max(0, len(series.steps) - MAX_DRAWN_POINTS), len(series.steps)))
     return Gauge(name=name, unit=metric.unit, value=recent[-1], step=int(series.steps[-1]), recent=recent)
 
 

@@ -24,7 +24,7 @@ from ckaudit.run.units import in_catalogue_units
 
 PACKED_BYTES = 2**18  # read at once: ten times as many when they are unpacked
 
-HEAD = 128  # bytes that a log is known again by: its first line names the step and the time
+HEAD_BYTES = 128  # bytes that a log is known again by: its first line names the step and the time
 
 AT_ONCE = 4096  # packed bytes that are unpacked together: whatever they hold, it fits into memory
 
@@ -34,13 +34,13 @@ MANY_PARTS = 64
 
 MANY_CHECKPOINTS = 1024
 
-NEAR = 4096
+NEWEST_VALUES = 4096
 """Values kept in full; many times the longest `memory` that a rule and its metrics have together."""
 
-FAR = 4096
+OLDER_VALUES = 4096
 """Values kept of all that came before."""
 
-MOST = 16384
+MAX_VALUES = 16384
 """Values at which a column is thinned, so that thinning costs a constant per value."""
 
 
@@ -167,7 +167,7 @@ class Logs:
             raise ShrunkError(f"{path.name} became shorter")
         try:
             with path.open("rb") as stream:
-                head = stream.read(HEAD)
+                head = stream.read(HEAD_BYTES)
                 if not head.startswith(log.head):
                     raise ShrunkError(f"{path.name} was written anew")
                 stream.seek(log.offset)
@@ -239,7 +239,7 @@ class History:
         self.lines = 0
         self._tabulator = Tabulator()
         self._faulty: dict[str, int] = {}
-        self._due = MOST
+        self._due = MAX_VALUES
         self._judged = False
 
     def take_piece(self, piece: AppendedLines) -> Lines:
@@ -286,7 +286,7 @@ class History:
         sessions = self.reader.log.sessions
         first_steps = [thin_log(log) for log in sessions.values()]
         self.in_full = max([self.in_full, *(step for step in first_steps if step is not None)])
-        self._due = self.lines + max(MOST // 4, MOST - max(map(size, sessions.values()), default=0))
+        self._due = self.lines + max(MAX_VALUES // 4, MAX_VALUES - max(map(size, sessions.values()), default=0))
 
     def _table(self, body: bytes) -> LineTable | None:
         table = self._tabulator.read(body)
@@ -297,8 +297,8 @@ class History:
 def thin_log(log: ScalarLog) -> int | None:
     """Thin every column that grew too long, in place.
 
-    Of what is older than the newest `NEAR` values the first of each of `FAR` equal stretches of steps stays, the same ones in
-    all columns of the same steps, and each that is not finite. A name that is logged now and then stays whole.
+    Of what is older than the `NEWEST_VALUES` the first of each of `OLDER_VALUES` equal stretches of steps stays, the same ones
+    in all columns of the same steps, and each that is not finite. A name that is logged now and then stays whole.
 
     Returns:
         The first step that is now kept in full; None: nothing was thinned.
@@ -306,16 +306,18 @@ def thin_log(log: ScalarLog) -> int | None:
     joiner, firsts = ColumnJoiner(), []
     for column in log.numbers.values():
         joined = joiner.join(column)
-        if len(joined.steps) >= MOST:
+        if len(joined.steps) >= MAX_VALUES:
             rows = _kept(joined.steps, joined.values)
             column.parts = [(joined.steps[rows], joined.values[rows])]
-            firsts.append(int(joined.steps[-NEAR]))
+            firsts.append(int(joined.steps[-NEWEST_VALUES]))
         elif len(column.parts) > 1:
             column.parts = [(joined.steps, joined.values)]
     for name, words in log.words.items():
-        if len(words) >= MOST:
-            older = len(words) - NEAR
-            log.words[name] = dict(islice(words.items(), 0, older, -(-older // FAR))) | dict(islice(words.items(), older, None))
+        if len(words) >= MAX_VALUES:
+            older = len(words) - NEWEST_VALUES
+            log.words[name] = dict(islice(words.items(), 0, older, -(-older // OLDER_VALUES))) | dict(
+                islice(words.items(), older, None)
+            )
     return max(firsts, default=None)
 
 
@@ -330,12 +332,12 @@ def stretches(log: ScalarLog) -> int:
 
 
 def _kept(steps: Steps, values: Floats) -> Mask:
-    older = len(values) - NEAR
+    older = len(values) - NEWEST_VALUES
     rows = ~np.isfinite(values)
-    if rows.sum() > FAR:  # a name that is not a number for most of the run
+    if rows.sum() > OLDER_VALUES:  # a name that is not a number for most of the run
         rows[:] = False
     # By steps, not by rows: what was thinned before must not be thinned again and again until the beginning is gone.
-    turn = (steps[:older] - steps[0]) * FAR // max(1, int(steps[older] - steps[0]))
+    turn = (steps[:older] - steps[0]) * OLDER_VALUES // max(1, int(steps[older] - steps[0]))
     rows[:older] |= np.diff(turn, prepend=-1) != 0
     rows[older:] = True
     return rows

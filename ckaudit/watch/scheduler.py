@@ -19,19 +19,19 @@ from ckaudit.watch.announcer import Announcer, Moment, VitalLimits
 from ckaudit.watch.growing_run import GONE, Stamp, stamp_of
 from ckaudit.watch.watcher import Watcher
 
-EVERY = 0.5  # seconds between two looks
+LOOK_SECONDS = 0.5  # seconds between two looks
 
-ALERTS = 200  # kept for the panel
+MAX_ALERTS = 200  # kept for the panel
 
 CLEAN, FOUND, NOTHING = 0, 1, 2
 
-SHARE = 0.03  # of one core, for reading again and judging
+CORE_SHARE = 0.03  # of one core, for reading again and judging
 
-FIRST = 0.1  # seconds of processor time that the first reading counts at most
+MAX_FIRST_SECONDS = 0.1  # seconds of processor time that the first reading counts at most
 
-SOON = 1.0  # seconds between two readings, however little they cost
+MIN_SECONDS_BETWEEN = 1.0  # seconds between two readings, however little they cost
 
-RELIST = 5.0  # seconds between two lists of a folder
+RELIST_SECONDS = 5.0  # seconds between two lists of a folder
 
 MOST_FILES = 1_000
 
@@ -81,14 +81,16 @@ class ForeignWatcher(Announcer):
             yield from self._read(moment)
             cost = process_time() - began
             # The first reading loads what it needs, and costs more than any later one.
-            self._due = moment.now + max(SOON, (min(cost, FIRST) if self._due == float("-inf") else cost) / SHARE)
+            if self._due == float("-inf"):
+                cost = min(cost, MAX_FIRST_SECONDS)
+            self._due = moment.now + max(MIN_SECONDS_BETWEEN, cost / CORE_SHARE)
         yield from self._silences(moment)
         if self._has_ended() and not self._is_new and not self.ended:
             yield self._end(moment)
 
     def _has_grown(self, moment: Moment) -> bool:
         """Tell whether any file is not as it was at the last look."""
-        if moment.now - self._listed >= RELIST:
+        if moment.now - self._listed >= RELIST_SECONDS:
             self._files, self._listed = _files(self._path), moment.now
         seen = {path: stamp for path in self._files if (stamp := stamp_of(path)) != GONE}
         if seen == self._seen:
@@ -149,7 +151,7 @@ class WatchRounds:
         self._gate, self._stall_after, self._notes, self._choice = gate, stall_after, notes, choice
         self._watchers = [self._begun(path) for path in paths]
         self._until_severities = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
-        self.alerts: dict[str, deque[WatchEvent]] = {watcher.name: deque(maxlen=ALERTS) for watcher in self._watchers}
+        self.alerts: dict[str, deque[WatchEvent]] = {watcher.name: deque(maxlen=MAX_ALERTS) for watcher in self._watchers}
 
     def go(self, say: Callable[[WatchEvent], None], *, after_look: Callable[[], None] = lambda: None) -> int:
         """Watch until a finding is grave enough or all runs have ended.
@@ -174,7 +176,7 @@ class WatchRounds:
                 return FOUND
             if all(watcher.ended for watcher in self._watchers):
                 return NOTHING if self._vital and any(vital.limits for vital in self.vital.values()) else CLEAN
-            sleep(max(0.05, EVERY - (monotonic() - began)))
+            sleep(max(0.05, LOOK_SECONDS - (monotonic() - began)))
 
     @property
     def vital(self) -> dict[str, VitalLimits]:
@@ -226,7 +228,7 @@ def watching(name: str) -> WatchEvent:
     )
 
 
-def wait_for(paths: Sequence[Path], seconds: float, *, every: float = EVERY) -> None:
+def wait_for(paths: Sequence[Path], seconds: float, *, every: float = LOOK_SECONDS) -> None:
     """Wait until every folder or log is there.
 
     Raises:

@@ -7,12 +7,12 @@ from statistics import median
 
 from ckaudit.contract.io.folder import CheckpointFile
 
-TIMES = 20.0  # the usual time between two lines: an evaluation of 20 steps is no stall
-LONGEST = 3.0  # the longest of the recent pauses, which were evaluations and checkpoints
-LEAST = 30.0  # seconds
-RECENT = 200
+TIMES_USUAL = 20.0  # the usual time between two lines: an evaluation of 20 steps is no stall
+TIMES_LONGEST = 3.0  # the longest of the recent pauses, which were evaluations and checkpoints
+MIN_SILENCE_SECONDS = 30.0  # seconds
+RECENT_PAUSES = 200
 MIN_PAUSES = 5
-PATIENCE = 60.0  # seconds that a rank's file may come after the first of its step
+PATIENCE_SECONDS = 60.0  # seconds that a rank's file may come after the first of its step
 
 
 class Silence:
@@ -26,7 +26,7 @@ class Silence:
         """Begin; `stall_after` says how many seconds are too long, None: that is learned."""
         self.last: float | None = None
         self._after = stall_after
-        self._pauses: deque[float] = deque(maxlen=RECENT)
+        self._pauses: deque[float] = deque(maxlen=RECENT_PAUSES)
         self._time: float | None = None
 
     def heard(self, now: float, times: Iterable[float], wall: float) -> None:
@@ -59,7 +59,7 @@ class Silence:
             return self._after
         if self.usual is None:
             return None
-        return max(LEAST, TIMES * self.usual, LONGEST * max(self._pauses))
+        return max(MIN_SILENCE_SECONDS, TIMES_USUAL * self.usual, TIMES_LONGEST * max(self._pauses))
 
     def lasts(self, now: float) -> float | None:
         """Return how long no line came; None: none ever did."""
@@ -95,7 +95,7 @@ class Ranks:
         for step in sorted(self._here)[:-2]:
             del self._here[step], self._since[step]
 
-    def missing(self, now: float, *, patience: float = PATIENCE) -> list[int]:
+    def missing(self, now: float, *, patience: float = PATIENCE_SECONDS) -> list[int]:
         """Return the ranks whose file of the newest step is overdue, each once until it comes back."""
         if not self._here:
             return []

@@ -25,25 +25,25 @@ from ckaudit.watch.growing_run import GONE, AppendedLines, History, Logs, Shrunk
 from ckaudit.watch.silence import Ranks
 
 # When to judge next: as often as the cost allows, and at once where something asks for it, out of a purse that refills.
-SHARE = 0.004  # of one core, for judging as a matter of routine
+CORE_SHARE = 0.004  # of one core, for judging as a matter of routine
 
-REFILL = 0.002  # of one core, for what cannot wait
+REFILL_SHARE = 0.002  # of one core, for what cannot wait
 
-PURSE = 3.0  # seconds of processor time saved up at most: some sixty judgements of a run of 2,000 steps
+PURSE_SECONDS = 3.0  # seconds of processor time saved up at most: some sixty judgements of a run of 2,000 steps
 
-FIRST = 0.1  # seconds of processor time that the first judgement counts at most
+MAX_FIRST_SECONDS = 0.1  # seconds of processor time that the first judgement counts at most
 
-SOON = 0.4  # seconds between two judgements, however urgent
+MIN_SECONDS_BETWEEN = 0.4  # seconds between two judgements, however urgent
 
-LEAPS = {"train_loss_raw": 1.5, "grad_global_norm": 5.0}
+LEAP_RATIOS = {"train_loss_raw": 1.5, "grad_global_norm": 5.0}
 """How many times its median a value is to be: half of what the recorder's triggers ask (2 and 10), so that no rule waits."""
 
-WINDOW = 50
+WINDOW_VALUES = 50
 
-LEAST = 10
+MIN_VALUES = 10
 
 # What grew in a run folder since the last look: lines of its logs, new files, and whether old ones changed.
-RELIST = 30.0  # seconds: how long a network file system may go on showing the old time of a folder
+RELIST_SECONDS = 30.0  # seconds: how long a network file system may go on showing the old time of a folder
 
 AT_REST = 2_000_000_000  # ns since a file was last written: whoever writes it is done
 
@@ -112,7 +112,7 @@ class Follower:
     def _list(self, now: float) -> bool:
         """List the folder where its time or the clock asks for it, and tell whether that was done."""
         time = stamp_of(self._root).time
-        if time == self._time and now - self._listed < RELIST:
+        if time == self._time and now - self._listed < RELIST_SECONDS:
             return False
         try:
             self.folder = list_folder(self._root)
@@ -155,7 +155,7 @@ class AlarmingChange:
 
     def __init__(self) -> None:
         """Begin without any line."""
-        self._recent: dict[str, deque[float]] = {name: deque(maxlen=WINDOW) for name in LEAPS}
+        self._recent: dict[str, deque[float]] = {name: deque(maxlen=WINDOW_VALUES) for name in LEAP_RATIOS}
         self._ill: set[str] = set()
 
     def rings(self, row: Mapping[str, Any]) -> bool:
@@ -167,17 +167,17 @@ class AlarmingChange:
 
     def _leaps(self, row: Mapping[str, Any]) -> bool:
         rang = False
-        for name, times in LEAPS.items():
+        for name, times in LEAP_RATIOS.items():
             value, recent = row.get(name), self._recent[name]
             if isinstance(value, str) or value is None:
                 continue
-            rang |= len(recent) >= LEAST and value > times * median(recent) > 0
+            rang |= len(recent) >= MIN_VALUES and value > times * median(recent) > 0
             recent.append(float(value))
         return rang
 
 
 class JudgingSchedule(Struct):
-    """Keeps the cost of judging under `SHARE` + `REFILL` of a core in the long run.
+    """Keeps the cost of judging under `CORE_SHARE` + `REFILL_SHARE` of a core in the long run.
 
     Attributes:
         last: When was judged last.
@@ -188,27 +188,27 @@ class JudgingSchedule(Struct):
 
     last: float = float("-inf")
     cost: float = 0.0
-    purse: float = PURSE
+    purse: float = PURSE_SECONDS
     urgent: bool = True
 
     def is_due(self, now: float) -> bool:
         """Tell whether to judge now, given that there is something new."""
         waited = now - self.last
-        if waited >= self.cost / SHARE:
+        if waited >= self.cost / CORE_SHARE:
             return True
-        return self.urgent and waited >= max(SOON, self.cost) and self._saved(now) >= min(self.cost, PURSE)
+        return self.urgent and waited >= max(MIN_SECONDS_BETWEEN, self.cost) and self._saved(now) >= min(self.cost, PURSE_SECONDS)
 
     def judged(self, now: float, cost: float) -> None:
         """Take note of a judgement and its cost; the first, of a long history, costs more than any later one."""
         if self.last == float("-inf"):
-            cost = min(cost, FIRST)
-        paid_by_waiting = now - self.last >= self.cost / SHARE
+            cost = min(cost, MAX_FIRST_SECONDS)
+        paid_by_waiting = now - self.last >= self.cost / CORE_SHARE
         self.purse = self._saved(now) - (0.0 if paid_by_waiting else cost)
         self.last, self.cost, self.urgent = now, cost, False
 
     def _saved(self, now: float) -> float:
         waited = now - self.last
-        return PURSE if waited == float("inf") else min(PURSE, self.purse + REFILL * waited)
+        return PURSE_SECONDS if waited == float("inf") else min(PURSE_SECONDS, self.purse + REFILL_SHARE * waited)
 
 
 class Watcher(Announcer):

@@ -19,7 +19,7 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.errors import UsageError
 from ckaudit.watch.announcer import Announcer, Moment
-from ckaudit.watch.scheduler import SHARE, ForeignWatcher, WatchRounds
+from ckaudit.watch.scheduler import CORE_SHARE, ForeignWatcher, WatchRounds
 from ckaudit.watch.watcher import Watcher
 
 ROOT = Path(__file__).parents[2]
@@ -231,7 +231,7 @@ def test_reading_again_costs_its_share_of_a_core(tmp_path: Path, monkeypatch: py
     for second in range(600):
         log.write_text("step,loss,gnorm\n" + csv(range(1, 50 + second)))
         looks(watcher, float(second))
-    assert 0.9 * SHARE * 600 <= clock[0] <= SHARE * 600 + 0.6
+    assert 0.9 * CORE_SHARE * 600 <= clock[0] <= CORE_SHARE * 600 + 0.6
 
 
 def test_silence_of_a_log_is_a_stall(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from ckaudit.audit import triage
 from ckaudit.contract.schema.report import Finding
 from ckaudit.watch.announcer import Moment
-from ckaudit.watch.growing_run import MOST
+from ckaudit.watch.growing_run import MAX_VALUES
 from ckaudit.watch.watcher import Watcher
 
-STEPS = 4 * MOST
+STEPS = 4 * MAX_VALUES
 SPIKES = (37_000, 55_000)
 BREAKS = STEPS - 1000
 
@@ -47,7 +47,7 @@ def test_what_is_forgotten_changes_no_verdict(tmp_path: Path) -> None:
         with (tmp_path / "scalars.jsonl").open("a") as log:
             log.writelines(written[part : part + 2048])
         told += [event.finding for event in watcher.look(Moment(float(100 * part), 0.0)) if event.event == "finding"]
-    assert watcher._history.in_full > MOST
+    assert watcher._history.in_full > MAX_VALUES
     found = names(triage(tmp_path).findings)
     assert {code for code, _, _ in found} == {"NUM001", "GRAD002", "LOSS001"}
     assert names(told) == found

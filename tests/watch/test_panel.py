@@ -18,7 +18,7 @@ from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.reports.terminal.screen_text import columns
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
-from ckaudit.watch.announcer import EARLY
+from ckaudit.watch.announcer import EARLY_SIGNS
 from ckaudit.watch.scheduler import WatchRounds
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def test_the_headline_says_which_early_signs_are_there(rounds: WatchRounds) -> N
     ill, well = (triage(RUNS / name) for name in ("lr_too_high", "healthy"))
     since = min(finding.first_step or 0 for finding in ill.findings if finding.code == "LOSS004")
     assert heads[str(RUNS / "lr_too_high")].startswith(f"early signs: loss_rises since step {since}; ")
-    assert not {finding.code for finding in well.findings if finding.severity != "note"} & set(EARLY)
+    assert not {finding.code for finding in well.findings if finding.severity != "note"} & set(EARLY_SIGNS)
     assert heads[str(RUNS / "healthy")].startswith("early signs: no loss_rises, ")
 
 

@@ -10,9 +10,9 @@ from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.schema.report import Finding
 from ckaudit.run.scalars import Column, ColumnJoiner, ScalarLog
 from ckaudit.watch.announcer import ToldFindings
-from ckaudit.watch.growing_run import FAR, MOST, NEAR, thin_log
+from ckaudit.watch.growing_run import MAX_VALUES, NEWEST_VALUES, OLDER_VALUES, thin_log
 from ckaudit.watch.silence import Ranks, Silence
-from ckaudit.watch.watcher import PURSE, REFILL, SHARE, AlarmingChange, JudgingSchedule
+from ckaudit.watch.watcher import CORE_SHARE, PURSE_SECONDS, REFILL_SHARE, AlarmingChange, JudgingSchedule
 
 
 def finding(severity="sev2", first=100, last=110, code="LOSS001", where="loss", also=()):
@@ -57,8 +57,8 @@ def test_judging_costs_its_share_of_a_core_in_the_long_run() -> None:
             pace.judged(now, cost)
             spent += cost
         now += 0.5
-    assert spent / now < SHARE + REFILL + PURSE / now
-    assert spent / now > SHARE / 2
+    assert spent / now < CORE_SHARE + REFILL_SHARE + PURSE_SECONDS / now
+    assert spent / now > CORE_SHARE / 2
 
 
 def test_what_is_urgent_is_judged_at_once_and_routine_waits() -> None:
@@ -66,7 +66,7 @@ def test_what_is_urgent_is_judged_at_once_and_routine_waits() -> None:
     assert pace.is_due(0.0)
     pace.judged(0.0, 0.05)
     assert not pace.is_due(5.0)
-    assert pace.is_due(0.05 / SHARE)
+    assert pace.is_due(0.05 / CORE_SHARE)
     pace.urgent = True
     assert pace.is_due(0.5)
 
@@ -133,7 +133,7 @@ def test_a_rank_whose_file_does_not_come_is_told_once() -> None:
 
 
 def test_thinning_keeps_the_newest_whole_the_older_at_the_same_steps_and_what_is_not_finite() -> None:
-    log, steps = ScalarLog(), np.arange(1, 3 * MOST + 1, dtype=np.int64)
+    log, steps = ScalarLog(), np.arange(1, 3 * MAX_VALUES + 1, dtype=np.int64)
     values = np.sin(steps / 7.0)
     values[1234] = np.nan
     for name, given in (("a", values), ("b", np.cos(steps / 5.0))):
@@ -142,13 +142,13 @@ def test_thinning_keeps_the_newest_whole_the_older_at_the_same_steps_and_what_is
     log.add(500, {"val_loss": 2.0})
     first = thin_log(log)
     a, b = (ColumnJoiner().join(log.numbers[name]) for name in ("a", "b"))
-    assert first == steps[-NEAR]
-    assert a.steps[-NEAR:].tolist() == steps[-NEAR:].tolist()
-    assert len(a.steps) <= NEAR + FAR + 1
+    assert first == steps[-NEWEST_VALUES]
+    assert a.steps[-NEWEST_VALUES:].tolist() == steps[-NEWEST_VALUES:].tolist()
+    assert len(a.steps) <= NEWEST_VALUES + OLDER_VALUES + 1
     assert set(b.steps.tolist()) == set(a.steps.tolist()) - {1235}
     assert np.isnan(a.values[a.steps == 1235]).all()
     assert a.steps[0] == 1
-    assert np.diff(a.steps[:FAR]).max() <= 2 * len(steps) / FAR
+    assert np.diff(a.steps[:OLDER_VALUES]).max() <= 2 * len(steps) / OLDER_VALUES
     assert a.values[:5].tolist() == pytest.approx([math.sin(step / 7.0) for step in a.steps[:5].tolist()], abs=0)
     assert ColumnJoiner().join(log.numbers["val_loss"]).steps.tolist() == [500]
     assert thin_log(log) is None

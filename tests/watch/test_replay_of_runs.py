@@ -15,7 +15,7 @@ from ckaudit.contract.schema.report import SEVERITIES, Finding
 from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.rules import rules
 from ckaudit.watch.announcer import Moment
-from ckaudit.watch.growing_run import NEAR
+from ckaudit.watch.growing_run import NEWEST_VALUES
 from ckaudit.watch.watcher import Watcher
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
@@ -124,4 +124,4 @@ def test_what_is_kept_in_full_is_longer_than_any_declared_memory() -> None:
         (each.memory or 0) + sum(metric.memory or 0 for metric in each.metrics) for each in rules().values() if each.memory
     ]
     assert declared
-    assert max(declared) < NEAR
+    assert max(declared) < NEWEST_VALUES

@@ -11,7 +11,7 @@ from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.gate import Gate
 from ckaudit.watch.announcer import Moment
-from ckaudit.watch.growing_run import FAR, MOST, NEAR
+from ckaudit.watch.growing_run import MAX_VALUES, NEWEST_VALUES, OLDER_VALUES
 from ckaudit.watch.watcher import Watcher
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
@@ -116,27 +116,27 @@ def test_what_a_baseline_accepts_is_not_told(tmp_path: Path) -> None:
 def test_what_was_wrong_before_the_watch_began_is_told_however_long_ago(tmp_path: Path) -> None:
     write(tmp_path, range(1, 100))
     write(tmp_path, range(100, 400), loss="NaN")
-    write(tmp_path, range(400, 3 * MOST))
+    write(tmp_path, range(400, 3 * MAX_VALUES))
     codes = sorted(each.code for each in triage(tmp_path).findings if each.severity != "note")
     assert "NUM001" in codes
     assert sorted(code or "" for _, code in told(looks(Watcher(tmp_path), 0.0))) == codes
 
 
 def test_memory_is_bounded_and_a_late_finding_of_a_long_run_is_told(tmp_path: Path) -> None:
-    write(tmp_path, range(1, 2 * MOST))
+    write(tmp_path, range(1, 2 * MAX_VALUES))
     watcher = Watcher(tmp_path)
     before = [code for _, code in told(looks(watcher, 0.0)) if code]
     for part in range(2, 5):
-        write(tmp_path, range(part * MOST, (part + 1) * MOST))
+        write(tmp_path, range(part * MAX_VALUES, (part + 1) * MAX_VALUES))
         assert told(looks(watcher, part * 1000.0)) == []
     (log,) = watcher._history.reader.log.sessions.values()
-    assert sum(len(steps) for steps, _ in log.numbers["train_loss_raw"].joined()) <= MOST + NEAR + FAR
-    write(tmp_path, range(5 * MOST, 5 * MOST + 3), loss="NaN")
+    assert sum(len(steps) for steps, _ in log.numbers["train_loss_raw"].joined()) <= MAX_VALUES + NEWEST_VALUES + OLDER_VALUES
+    write(tmp_path, range(5 * MAX_VALUES, 5 * MAX_VALUES + 3), loss="NaN")
     events = looks(watcher, 9000.0)
     assert "NUM001" not in before
     assert told(events)[0] == ("finding", "NUM001")
     assert events[0].finding is not None
-    assert events[0].finding.first_step == 5 * MOST
+    assert events[0].finding.first_step == 5 * MAX_VALUES
 
 
 def test_each_kind_of_contradiction_in_checkpoints_is_told_once(tmp_path: Path) -> None:
