@@ -20,7 +20,7 @@ from ckaudit.metrics.weights import weight_rms
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, foreign, question, worse
 from ckaudit.questions.values import Points, points
 from ckaudit.rules.data.source_drift import source_drift
-from ckaudit.rules.data.text_statistics_drift import MIN_DEVIATIONS as LEAST
+from ckaudit.rules.data.text_statistics_drift import MIN_DEVIATIONS
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss.loss_rises import why_rise_is_harmless
 from ckaudit.rules.loss.loss_spike import loss_spike
@@ -37,7 +37,7 @@ from ckaudit.run.spikes import passing_peaks
 EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
 SHARE: float = source_drift.thresholds["min_change"]
 RELATIVE: float = source_drift.thresholds["min_relative_change"]
-TOKENS: float = LEAST["seq_len_p50_p95"]
+TOKENS: float = MIN_DEVIATIONS["seq_len_p50_p95"]
 
 ORDINARY_GAIN = 0.037
 """Share of the loss that the least of the healthy decays of public logs and the lab gained."""
