@@ -149,13 +149,10 @@ def schedule_right(
         word = "bad" if any(finding.severity != "sev2" for finding in trouble) else "watch"
         numbers["trouble"] = float(trouble[0].first_step or 0)
         text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
-    if takes_turns(facts):
-        return SeriesAnswer(word=word, sentence=f"{text}; {TURNS}", numbers=numbers)
     course = points(loss)
-    if is_zero_but_for_rounding(course.values):
-        return SeriesAnswer(
-            word=word, sentence=f"{text}; the loss is zero but for rounding, as that of a policy", numbers=numbers
-        )
+    if takes_turns(facts) or is_zero_but_for_rounding(course.values):
+        why = TURNS if takes_turns(facts) else "the loss is zero but for rounding, as that of a policy"
+        return SeriesAnswer(word=word, sentence=f"{text}; {why}", numbers=numbers)
     spike = _spike(course, over_peak, near, until, lost, _planned(facts))
     if spike is not None:  # what the log tells costs more than the spike, and is only asked where there is one
         changes = [*_planned(facts), *_departing((sources, SHARE), (languages, SHARE), (lengths, TOKENS))]
@@ -167,10 +164,8 @@ def schedule_right(
         numbers["gain"] = (decay.before - decay.after) / abs(decay.before) if decay.before else 0.0
         text += f"; in the decay the loss goes from {decay.before:.4g} to {decay.after:.4g}"
         if numbers["gain"] <= gain and (decay.rises or decay.stands):
-            start = float(course.values[0])
-            is_solved, has_learnt = abs(decay.after) <= solved * abs(start), start - decay.before >= LEARNT * abs(start)
-            is_excused = is_solved or bool(why_rise_is_harmless(course.values, sizes, facts))
-            is_bad = not is_excused and (decay.rises or (has_learnt and decay.would_show and not has_used_inputs(explained)))
+            is_excused = bool(why_rise_is_harmless(course.values, sizes, facts))
+            is_bad = not is_excused and _is_bad_decay(decay, float(course.values[0]), solved, explained)
             word = worse(word, "bad" if is_bad else "watch")
         elif decay.is_made_harder:
             word = worse(word, "watch")
@@ -198,6 +193,21 @@ class _Decay(NamedTuple):
     is_made_harder: bool
     stands: bool
     would_show: bool
+
+
+def _is_bad_decay(decay: _Decay, start: float, solved: float, explained: Series | None) -> bool:
+    """Tell whether a decay without a gain did harm, or no good where there was something to gain.
+
+    Args:
+        decay: What it did.
+        start: The first loss.
+        solved: Share of it below which there is nothing left.
+        explained: Which share of its targets the model explains.
+    """
+    if abs(decay.after) <= solved * abs(start):
+        return False
+    has_learnt = start - decay.before >= LEARNT * abs(start)
+    return decay.rises or (has_learnt and decay.would_show and not has_used_inputs(explained))
 
 
 class _Change(NamedTuple):
