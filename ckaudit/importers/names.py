@@ -231,10 +231,14 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
 
     >>> logs_rollouts(["train/loss", "rollout/ep_rew_mean"]), logs_rollouts(["loss", "reward", "reward_std"])
     (True, True)
+    >>> logs_rollouts(["episode", "loss", "reward"]), logs_rollouts(["step", "loss", "reward"])
+    (True, False)
     >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"])
     False
     """
-    return any(_ROLLOUTS.search(_NO_LETTERS.sub("_", header.lower())) for header in headers)
+    plain = [_NO_LETTERS.sub("_", header.lower()).strip("_") for header in headers]
+    by_episodes = {"episode", "episodes"} & {*plain} and any(_REWARDS.search(name) for name in plain)
+    return bool(by_episodes) or any(_ROLLOUTS.search(name) for name in plain)
 
 
 def parts_of_loss(headers: Sequence[str], prefix: str) -> list[int]:
