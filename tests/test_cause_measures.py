@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ckaudit.causes.shared.batches import is_same, shifted
+from ckaudit.causes.shared.loss_curves import training_loss_jump
 from ckaudit.causes.shared.rate_course import Seam, changes_at_seams, fall_of, known_rate, stands_since
 from ckaudit.causes.shared.update_size import gain_of_gradient, per_element, reach, usual_steps
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
@@ -101,3 +102,18 @@ def test_tokens_are_the_same_only_where_they_were_looked_at_often(drift, same, m
     series = column(drift)
     assert is_same(series) is same
     assert shifted(series) == moved
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 10])
+def test_a_jump_of_the_loss_is_seen_in_its_last_points_too(after):
+    losses = column([*(3 - np.arange(41 - after) / 50), *[8.0] * after], name="train_loss_raw")
+    jump = training_loss_jump(losses, 32)
+    assert (jump.step, jump.after) == (42 - after, after)
+
+
+@pytest.mark.parametrize(("third", "is_at_once"), [(9.0, True), (5.0, True), (2.4, False)])
+def test_one_hard_batch_after_a_jump_does_not_make_it_slow(third, is_at_once):
+    """A batch of 9 in the middle of losses of 5 is one; losses that go on to 9 from 5 by way of 7 have not jumped at once."""
+    after = [5.0, 5.0, 9.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0] if is_at_once else [third, *np.linspace(4, 9, 9)]
+    losses = column([*(2 - np.arange(30) / 100), *after], name="train_loss_raw")
+    assert (training_loss_jump(losses, 31) is not None) is is_at_once

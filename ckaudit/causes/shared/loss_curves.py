@@ -137,7 +137,8 @@ def training_loss_jump(train: Series | None, step: int, *, back: int = 10, at_on
     after = losses[first : first + back]
     rise = float(np.max(after)) - level
     # Of single batches that are hard, only the first counts: what follows is held against its running median.
-    if rise <= 0 or losses[first] - level < at_once * (float(running_medians(after, 3).max()) - level):
+    highest = float(running_medians(after, min(3, len(after))).max())
+    if rise <= 0 or losses[first] - level < at_once * (highest - level):
         return None
     return TrainingLossJump(first, int(steps[first]), len(losses) - first, level, rise, (median(losses[-back:]) - level) / rise)
 
