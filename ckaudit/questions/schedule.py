@@ -34,10 +34,10 @@ from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spikes import passing_peaks
 
-EARLY: int = inspect.signature(missing_warmup.function).parameters["early"].default
-SHARE: float = source_drift.thresholds["min_change"]
-RELATIVE: float = source_drift.thresholds["min_relative_change"]
-TOKENS: float = MIN_DEVIATIONS["seq_len_p50_p95"]
+EARLY_STEPS: int = inspect.signature(missing_warmup.function).parameters["early"].default
+MIN_SOURCE_CHANGE: float = source_drift.thresholds["min_change"]
+MIN_RELATIVE_CHANGE: float = source_drift.thresholds["min_relative_change"]
+MIN_LENGTH_CHANGE: float = MIN_DEVIATIONS["seq_len_p50_p95"]
 
 ORDINARY_GAIN = 0.037
 """Share of the loss that the least of the healthy decays of public logs and the lab gained."""
@@ -45,7 +45,7 @@ ORDINARY_GAIN = 0.037
 OVER_LATER_RISES = 1.5
 """A spike of the peak is half as much again as what the loss rises by when the rate has left it: else it swings anyhow."""
 
-LEARNT = 0.4
+MIN_LEARNT_SHARE = 0.4
 """Share of its first level that a loss must have fallen by for a decay to gain anything: a fine-tuning falls by a third while it
 learns the form of its answers, and has nothing to settle after that."""
 
@@ -107,7 +107,7 @@ def schedule_right(
     facts: Manifest | None,
     *,
     near: float = 0.9,
-    early: int = EARLY,
+    early: int = EARLY_STEPS,
     lost: float = 0.3,
     decayed: float = 0.5,
     gain: float = 0.005,
@@ -155,7 +155,10 @@ def schedule_right(
         return SeriesAnswer(word=word, sentence=f"{text}; {why}", numbers=numbers)
     spike = _spike(course, over_peak, near, until, lost, _planned(facts))
     if spike is not None:  # what the log tells costs more than the spike, and is only asked where there is one
-        changes = [*_planned(facts), *_departing((sources, SHARE), (languages, SHARE), (lengths, TOKENS))]
+        changes = [
+            *_planned(facts),
+            *_departing((sources, MIN_SOURCE_CHANGE), (languages, MIN_SOURCE_CHANGE), (lengths, MIN_LENGTH_CHANGE)),
+        ]
         spike = _spike(course, over_peak, near, until, lost, changes)
     if spike is not None:
         word, numbers["spike"] = "bad", spike.height
@@ -195,21 +198,6 @@ class _Decay(NamedTuple):
     would_show: bool
 
 
-def _is_bad_decay(decay: _Decay, start: float, solved: float, explained: Series | None) -> bool:
-    """Tell whether a decay without a gain did harm, or no good where there was something to gain.
-
-    Args:
-        decay: What it did.
-        start: The first loss.
-        solved: Share of it below which there is nothing left.
-        explained: Which share of its targets the model explains.
-    """
-    if abs(decay.after) <= solved * abs(start):
-        return False
-    has_learnt = start - decay.before >= LEARNT * abs(start)
-    return decay.rises or (has_learnt and decay.would_show and not has_used_inputs(explained))
-
-
 class _Change(NamedTuple):
     """Two steps between which the data became others: the last of the old, and the first that shows the new."""
 
@@ -238,7 +226,7 @@ def _departing(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
     for series, min_change in logged:
         if series is None:
             continue
-        away, _ = departures(series, min_deviation=min_change, relative=RELATIVE)
+        away, _ = departures(series, min_deviation=min_change, relative=MIN_RELATIVE_CHANGE)
         is_away = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
         for row in np.flatnonzero(np.diff(is_away) > 0) + 1:
             yield _Change(int(series.steps[row - 1]), int(series.steps[row]))
@@ -286,9 +274,8 @@ def _spike(
         around = values[max(row - around_peak, 0) : row + around_peak]
         if low > 0 and is_scatter(around, float(values[row]) / low):
             continue
-        if height <= OVER_LATER_RISES * _largest_rise(values[steps > until], last - first + 2):
-            continue
-        if way > min_jump_share * abs(values[0]) and height > enough:
+        is_large = way > min_jump_share * abs(values[0]) and height > enough
+        if is_large and height > OVER_LATER_RISES * _largest_rise(values[steps > until], last - first + 2):
             spikes.append(_Spike(int(steps[row]), height, low))
     return max(spikes, key=lambda spike: spike.height, default=None)
 
@@ -331,6 +318,21 @@ def _decay(course: Points, left: int, few: int, held_out_gain: float) -> _Decay 
         stands=flat_fall(part) is not None,
         would_show=fall_would_show(part, min(ORDINARY_GAIN, held_out_gain) if held_out_gain > 0 else ORDINARY_GAIN),
     )
+
+
+def _is_bad_decay(decay: _Decay, start: float, solved: float, explained: Series | None) -> bool:
+    """Tell whether a decay without a gain did harm, or no good where there was something to gain.
+
+    Args:
+        decay: What it did.
+        start: The first loss.
+        solved: Share of it below which there is nothing left.
+        explained: Which share of its targets the model explains.
+    """
+    if abs(decay.after) <= solved * abs(start):
+        return False
+    has_learnt = start - decay.before >= MIN_LEARNT_SHARE * abs(start)
+    return decay.rises or (has_learnt and decay.would_show and not has_used_inputs(explained))
 
 
 def _held_out_gain(val: Series | None, left: int) -> float:

@@ -164,12 +164,18 @@ def is_zero_but_for_rounding(values: Floats) -> bool:
 def begins_at_zero(values: Floats) -> bool:
     """Tell whether the first loss is zero but for rounding, and not all are: no distance from data that a model has yet to learn.
 
-    That of a policy is: before its first update it is as likely to act as it did, and advantages have a mean of zero (GRPO).
+    That of a policy is: before its first update it is as likely to act as it did, and advantages have a mean of zero (GRPO). It
+    goes below zero, or grows from there; a zero that a log writes before its first loss is followed by what is usual or more.
 
-    >>> begins_at_zero(np.array([0.0, 2e-4, 1e-3])), begins_at_zero(np.zeros(2))
+    >>> begins_at_zero(np.array([0.0, 1e-4, 3e-4, 6e-4, 1e-3, 2e-3, 3e-3])), begins_at_zero(np.zeros(2))
     (True, False)
+    >>> begins_at_zero(np.array([0.0, 4.5, 4.1, 3.8, 3.5, 9.0, 12.0]))
+    False
     """
-    return bool(len(values)) and abs(float(values[0])) <= ROUNDING and bool(values.any())
+    if not len(values) or abs(float(values[0])) > ROUNDING or not values.any():
+        return False
+    sizes = np.abs(values)
+    return bool(values.min() < 0) or median(sizes[1:4]) <= median(sizes) / 2
 
 
 def looks_like_a_score(values: Floats, *, min_points: int = 5) -> bool:

@@ -104,7 +104,7 @@ def test_a_short_text_is_no_row_however_long_its_padding(left):
 
 
 def test_no_more_rows_are_remembered_than_allowed():
-    known, held = HeldOut(max_requests=4), tokens(6)
+    known, held = HeldOut(max_rows=4), tokens(6)
     for row in held:
         known.tell(row[None])
     assert known.look(held) == {NAME: 100.0}  # of the four that it knows

@@ -89,11 +89,11 @@ class HeldOut:
     Rows are equal where all their elements are, padding included. Two that differ have the same hash once in 2^63.
 
     Args:
-        most: Rows that are remembered of either kind; later ones are not.
+        max_rows: Rows that are remembered of either kind; later ones are not.
     """
 
-    def __init__(self, *, max_requests: int = MAX_ROWS) -> None:
-        self._most = max_requests
+    def __init__(self, *, max_rows: int = MAX_ROWS) -> None:
+        self._max_rows = max_rows
         self._held, self._trained, self._met = set[int](), set[int](), set[int]()
         self._is_declared = self._has_alike = False
 
@@ -104,7 +104,7 @@ class HeldOut:
     def tell_rows(self, rows: set[int], *, is_declared: bool = False) -> None:
         """Take rows as held out, by what `rows_of` made of them: declared so, or evaluated on by a trainer."""
         self._is_declared |= is_declared
-        if len(self._held) < self._most:
+        if len(self._held) < self._max_rows:
             self._held |= rows
             self._met |= rows & self._trained
 
@@ -114,7 +114,7 @@ class HeldOut:
             return {}
         rows = {*all_rows}
         self._has_alike |= len(rows) <= MAX_DISTINCT * len(all_rows)
-        if len(self._trained) < self._most:
+        if len(self._trained) < self._max_rows:
             self._trained |= rows
         self._met |= rows & self._held
         if not self._is_declared and (self._has_alike or self._trained <= self._held):
@@ -283,11 +283,11 @@ def rows_of(batch: Any) -> list[int]:
         return []
     hashes = row_fingerprints(inputs)
     if dtype_name(inputs) not in TOKEN_TYPES:
-        return [*hashes.tolist()]
+        return list(hashes.tolist())
     tokens = inputs.reshape(len(inputs), -1)
     # Padding stands on one side or the other.
     is_long = [(tokens != pad).sum(1) >= MIN_ROW_TOKENS for pad in (tokens[:, :1], tokens[:, -1:])]
-    return [*hashes[is_long[0] & is_long[1]].tolist()]
+    return list(hashes[is_long[0] & is_long[1]].tolist())
 
 
 # The kernels that ran for each parameter in one profiled step.

@@ -46,9 +46,8 @@ def saturated_units(
     ends from its first record on, before anything is learnt: what puts out pictures or classes comes to its ends by learning
     them. It must put out next to no exact zeros either, as steps, spikes and choices do, and no sigmoid.
     """
-    named = ends.only(lambda name: _FUNCTION.search(name) is not None)
     begun = _saturated_at_first(ends, largest, zeros, max_saturation)
-    functions = ends.only(lambda name: name in named.labels or name in begun)
+    functions = ends.only(lambda name: _FUNCTION.search(name) is not None or name in begun)
     bounded = _bounded(functions, largest, reach)
     if not bounded.any():
         yield Skip("not_applicable", f"none of {len(ends.labels)} modules is a bounded function with outputs up to its ends")

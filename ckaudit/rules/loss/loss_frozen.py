@@ -45,7 +45,7 @@ def loss_frozen(
     count, value = len(values) - first, float(values[-1])
     if value == 0:
         stopped = first > 0 and abs(values[first - 1]) > solved_share * abs(values[0])
-        if count > 1 and first == 0 and gradient is not None and (gradient.values[gradient.finite] > 0).any():
+        if count > 1 and first == 0 and gradient is not None and _mostly_flows(gradient):
             message = (
                 "the loss is exactly 0 from its first point on, and its gradient is not: a policy's, or not what is trained on"
             )
@@ -54,6 +54,12 @@ def loss_frozen(
             yield _hit(steps, first, value, "sev1", "the loss is exactly 0 since step {first}")
     elif count >= max(5, min_share * len(values)) and _is_fine(values, value, min_digits):
         yield _hit(steps, first, value, "sev2", "the loss is exactly {value:.6g} at every step since step {first}")
+
+
+def _mostly_flows(gradient: Series) -> bool:
+    """Tell whether a gradient is finite wherever it was logged, and above zero at most steps."""
+    known = gradient.values[gradient.recorded]
+    return bool(len(known) and np.isfinite(known).all() and (known > 0).mean() > 0.5)
 
 
 def _is_fine(values: "np.ndarray", value: float, digits: float) -> bool:
