@@ -10,6 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.run.column_builder import DTYPES, LOSS_FUNCTIONS
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps, at
+from ckaudit.run.tensors import loss_kind_of
 
 FULL_TYPES = [DTYPES.index(name) for name in ("float32", "float64")]
 
@@ -20,6 +21,19 @@ CLASSIFYING = {float(LOSS_FUNCTIONS.index(name)) for name in ("cross_entropy", "
 def takes_turns(manifest: Manifest | None) -> bool:
     """Tell whether the run is known to give two models their turn, as of a GAN, so that its loss is no measure of progress."""
     return manifest is not None and manifest.takes_turns is True
+
+
+def is_known_to_be_a_loss(manifest: Manifest | None, explained: Series | None = None) -> bool:
+    """Tell whether what is logged as the loss is known to be what the optimizer makes less of: no accuracy, and no reward.
+
+    It is where it is one of tokens, where its function was seen, and where a trainer logs it, which knows what it minimises.
+
+    Args:
+        manifest: What run.json says.
+        explained: Share of a constant guess's loss that the model saves; known where the loss function was seen.
+    """
+    is_of_tokens = loss_kind_of(manifest) == "nats_per_token"
+    return explained is not None or is_of_tokens or (manifest is not None and manifest.trainer is not UNSET)
 
 
 def infer_token_loss(

@@ -9,6 +9,8 @@ from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
 from ckaudit.metrics.loss_function import explained_share
+from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved
+from ckaudit.metrics.weights import relative_movement
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.data.target_equals_input import target_equals_input
 from ckaudit.rules.data.target_misalignment import target_misalignment
@@ -35,7 +37,7 @@ from ckaudit.run.series import Series
         update_out_of_band,
         vanishing_gradient,
     ],
-    wants=[target_shift_match, train_loss_raw, val_loss, train_val_gap, explained_share],
+    wants=[target_shift_match, train_loss_raw, val_loss, train_val_gap, explained_share, relative_movement],
     knob="Make inputs and targets from one array, shifted by one exactly once, after shuffling, cropping and packing.",
     inspect="Where inputs and targets part in the loader: offsets, a second shift inside the model, a shuffle of one of the two.",
     runbook="Stop. Decode one row of inputs and of targets side by side; keep that batch as a test of the loader.",
@@ -47,6 +49,7 @@ def targets_misaligned(
     val: Series | None,
     gap: Series | None,
     explained: Series | None,
+    moved: Series | None,
     *,
     chance: float = 0.2,
     max_chance_match: float = 0.5,
@@ -60,15 +63,15 @@ def targets_misaligned(
     Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
     than `max_chance_match` of the targets are right since the finding began, only some are wrong: that is noise and no shift.
     Where targets were not compared, a model that saves nothing of what a constant guess costs, and never did, has found nothing
-    in its inputs that belongs to them; so has one that is hindered otherwise, as by dropout. Where that was not recorded either,
-    a loss that falls as it should until it knows how often each target occurs, stands still from there, and is the same on what
-    is held out, within `alike` of it, says that nothing more can be learnt from the inputs. Weights follow the scale that all
-    causes share.
+    in its inputs that belongs to them, unless its weights hardly moved; so has one that is hindered otherwise, as by dropout.
+    Where that was not recorded either, a loss that falls as it should until it knows how often each target occurs, stands still
+    from there, and is the same on what is held out, within `alike` of it, says that nothing more can be learnt from the inputs.
+    Weights follow the scale that all causes share.
     """
     first = findings.first(target_misalignment)
     if first is None:
         if explained is not None and explained.finite.any() and (match is None or not match.finite.any()):
-            yield from _by_guess(findings, explained, decisive, medium)
+            yield from _by_guess(findings, explained, moved, decisive, medium)
         else:
             yield from _by_curves(findings, match, train, val, gap, alike, decisive, medium)
         return
@@ -85,12 +88,21 @@ def targets_misaligned(
 
 
 def _by_guess(
-    findings: Findings, explained: Series, decisive: float, medium: float, *, max_explained_share: float = 0.02
+    findings: Findings,
+    explained: Series,
+    moved: Series | None,
+    decisive: float,
+    medium: float,
+    *,
+    max_explained_share: float = 0.02,
 ) -> Iterator[Evidence]:
     """Judge by what the model saves of a constant guess's loss: in the second half, and at its best before."""
     late = explained.late_median() or 0.0
     if ill := keeps_from_learning(findings):
         yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
+    if (way := median_distance_moved(moved)) is not None and way < NEGLIGIBLE_DISTANCE:
+        what = f"the weights came {way:.2g} of their size: whatever the targets, nothing could be learnt of them"
+        yield contradicts(decisive, what, relative_movement.name)
     if once := best_explained_share(explained):
         yield contradicts(decisive, f"the inputs have explained {once:.0%} of the targets: they belong together", explained.name)
     elif late <= max_explained_share:

@@ -22,6 +22,7 @@ from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.column_builder import DTYPES
+from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
@@ -93,6 +94,7 @@ def learning_rate_too_low(
         yield contradicts(strong, f"the rates of all steps together are {far:.3g} spreads of the weights", learning_rate.name)
     if far is None:
         yield from _by_curves(rate, train, val, smallest, medium)
+    yield from _by_fall(train, short, strong)
     way = median_distance_moved(moved) if rate is None else None
     is_slow = way is not None and way < NEGLIGIBLE_DISTANCE
     if way is not None and (is_slow or way > short):
@@ -111,6 +113,13 @@ def learning_rate_too_low(
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _by_fall(train: Series | None, min_fall: float, weight: float) -> Iterator[Evidence]:
+    """Judge by whether the loss falls by more than `min_fall` of its first."""
+    losses = train.values[train.finite] if train is not None else np.empty(0)
+    if len(losses) > 1 and ends_lower(losses, min_fall=min_fall):
+        yield contradicts(weight, f"the loss has fallen by more than {min_fall:.0%}: something is learnt", train_loss_raw.name)
 
 
 def _by_stillness(still: Sequence[Finding], strong: float, medium: float) -> Iterator[Evidence]:

@@ -27,7 +27,7 @@ from ckaudit.run.falls import (
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
-from ckaudit.run.run_facts import takes_turns
+from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
@@ -46,6 +46,9 @@ PLATEAU_STEPS, EARLY_PLATEAU = 1000, "so early in a training the loss may rest t
 ABOVE_FREQUENCIES = 1.05
 """A model that ends so far above the entropy of the tokens, over it, knows less than a table of counts. Of 56 healthy trainings
 of tokens that had 200 steps and more for it none does; a plateau lies at the entropy itself."""
+
+WORSE_THAN_A_GUESS = 1.25
+"""An untrained model of tokens costs a fifth more than a uniform guess at most (T5, Mamba)."""
 
 MIN_DISTANCE = 2 * NEGLIGIBLE_DISTANCE
 """Share of their size that weights have come where they learn: with a rate too low, or an optimizer that does not fit, the lab's
@@ -102,6 +105,10 @@ def loss_not_falling(
     loss above half of either bound shows that it would be needed. Where the loss function was seen, the model saves less than
     two parts in a hundred of what a constant guess costs on its targets, in the second half of the run, and stands there: its
     inputs tell it nothing; one that saves a tenth, or may for all that batches differ, has learnt, and its curve is not asked.
+    A training that has taken all its planned steps, however few, has learnt nothing where it saves as little, the median of its
+    weights has come less than a hundredth of its size, and the loss fell by less than a twentieth. A model of tokens that costs
+    a quarter more than a uniform guess, with half of its plan done, or a twentieth more at its end, is worse than one that knows
+    nothing.
     Where that does not tell, the curve of a log that starts with the run, from three points and 100 steps on: it stands (no law
     of learning explains it better than a level), either at what a uniform guess among a thousand to a million tokens costs, or
     anywhere else with so little noise that a fall of 5 % in its first quarter would be seen. Of 120 points and more also: it ends
@@ -125,10 +132,14 @@ def loss_not_falling(
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
+    bound, guess, why = _bound(entropy, facts, unigram_margin, guess_share)
+    standing = _ends_where_it_began(steps, values, facts, explained, moved, bound)
+    if (hit := standing or _costs_more_than_a_guess(steps, values, facts, min_plan_share)) is not None:
+        yield hit
+        return
     if skip := _skipped(steps, values, facts, min_plan_share):
         yield skip
         return
-    bound, guess, why = _bound(entropy, facts, unigram_margin, guess_share)
     if bound is not None and (width := _narrow(facts)) is not None:
         bound, guess, why = bound * NARROW_BOUND_SHARE, 0.0, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
@@ -168,9 +179,43 @@ def _skipped(steps: Steps, values: Floats, facts: Manifest | None, min_plan_shar
         return Skip("too_few_points", f"{len(values)} points up to step {last}; {MIN_POINTS} and {MIN_STEPS} steps are needed")
     if planned is not UNSET and steps[-1] < min_plan_share * planned:
         return Skip("too_few_points", f"step {steps[-1]} of {planned}; {min_plan_share:.0%} of the plan are needed")
-    if looks_like_a_score(values):
+    if not is_known_to_be_a_loss(facts) and looks_like_a_score(values):
         return Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
     return None
+
+
+def _ends_where_it_began(
+    steps: Steps, losses: Floats, facts: Manifest | None, explained: Series | None, moved: Series | None, bound: float | None
+) -> Hit | None:
+    """Return the hit of a training that is over, in which weights hardly came from their start and nothing was learnt.
+
+    Nothing is learnt where the model explains none of its targets, or knows less than a table of frequencies. A fine-tuning
+    may come as short a way, but begins with what its model knew before.
+    """
+    way = median_distance_moved(moved)
+    if way is None or way >= NEGLIGIBLE_DISTANCE or len(losses) < 2 or not _is_over(steps, facts):
+        return None
+    tenth = max(1, len(losses) // 10)
+    first, last = median(losses[:tenth]), median(losses[-tenth:])
+    saved = explained.late_median() if explained is not None else None
+    knows_nothing = bound is not None and last > bound if saved is None else saved <= MAX_UNEXPLAINED
+    if not knows_nothing or first - last >= SMALL_FALL * abs(first) or takes_turns(facts):
+        return None
+    what = f"all planned steps are taken, the weights have come {way:.2g} of their size"
+    return _hit(steps, 0, last, first, what + ", and the loss from {limit:.4g} to {value:.4g}: nothing is learnt")
+
+
+def _costs_more_than_a_guess(steps: Steps, losses: Floats, facts: Manifest | None, min_plan_share: float) -> Hit | None:
+    """Return the hit of a model of tokens that is worse than one which knows nothing, when half of its plan is done."""
+    vocabulary, planned = loss_vocabulary(facts), facts.planned_steps if facts else UNSET
+    if loss_kind_of(facts) != "nats_per_token" or vocabulary is None or planned is UNSET or not len(steps):
+        return None
+    level, guess = median(losses[-max(1, len(losses) // 10) :]), math.log(vocabulary)
+    most = ABOVE_FREQUENCIES if _is_over(steps, facts) else WORSE_THAN_A_GUESS
+    if steps[-1] < min_plan_share * planned or not level > most * guess > 0:
+        return None
+    message = "the loss is {value:.4g}, and a uniform guess has {limit:.4g}: the model is worse than one that knows nothing"
+    return _hit(steps, _since(losses, guess), level, guess, message)
 
 
 def _constant_guess(

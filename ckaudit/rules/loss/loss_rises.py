@@ -16,9 +16,9 @@ from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, begins_at_zero, difference_noise, looks_like_a_score
-from ckaudit.run.run_facts import takes_turns
+from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns
 from ckaudit.run.series import Floats, Series, Steps
-from ckaudit.run.tensors import loss_kind_of, table_of
+from ckaudit.run.tensors import table_of
 
 MIN_POINTS = 3
 """Two points make no course."""
@@ -71,11 +71,11 @@ def loss_rises(
     A loss that stands higher because the learning rate was set back to a level it had before is a planned restart: a note. So is
     one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose. What rises
     from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the
-    name of a loss: a note that says so, unless it is known to be of tokens or its function was seen. Where weights move that are
-    not trained, as those of a teacher that follows the model, the loss is measured against a target that moves, and its rise is
-    a note; so is that of a loss which began at zero, or near it and fell below, as of a policy, unless it ends further above its
-    beginning than it had come below; and one at which the model leaves no larger share of its targets unexplained than before:
-    they vary more, as those that a critic makes itself.
+    name of a loss: a note that says so, unless it is known to be of tokens, its function was seen, or a trainer logs what it
+    minimises. Where weights move that are not trained, as those of a teacher that follows the model, the loss is measured
+    against a target that moves, and its rise is a note; so is that of a loss which began at zero, or near it and fell below, as
+    of a policy, unless it ends further above its beginning than it had come below; and one at which the model leaves no larger
+    share of its targets unexplained than before: they vary more, as those that a critic makes itself.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -85,8 +85,7 @@ def loss_rises(
     if takes_turns(facts):
         yield Skip("not_applicable", TURNS)
         return
-    is_a_loss = explained is not None or loss_kind_of(facts) == "nats_per_token"
-    if not is_a_loss and looks_like_a_score(values):
+    if not is_known_to_be_a_loss(facts, explained) and looks_like_a_score(values):
         yield _score(steps, values)
         return
     why = why_rise_is_harmless(values, sizes, facts)

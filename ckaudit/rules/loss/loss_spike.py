@@ -14,7 +14,7 @@ from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.rises import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
-from ckaudit.run.run_facts import takes_turns
+from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
 
@@ -97,7 +97,7 @@ def loss_spike(
     is calm throughout, the 200 points after it count as well. A loss that rises for a moment because the learning rate was
     set back to a level it had before (twice what it was) is a planned warm restart: a note.
     """
-    if looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
+    if not is_known_to_be_a_loss(facts) and looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
         yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
         return
     if takes_turns(facts) or begins_at_zero(loss.values[loss.finite[:, 0], 0]):

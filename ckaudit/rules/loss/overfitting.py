@@ -1,17 +1,20 @@
 """LOSS002: the model memorises the training set."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.evaluation import eval_artifact_hash
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.rises import Rise, falls_on, is_negligible, large_or_clear_rise, sustained_rise
 from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.tensors import loss_vocabulary
 
 EVALS_PER_QUARTER = 3
 """A validation loss that stands is told from the medians of quarters of so many evaluations."""
@@ -19,16 +22,20 @@ EVALS_PER_QUARTER = 3
 LARGE_RISE = 0.1
 """A rise of less than a tenth must stand out of the noise further than a larger one."""
 
-CARRIED, CARRIED_OF_MUCH = 0.05, 0.25
+CARRIED, CARRIED_OF_MUCH, CARRIED_OF_ALL = 0.05, 0.25, 0.5
 """Share of what the training loss has fallen that shows on held-out data: below it nothing carries over; where the training loss
-has fallen by more than half, below the larger one most of that is memory."""
+has fallen by more than half, below the larger one most of that is memory. A model of tokens that begins with a guess learns first
+what all text shares: below the largest most of what it has learnt is memory (500 healthy trainings: 0.78 and more)."""
+
+A_GUESS = 0.9
+"""Share of the log of the vocabulary above which a loss is that of a model that has learnt nothing before."""
 
 
 @rule(
     "LOSS002",
     severity="sev2",
     needs=[val_loss],
-    wants=[train_loss_at_evals, eval_artifact_hash, train_loss_raw],
+    wants=[train_loss_at_evals, eval_artifact_hash, train_loss_raw, FACTS],
     unit="nats/token",
 )
 def overfitting(
@@ -36,6 +43,7 @@ def overfitting(
     train: Series | None,
     same: Series | None,
     logged: Series | None,
+    facts: Manifest | None,
     *,
     min_evals: int = 3,
     min_rise: float = 0.01,
@@ -54,7 +62,8 @@ def overfitting(
     training loss falls by `min_train_fall` and ends more than `min_gap_share` of the validation loss below it. From two
     evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of what the
     training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it, where the
-    training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory. And whether it leaps
+    training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a model of
+    tokens that began with a guess, by less than half. And whether it leaps
     beyond twice an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for
     a while, statistics of batches or weights. A rise by less than two parts in a hundred of what has been learnt since the first
     losses, or five where less than a tenth of them is left, is none, and a fall of the training loss by as little is no memory.
@@ -67,7 +76,7 @@ def overfitting(
     """
     known = val.finite[:, 0] & (val.steps >= _last_change(same))
     steps, losses = val.steps[known], val.values[known, 0]
-    if (nothing := _carries_nothing_over(steps, losses, logged)) is not None:
+    if (nothing := _carries_little_over(steps, losses, logged, facts)) is not None:
         yield nothing
         return
     if known.sum() < min_evals:
@@ -129,21 +138,23 @@ def _last_change(same: Series | None) -> int:
     return int(same.steps[rows[-1] + 1]) if len(rows) else -1
 
 
-def _carries_nothing_over(steps: Steps, val: Floats, logged: Series | None) -> Hit | None:
-    """Return the hit of held-out losses that stay at what training began with, while the training loss has fallen from there."""
-    known = logged.values[logged.finite[:, 0], 0] if logged is not None else np.empty(0)
-    if len(val) < 2 or len(known) < 2 * EVALS_PER_QUARTER or val[0] <= 0:
+def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts: Manifest | None) -> Hit | None:
+    """Return the hit of held-out losses that stay near what training began with, while the training loss has left it."""
+    known = logged.finite[:, 0] & (logged.steps <= steps[-1]) if logged is not None and len(steps) else np.empty(0, dtype=bool)
+    if logged is None or len(val) < 2 or known.sum() < 2 * EVALS_PER_QUARTER or val[0] <= 0:
         return None
+    train = logged.values[known, 0]
     third = max(1, len(val) // 3)
-    few = max(EVALS_PER_QUARTER, len(known) // 20)
-    start, end = median(known[:EVALS_PER_QUARTER]), median(known[-few:])
-    if end >= (1 - LARGE_RISE) * start or not ends_lower(known, min_fall=LARGE_RISE):
+    few = max(EVALS_PER_QUARTER, len(train) // 20)
+    start, end = median(train[:EVALS_PER_QUARTER]), median(train[-few:])
+    if end >= (1 - LARGE_RISE) * start or not ends_lower(train, min_fall=LARGE_RISE):
         return None
     early, late = median(val[:third]), median(val[-third:])
     # A held-out loss in another unit is held against its own beginning.
     carried = max((start - val.min()) / (start - end), (early - late) / early / (1 - end / start))
     falls_still = len(val) > third and late < val[:-third].min()
-    if carried > (CARRIED_OF_MUCH if end < start / 2 and not falls_still else CARRIED):
+    most = CARRIED_OF_MUCH if end < start / 2 and not falls_still else CARRIED
+    if carried > (CARRIED_OF_ALL if _is_a_guess(start, facts) else most):
         return None
     what = "nothing" if carried <= CARRIED else f"{carried:.0%} of that"
     return Hit.at(
@@ -156,6 +167,12 @@ def _carries_nothing_over(steps: Steps, val: Floats, logged: Series | None) -> H
         limit=end,
         worst=-1,
     )
+
+
+def _is_a_guess(loss: float, facts: Manifest | None) -> bool:
+    """Tell whether a loss is that of a model of tokens that has learnt nothing before."""
+    vocabulary = loss_vocabulary(facts)
+    return vocabulary is not None and vocabulary > 1 and loss > A_GUESS * math.log(vocabulary)
 
 
 def _leaps(steps: Steps, val: Floats, logged: Series | None) -> Iterator[Hit]:

@@ -56,10 +56,10 @@ def train_val_inverted(
     before and after it and the median of three evaluations: the two cannot be losses of the same thing (lab: label smoothing of
     0.1 comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit
     is `max_share_not_tokens` (public logs: augmented images come to 0.24), 0.4 where labels are smoothed (0.2 of ten classes
-    costs 0.38 of a uniform guess), and 0.6 where rows are mixed or nobody knows (another 0.22). More than `note_share`, by 5
-    points, is noted; and it is sev2 too where it widens, without a doubt (Mann-Kendall below `max_chance`, from 8 evaluations
-    on): to `min_widening` times from their second quarter to the last (lab: held-out rows in the training set come to 1.9), in a
-    model of which run.json says that no module drops anything.
+    costs 0.38 of a uniform guess), and 0.6 where rows are mixed or nobody knows (another 0.22); beyond that one evaluation is
+    enough. More than `note_share`, by 5 points, is noted; and it is sev2 too where it widens, without a doubt (Mann-Kendall
+    below `max_chance`, from 8 evaluations on): to `min_widening` times from their second quarter to the last (lab: held-out rows
+    in the training set come to 1.9), in a model of which run.json says that no module drops anything.
     ## Why it matters
     Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
     set.
@@ -68,7 +68,6 @@ def train_val_inverted(
     gets: that explains a small gap, and one that widens where there may be dropout. Both stay notes. So does everything in a
     log whose first hundredth is missing: the losses that a gap is held against are not there.
     """
-    yield from too_few(val, min_evals)
     known = np.flatnonzero(train.finite[:, 0])
     if len(known) < 2 * POINTS_AROUND:
         yield Skip("too_few_points", f"{len(known)} points of the training loss; {2 * POINTS_AROUND} are needed")
@@ -81,11 +80,14 @@ def train_val_inverted(
     limit = max_share if facts is not None and facts.vocabulary is not UNSET else max_share_not_tokens
     if limit == max_share_not_tokens:
         limit = MIXED_LOSS_SHARE if smoothing is None or _is_any(mixed) else SMOOTHED_LOSS_SHARE if _is_any(smoothing) else limit
-    limit *= 1.0 if late <= START else LATE_RATIO if late <= LATE_START else np.inf
+    late_ratio = 1.0 if late <= START else LATE_RATIO if late <= LATE_START else np.inf
+    limit *= late_ratio
     rest = np.nan_to_num(gap) > note_share
-    for span in spans(val, np.nan_to_num(steady) > limit, min_points=min_evals):
+    accused = list(spans(val, np.nan_to_num(steady) > limit, min_points=min_evals))
+    for span in accused or spans(val, np.nan_to_num(steady) > MIXED_LOSS_SHARE * late_ratio):
         rest[span.rows] = False
         yield _too_wide(span, steady, limit)
+    yield from too_few(val, min_evals)
     drops_nothing = facts is not None and facts.dropout == 0
     wider = (
         late <= START

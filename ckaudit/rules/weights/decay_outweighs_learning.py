@@ -22,7 +22,7 @@ def decay_outweighs_learning(
     *,
     max_decay_share: float = 0.2,
     min_taken_off: float = 0.1,
-    min_points: int = 3,
+    min_points: int = 2,
 ) -> Iterator[Hit | Skip]:
     """Weight decay makes a large part of each update.
 
