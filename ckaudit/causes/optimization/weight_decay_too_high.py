@@ -8,7 +8,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import still
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import weights_replaced
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import learning_rate
@@ -20,6 +20,7 @@ from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
 from ckaudit.rules.gradients.starved_branch import starved_branch
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.gradients.zero_gradients import zero_gradients
@@ -91,8 +92,7 @@ def weight_decay_too_high(
     """
     if heavy := findings.first(decay_outweighs_learning):
         yield supports(strong, heavy.message, heavy)
-        if held := findings.before((heavy.first_step or 0) + 1).first(updates_held_back):
-            yield contradicts(strong, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
+        yield from _held_back(findings, heavy, strong)
         yield from weights_replaced(rate, std, adapts, heavy.first_step, strong)
         return
     norm = norm if norm is not None else rms
@@ -105,6 +105,7 @@ def weight_decay_too_high(
         yield contradicts(2 * strong, "the weights do not shrink", weight_norm.name)
         return
     yield supports(strong, f"the weights shrink together: {shrink.message}", shrink)
+    yield from _held_back(findings, shrink, strong)
     if (fall := _steepest_fall(norm)) is None:
         return
     step, per_step = fall
@@ -120,6 +121,12 @@ def weight_decay_too_high(
         )
     else:
         yield contradicts(medium, f"they shrink no faster than under a decay of {decay:.2g}", shrink)
+
+
+def _held_back(findings: Findings, decay: Finding, weight: float) -> Iterator[Evidence]:
+    """Judge by whether what is learnt was held back, or clipped away, when decay was first seen."""
+    if held := findings.before((decay.first_step or 0) + 1).first(updates_held_back, frequent_clipping):
+        yield contradicts(weight, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
 
 
 def _forgotten(

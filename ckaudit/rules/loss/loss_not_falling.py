@@ -16,6 +16,7 @@ from ckaudit.metrics.weights import relative_movement
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
 from ckaudit.run.falls import (
     Fall,
+    ends_lower,
     fall_accelerates,
     fall_between_thirds,
     fall_would_show,
@@ -223,7 +224,8 @@ def _constant_guess(
 ) -> int | None:
     """Return the row from which on a model saves nothing of what a constant guess costs, and its loss stands; else None.
 
-    A model of tokens rests at a guess for its first steps: there the losses' own noise must leave no doubt.
+    A model of tokens rests at a guess for its first steps: there the losses' own noise must leave no doubt. One that is worse
+    than a constant guess, and has come down, is still on its way to it.
     """
     if explained is None or not len(explained.recorded_rows().steps):
         return None
@@ -236,7 +238,10 @@ def _constant_guess(
         return None
     if median(saved) + 2 * _error_of_share(losses[first:], saved, paired=not may_wait) > LEARNT_SHARE:
         return None
-    return first if median(saved) <= MAX_UNEXPLAINED and never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None else None
+    comes_from_above = median(saved) < -LEARNT_SHARE and ends_lower(losses, min_fall=LEARNT_SHARE)
+    if comes_from_above or median(saved) > MAX_UNEXPLAINED:
+        return None
+    return first if never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None else None
 
 
 def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:

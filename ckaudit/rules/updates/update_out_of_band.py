@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import initial_loss_excess, is_solved, train_loss_raw
@@ -11,13 +12,13 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight, update_to_weight_global
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
-from ckaudit.run.falls import fall_accelerates
+from ckaudit.run.falls import ends_lower, fall_accelerates, fall_between_thirds
 from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import table_of
 
-MIN_RATIO, MIN_RATIO_UNLEARNT = 1e-3, 2.5e-3
+MIN_MEDIAN_RATIO = 2.5e-3
 """Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
 
 LEARNT_SHARE = 0.1
@@ -54,12 +55,12 @@ def update_out_of_band(
     uses the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is
     zero. Below the band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first.
     Where tensors were recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row
-    after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), and below a thousandth
-    while the learning rate is above `min_rate_share` of its peak, in a run that began knowing nothing and has not yet lost a
-    tenth of its first loss (lab: healthy runs from 0.005); below 0.0025 where it has not to its last line either. That
-    counts in the last of those checkpoints too, for what comes up in time was a beginning. While the learning rate still
-    rises, what is small may be meant, and a loss that falls faster in the last third of its points than in the first is on
-    its way, as is a model that saves a tenth of what a constant guess costs.
+    after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), a note while the loss
+    falls on in the second half of the run; and below 0.0025 while the learning rate is above `min_rate_share` of its peak, in a
+    run that began knowing nothing and has not yet lost a tenth of its first loss (lab: healthy runs from 0.005). That counts in
+    the last of those checkpoints too, for what comes up in time was a beginning. While the learning rate still rises, what is
+    small may be meant; a loss that falls by a twentieth and beyond its noise, or faster in the last third of its points than in
+    the first, is on its way, as is a model that saves a tenth of what a constant guess costs.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
@@ -82,19 +83,24 @@ def update_out_of_band(
         return
     matrices = tensors.only(table_of(facts).is_matrix)
     usual = _median(matrices if matrices.labels else tensors)
+    losses = loss.values[loss.finite] if loss is not None else np.empty(0)
+    falls_still = len(losses) > 1 and not fall_between_thirds(losses[len(losses) // 2 :]).is_none
     for span in spans(usual, (usual.values > max_matrix_ratio) & (usual.steps > warmup)[:, None], min_points=min_points):
-        yield _too_large(span, usual, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
+        hit = _too_large(span, usual, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
+        yield replace(hit, severity="note", message=hit.message + "; the loss falls on all the same") if falls_still else hit
     middle = _median(tensors)
-    begins = loss is not None and fall_accelerates(loss.values[loss.finite])
-    if _rises(rate) or not len(middle.steps) or begins or has_used_inputs(explained):
+    is_learning = len(losses) > 1 and (fall_accelerates(losses) or ends_lower(losses, min_fall=LEARNT_SHARE / 2))
+    if _rises(rate) or not len(middle.steps) or is_learning or has_used_inputs(explained):
         return
     at_rate = _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5)
     full = at_rate & ~_has_learnt(middle.steps, start, loss, LEARNT_SHARE)
-    limit = MIN_RATIO if _has_learnt((loss or ratio).steps[-1:], start, loss, LEARNT_SHARE)[0] else MIN_RATIO_UNLEARNT
-    if not at_rate.any() or median(middle.values[at_rate, 0][-min_points:]) >= limit:  # they have come up
+    if not at_rate.any() or median(middle.values[at_rate, 0][-min_points:]) >= MIN_MEDIAN_RATIO:  # they have come up
         return
-    for span in spans(middle, (middle.values < limit) & (middle.values > 0) & full[:, None], min_points=min_points):
-        yield _too_small(span, middle, limit, "the median tensor, and hardly anything is learnt; {limit:.1e} is little")
+    is_small = (middle.values < MIN_MEDIAN_RATIO) & (middle.values > 0) & full[:, None]
+    for span in spans(middle, is_small, min_points=min_points):
+        yield _too_small(
+            span, middle, MIN_MEDIAN_RATIO, "the median tensor, and hardly anything is learnt; {limit:.1e} is little"
+        )
 
 
 def _median(tensors: Series) -> Series:
