@@ -79,8 +79,9 @@ def main() -> None:
     others = others[: given.draws]
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as trainers:
         told = list(trainers.map(is_beyond_chance, [given.cache] * len(others), [given.seed] * len(others), others))
+    known = share(sum(told), len(told))
     print(
-        f"{len(facts)} draws are facts; of the other {len(others)} with an effect the oracle tells of {share(sum(told), len(told))}"
+        f"{len(facts)} draws are facts; of {known.of} others with an effect the oracle tells of {known.hits}: {known.share:.0%}"
     )
 
 

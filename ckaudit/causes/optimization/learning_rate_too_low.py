@@ -1,5 +1,6 @@
 """The learning rate is too low for anything to be learnt in this time."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -8,6 +9,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import reach, usual_steps
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved, step_over_rate
@@ -17,6 +19,7 @@ from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import ONE_UPDATE, barely_moving
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
@@ -25,6 +28,7 @@ from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import loss_vocabulary
 
 MOVED = relative_movement.name
 _HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
@@ -43,6 +47,7 @@ _HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
         train_loss_raw,
         val_loss,
         relative_movement,
+        FACTS,
     ],
     knob="Raise the peak learning rate tenfold, twice if need be, until the loss no longer falls faster.",
     inspect="The sum of all learning rates against the spread of the weights; units and exponents in the configuration.",
@@ -59,6 +64,7 @@ def learning_rate_too_low(
     train: Series | None,
     val: Series | None,
     moved: Series | None,
+    facts: Manifest | None,
     *,
     short: float = 0.1,
     enough: float = 1.0,
@@ -94,7 +100,7 @@ def learning_rate_too_low(
         yield contradicts(strong, f"the rates of all steps together are {far:.3g} spreads of the weights", learning_rate.name)
     if far is None:
         yield from _by_curves(rate, train, val, smallest, medium)
-    yield from _by_fall(train, short, strong)
+    yield from _by_fall(train, facts, short, strong)
     way = median_distance_moved(moved) if rate is None else None
     is_slow = way is not None and way < NEGLIGIBLE_DISTANCE
     if way is not None and (is_slow or way > short):
@@ -115,11 +121,14 @@ def learning_rate_too_low(
         yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)
 
 
-def _by_fall(train: Series | None, min_fall: float, weight: float) -> Iterator[Evidence]:
-    """Judge by whether the loss falls by more than `min_fall` of its first."""
-    losses = train.values[train.finite] if train is not None else np.empty(0)
-    if len(losses) > 1 and ends_lower(losses, min_fall=min_fall):
-        yield contradicts(weight, f"the loss has fallen by more than {min_fall:.0%}: something is learnt", train_loss_raw.name)
+def _by_fall(train: Series | None, facts: Manifest | None, min_fall: float, weight: float) -> Iterator[Evidence]:
+    """Judge by a loss that has come down by more than `min_fall` and still lies above a guess: it began too high."""
+    losses, vocabulary = train.values[train.finite] if train is not None else np.empty(0), loss_vocabulary(facts)
+    if vocabulary is None or len(losses) < 2 or not ends_lower(losses, min_fall=min_fall):
+        return
+    if (level := median(losses[-max(1, len(losses) // 10) :])) > math.log(vocabulary):
+        what = f"the loss has come down to {level:.4g}, still above that of a guess: it began too high"
+        yield contradicts(weight, what, train_loss_raw.name)
 
 
 def _by_stillness(still: Sequence[Finding], strong: float, medium: float) -> Iterator[Evidence]:

@@ -51,16 +51,16 @@ def update_out_of_band(
     """An update is too large or too small for the weights it changes.
 
     ## What it checks
-    The norm of one update over the norm of all weights (M11) against the band from `min_ratio` to `max_ratio` (torchmortem
-    uses the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is
-    zero. Below the band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first.
-    Where tensors were recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row
-    after the `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), a note while the loss
-    falls on in the second half of the run; and below 0.0025 while the learning rate is above `min_rate_share` of its peak, in a
-    run that began knowing nothing and has not yet lost a tenth of its first loss (lab: healthy runs from 0.005). That counts in
-    the last of those checkpoints too, for what comes up in time was a beginning. While the learning rate still rises, what is
-    small may be meant; a loss that falls by a twentieth and beyond its noise, or faster in the last third of its points than in
-    the first, is on its way, as is a model that saves a tenth of what a constant guess costs.
+    The norm of one update over the norm of all weights (M11) against the band from `min_ratio` to `max_ratio` (torchmortem uses
+    the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is zero. Below
+    the band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first. Where tensors
+    were recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row after the `warmup`
+    (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), a note where the loss comes down between
+    them all the same; and below 0.0025 while the learning rate is above `min_rate_share` of its peak, in a run that began
+    knowing nothing and has not yet lost a tenth of its first loss (lab: healthy runs from 0.005). That counts in the last of
+    those checkpoints too, for what comes up in time was a beginning. While the learning rate still rises, what is small may be
+    meant; a loss that falls by a twentieth and beyond its noise, or faster in the last third of its points than in the first, is
+    on its way, as is a model that saves a tenth of what a constant guess costs.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
@@ -83,12 +83,12 @@ def update_out_of_band(
         return
     matrices = tensors.only(table_of(facts).is_matrix)
     usual = _median(matrices if matrices.labels else tensors)
-    losses = loss.values[loss.finite] if loss is not None else np.empty(0)
-    falls_still = len(losses) > 1 and not fall_between_thirds(losses[len(losses) // 2 :]).is_none
     for span in spans(usual, (usual.values > max_matrix_ratio) & (usual.steps > warmup)[:, None], min_points=min_points):
         hit = _too_large(span, usual, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
-        yield replace(hit, severity="note", message=hit.message + "; the loss falls on all the same") if falls_still else hit
+        comes_down = _falls(loss, span)
+        yield replace(hit, severity="note", message=hit.message + "; the loss falls all the same") if comes_down else hit
     middle = _median(tensors)
+    losses = loss.values[loss.finite] if loss is not None else np.empty(0)
     is_learning = len(losses) > 1 and (fall_accelerates(losses) or ends_lower(losses, min_fall=LEARNT_SHARE / 2))
     if _rises(rate) or not len(middle.steps) or is_learning or has_used_inputs(explained):
         return
@@ -101,6 +101,14 @@ def update_out_of_band(
         yield _too_small(
             span, middle, MIN_MEDIAN_RATIO, "the median tensor, and hardly anything is learnt; {limit:.1e} is little"
         )
+
+
+def _falls(loss: Series | None, span: Span) -> bool:
+    """Tell whether the loss comes down, beyond its noise, within a span of steps."""
+    if loss is None:
+        return False
+    losses = loss.values[loss.finite[:, 0] & (loss.steps >= span.first) & (loss.steps <= span.last), 0]
+    return len(losses) > 2 and not fall_between_thirds(losses).is_none
 
 
 def _median(tensors: Series) -> Series:
