@@ -25,10 +25,10 @@ import numpy as np
 from ckaudit.contract import contradictions  # noqa: F401  enters its kinds
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.violations import KINDS
-from ckaudit.run.run import Labels, Run
+from ckaudit.run.run import Grids, Labels, Run
 from ckaudit.run.series import Series
 
-KEYS = {"name", "expect", "skip", "facts", "sections", "scalars", "texts", "broken"}
+KEYS = {"name", "expect", "skip", "facts", "sections", "scalars", "texts", "grids", "broken"}
 
 
 @dataclass
@@ -68,10 +68,22 @@ def run_of(case: dict[str, Any]) -> Run:
         manifest=manifest,
         checkpoint_steps=np.array(steps, np.int64),
         sections=sections,
+        grids={path: grids_of(spec) for path, spec in case.get("grids", {}).items()},
         scalars=scalars,
         texts=texts,
         findings=tuple(KINDS[code].at(file, KINDS[code].title) for code, file in case.get("broken", {}).items()),
     )
+
+
+def grids_of(spec: dict[str, Any]) -> Grids:
+    """Return sampled matrices: for each step, one of each label."""
+    rows = [
+        (step, label, values)
+        for step, row in zip(spec["steps"], spec["values"], strict=True)
+        for label, values in zip(spec["labels"], row, strict=True)
+    ]
+    steps, labels, values = zip(*rows, strict=True)
+    return Grids(steps, labels, tuple(map(np.array, values)))
 
 
 def series_of(name: str, spec: dict[str, Any]) -> Series:

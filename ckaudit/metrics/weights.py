@@ -139,6 +139,27 @@ def relative_movement(run: Run) -> Series:
     )
 
 
+@metric(unit="1", reads=[GRID], source="Goodfellow et al. 2016, section 8.4", memory=1)
+def row_spread(run: Run) -> Series:
+    r"""How far the rows of each weight matrix differ, or its columns, whichever differ less, as far as they were sampled.
+
+    $$\min_{d \in \{0, 1\}} \max_{ij} |w_{ij} - w_{ij}^{(d)}| / \mathrm{rms}(W)$$
+
+    Shape (C, P): checkpoints by tensors; \(w^{(0)}\) repeats the first sampled row, \(w^{(1)}\) the first column. Not recorded of
+    samples with a single row or column, or all of zeros.
+    """
+    grids = run.grid("weights", "sampled_grid_32x32")
+    steps, labels = np.array(sorted(set(grids.steps)), np.int64), tuple(dict.fromkeys(grids.labels))
+    rows, columns = {int(step): row for row, step in enumerate(steps)}, {label: column for column, label in enumerate(labels)}
+    table = np.full((len(steps), len(labels)), np.nan)
+    for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
+        size = float(np.sqrt(np.square(values).mean())) if values.ndim == 2 and min(values.shape) > 1 else 0.0
+        if size > 0:
+            apart = min(float(np.abs(values - values[:1]).max()), float(np.abs(values - values[:, :1]).max()))
+            table[rows[step], columns[label]] = apart / size
+    return Series("row_spread", "1", steps, labels, table, np.isfinite(table))
+
+
 @metric(
     unit="1",
     source="playbook D1.5",

@@ -94,7 +94,7 @@ def random_run(seed=0, *, steps=130, gaps=0.1, nans=0.05):
         ),
         checkpoint_steps=np.arange(1, steps + 1),
         sections={path: series for path, series in made.items() if "." in path and path not in GRIDS},
-        grids={path: _random_grids(seed, steps) for path in GRIDS},
+        grids={path: _random_grids(seed, steps, path) for path in GRIDS},
         scalars={path: series for path, series in made.items() if "." not in path},
         texts={"eval_artifact_hash/a": Labels("eval_artifact_hash/a", (1, 50, 101), ("x", "x", "y"))},
     )
@@ -112,10 +112,10 @@ def _random_material(seed, steps, gaps, nans):
 
 
 @cache
-def _random_grids(seed, steps):
+def _random_grids(seed, steps, path):
     rng = np.random.default_rng(seed)
     places = [(step, layer) for step in range(1, steps + 1, 7) for layer in LAYERS]
-    maps = [rng.dirichlet(np.ones(8), (3, 8)) for _ in places]
+    maps = [rng.dirichlet(np.ones(8), (3, 8) if path.startswith("attention") else 8) for _ in places]
     for values in maps:
         values.flags.writeable = False
     return Grids(tuple(step for step, _ in places), tuple(layer for _, layer in places), tuple(maps))

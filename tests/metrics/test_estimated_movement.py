@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.metrics.weights import relative_movement, weight_rms, weight_statistics_change
+from ckaudit.metrics.weights import relative_movement, row_spread, weight_rms, weight_statistics_change
 from tests.metrics.samples import cells, close, run_of
 
 RNG = np.random.default_rng(0)
@@ -86,3 +86,12 @@ def test_rounded_numbers_cannot_tell_that_nothing_moved(numbers, recorded):
 def test_elements_beside_rounded_numbers_can():
     sections = {"weights.*.mean": {1: {"w": 0.0012}, 2: {"w": 0.0012}}, "weights.*.std": {1: {"w": 0.045}, 2: {"w": 0.045}}}
     assert cells(weight_statistics_change(run_of(sections, grids=_grids({1: {"w": START}, 2: {"w": START}})))) == {(2, "w"): 0.0}
+
+
+def test_rows_or_columns_that_are_copies_have_no_spread():
+    copies = np.tile(START[0], (8, 1))
+    tensors = {10: {"rows": copies, "columns": copies.T, "free": START, "zero": np.zeros((8, 8)), "gain": np.ones((1, 8))}}
+    rows = max(abs(START[i, j] - START[0, j]) for i in range(8) for j in range(8))
+    columns = max(abs(START[i, j] - START[i, 0]) for i in range(8) for j in range(8))
+    expected = {(10, "rows"): 0.0, (10, "columns"): 0.0, (10, "free"): min(rows, columns) / np.sqrt(np.mean(START**2))}
+    assert close(cells(row_spread(run_of(grids=_grids(tensors)))), expected)

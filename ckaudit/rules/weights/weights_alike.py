@@ -1,4 +1,4 @@
-"""WGT003: the elements of a weight matrix are all equal."""
+"""WGT003: the elements, rows or columns of a weight matrix are all equal."""
 
 from collections.abc import Iterator
 
@@ -6,39 +6,70 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.weights import matrices_begun_at_zero, weight_norm, weight_rms, weight_std
+from ckaudit.metrics.weights import matrices_begun_at_zero, row_spread, weight_norm, weight_rms, weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series, at
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
 
-@rule("WGT003", severity="sev2", needs=[weight_std, FACTS], wants=[weight_norm, weight_rms], unit="1")
+@rule("WGT003", severity="sev2", needs=[weight_std], wants=[FACTS, weight_norm, weight_rms, row_spread], unit="1")
 def weights_alike(
-    std: Series, facts: Manifest, norm: Series | None, rms: Series | None, *, min_relative_std: float = 1e-6, min_points: int = 2
+    std: Series,
+    facts: Manifest | None,
+    norm: Series | None,
+    rms: Series | None,
+    apart: Series | None,
+    *,
+    min_relative_std: float = 1e-6,
+    min_points: int = 2,
 ) -> Iterator[Hit | Skip]:
-    r"""The elements of a weight matrix are all equal.
+    r"""The rows or columns of a weight matrix are all equal.
 
     ## What it checks
     The standard deviation of each trainable matrix over the root mean square of its elements: below `min_relative_std` (the
-    rounding of float32) at `min_points` checkpoints in a row, all its elements are one number. Step 0 is enough for a matrix of
-    several rows and columns that is no gain: its columns may part later, as the inputs do, and its rows never. And all matrices
-    but embeddings, two at least, are zero at the first checkpoint.
+    rounding of float32) at `min_points` checkpoints in a row, all its elements are one number. Step 0 is enough for a weight of
+    several rows and columns that is no gain: its columns may part later, as the inputs do, and its rows never. Where elements
+    were sampled, rows or columns that differ by no more than that at `min_points` checkpoints in a row. And all matrices but
+    embeddings, two at least, are zero at the first checkpoint.
     ## Why it matters
     Units with equal weights get equal gradients and stay copies of each other: the matrix has rank one for good.
     ## False alarms
-    Gains and biases start equal, as they should, in tables of many layers too: only matrices are judged that belong to no
-    normalisation. One matrix of zeros among others is how adapters and residual branches begin, and all that a linear model has.
+    Gains and biases start equal, as they should, in tables of many layers too, and so do rates of state-space models: only
+    matrices are judged that belong to no normalisation, and at step 0 or by samples those that multiply an input, which are
+    called a weight or a kernel. One matrix of zeros among others is how adapters and residual branches begin, and all that a
+    linear model has.
     """
     yield from too_few(std, min_points)
     tensors = table_of(facts)
     judged = std.only(lambda name: tensors.is_matrix(name) and tensors.is_trainable(name))
-    if not judged.labels:
+    if not judged.labels and apart is None:
         yield Skip("not_recorded", "needs the shapes of the matrices")
         return
-    if norm is not None:
-        yield from _of_one_number(judged, norm, tensors, min_relative_std, min_points)
-    yield from _all_zero(rms if rms is not None else norm, tensors)
+    of_one_number = list(_of_one_number(judged, norm, tensors, min_relative_std, min_points)) if norm is not None else []
+    yield from of_one_number
+    if apart is not None:
+        told = {hit.where for hit in of_one_number}
+        rows = apart.only(lambda name: _multiplies(name) and name not in told)
+        yield from _of_equal_rows(rows, min_relative_std, min_points)
+    if facts is not None:
+        yield from _all_zero(rms if rms is not None else norm, tensors)
+
+
+def _multiplies(name: str) -> bool:
+    """Tell whether a tensor multiplies an input, by its name.
+
+    >>> _multiplies("layer.0.fc.weight"), _multiplies("rnn.weight_hh_l0"), _multiplies("mixer.A_log")
+    (True, True, False)
+    """
+    return any(word in name.rpartition(".")[2] for word in ("weight", "kernel"))
+
+
+def _of_equal_rows(apart: Series, min_relative_std: float, min_points: int) -> Iterator[Hit]:
+    """Yield matrices whose sampled rows are all equal, or whose columns are."""
+    for span in spans(apart, apart.values < min_relative_std, min_points=min_points):
+        message = "the rows of {where} are all equal, or its columns: they differ by {value:.2g} of its size"
+        yield Hit.over(span, "sev2", message, badness=-apart.values, value=apart.values, limit=min_relative_std)
 
 
 def _of_one_number(std: Series, norm: Series, tensors: TensorTable, min_relative_std: float, min_points: int) -> Iterator[Hit]:
@@ -84,4 +115,5 @@ def _all_zero(size: Series | None, tensors: TensorTable) -> Iterator[Hit]:
 def _is_full(tensors: TensorTable, name: str) -> bool:
     """Tell whether a tensor has several rows and several columns, and is no gain."""
     shape = tensors.facts[name].shape
-    return shape is not UNSET and sum(size > 1 for size in shape) > 1 and tensors.kind(name) != "norm"
+    has_both = shape is not UNSET and sum(size > 1 for size in shape) > 1
+    return has_both and tensors.kind(name) != "norm" and _multiplies(name)
