@@ -22,7 +22,7 @@ def updates_rounded_away(
     *,
     max_lost_share: float = 0.5,
     min_rate_share: float = 0.3,
-    min_points: int = 3,
+    min_points: int = 2,
 ) -> Iterator[Hit | Skip]:
     """Weights are kept in half precision, and most of what an update asks for rounds to none.
 
