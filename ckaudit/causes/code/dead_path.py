@@ -1,10 +1,11 @@
 """A part of the model is cut off from the loss."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.shared.activations import zeros_before
 from ckaudit.causes.shared.partly_zero_gradients import partly_zero, without_embeddings
 from ckaudit.causes.shared.quantized_gradients import quantization_step
 from ckaudit.contract.schema.manifest import Manifest
@@ -14,6 +15,7 @@ from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.data.input_scale_off import input_scale_off
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.starved_branch import starved_branch
@@ -40,7 +42,7 @@ SATURATED = (entropy_collapse, logit_growth)
 @cause(
     prior=-0.5,
     explains=[dead_parameter, barely_moving],
-    follows=[starved_branch, layer_not_contributing, zero_gradients],
+    follows=[input_scale_off, starved_branch, layer_not_contributing, zero_gradients],
     wants=[gradient_norm, activation_sparsity, dead_unit_fraction, gradient_zero_fraction, FACTS],
     knob="Inspect upstream gradients and mask logic: find what multiplies the path by zero or detaches it, such as a mask, a "
     "zeroed projection, requires_grad, a wrong index.",
@@ -65,7 +67,8 @@ def dead_path(
     Tensors of such a path have a gradient of zero, or no gradient at all where the path is taken out of the graph. Where more
     than `few` of all tensors get no gradient, the cause is not one path. Units that never fire, weights without spread or scale,
     and routers that send nothing leave tensors without a gradient too, each with a sign of its own. So do gradients that are too
-    small: many of the others are zero in part then, and a bias without one may stand beside a weight with one. Weights follow the
+    small: many of the others are zero in part then, and a bias without one may stand beside a weight with one. Where all inputs
+    are zero, the path begins before the model. Weights follow the
     scale that all causes share.
     """
     dead = findings.of(dead_parameter)
@@ -73,13 +76,16 @@ def dead_path(
     if not dead:
         yield from _no_longer_made(findings, norm, few, strong)
         return
+    inputs = findings.first(input_scale_off)
+    if inputs is not None and inputs.value == 0:
+        yield supports(decisive, f"the inputs of {inputs.where} are all zero: nothing comes into the model", inputs)
+        return
     before = findings.before(dead[0].first_step or 0)
     if earlier := before.of(loss_spike, exploding_gradient, update_out_of_band, nonfinite_values):
         yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
     if worn := findings.first(vanishing_gradient):
         yield contradicts(strong, f"it is worn down on its way: {worn.message}", worn)
-    if other := findings.first(*OTHERS) or before.first(*SATURATED):
-        yield contradicts(decisive, f"there is another reason for it: {other.message}", other)
+    yield from _by_other_illnesses(findings, before, sparsity, decisive)
     if counted is None and sparsity is not None and (silent := _silent_throughout(sparsity)):
         never = f"all outputs of {silent} are zero at every record: units that never fire leave a path like that too"
         yield contradicts(medium, never, activation_sparsity.name)
@@ -94,8 +100,22 @@ def dead_path(
             again = f"{healed[0].where} has a gradient again after step {healed[0].last_step}: no cut heals"
             yield contradicts(decisive, again, norm.name)
     yield from _by_other_gradients(norm, zeros, facts, places, decisive, strong)
-    if overlap := places & still:
-        yield supports(medium, f"{named(overlap)}: without movement too", "MOVE001")
+    yield from _by_their_gradient(dead, places & still, strong, medium)
+
+
+def _by_other_illnesses(findings: Findings, before: Findings, sparsity: Series | None, decisive: float) -> Iterator[Evidence]:
+    """Judge by what leaves tensors without a gradient too; units that are silent for nothing comes in belong to the path."""
+    other = findings.first(*OTHERS) or before.first(*SATURATED)
+    if other is not None and (nothing := zeros_before(sparsity, other.where)) is not None:
+        yield supports(decisive, f"all that {nothing} puts out is exactly zero: the path ends there", activation_sparsity.name)
+    elif other is not None:
+        yield contradicts(decisive, f"there is another reason for it: {other.message}", other)
+
+
+def _by_their_gradient(dead: Sequence[Finding], unmoved: set[str], strong: float, medium: float) -> Iterator[Evidence]:
+    """Judge by whether the gradient of the dead tensors is nothing or little, and by whether they move."""
+    if unmoved:
+        yield supports(medium, f"{named(unmoved)}: without movement too", "MOVE001")
     if all(finding.value == 0 for finding in dead):
         yield supports(medium, "their gradient is exactly zero, not merely small", dead[0])
     else:

@@ -55,6 +55,9 @@ def inputs_not_normalized(
     first = findings.first(input_scale_off)
     if first is None or not isinstance(first.value, float):
         return
+    if first.value == 0:
+        yield contradicts(2 * strong, f"the inputs of {first.where} are all zero: there is nothing to normalize", first)
+        return
     if first.value > far or first.value < 1 / far:
         yield supports(strong, f"inputs of {first.where} have a scale of {first.value:.3g}; layers are made for about one", first)
     if weights := findings.first(weight_scale_off):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.activations import silent as silent_function
+from ckaudit.causes.shared.activations import zeros_before
 from ckaudit.causes.shared.update_size import largest_update, weights_replaced
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity
@@ -90,6 +91,9 @@ def dead_units(
         )
     else:
         yield contradicts(decisive, "no activation function is silent", gone)
+    if silent is not None and (before := zeros_before(sparsity, silent.where)) is not None:
+        nothing = f"all that {before} puts out, just before, is exactly zero: nothing comes in"
+        yield contradicts(decisive + 1, nothing, activation_sparsity.name)
     if shrunk := findings.first(weights_shrink):
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
     if silent is not None:

@@ -8,9 +8,10 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import reach, usual_steps
+from ckaudit.causes.shared.update_size import gradient_width, reach, usual_steps
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
+from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved, step_over_rate
 from ckaudit.metrics.optimizer import clip_coefficient, learning_rate
@@ -27,6 +28,7 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import is_plain_descent
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import loss_vocabulary
 
@@ -47,6 +49,7 @@ _HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
         train_loss_raw,
         val_loss,
         relative_movement,
+        gradient_norm,
         FACTS,
     ],
     knob="Raise the peak learning rate tenfold, twice if need be, until the loss no longer falls faster.",
@@ -64,6 +67,7 @@ def learning_rate_too_low(
     train: Series | None,
     val: Series | None,
     moved: Series | None,
+    gradient: Series | None,
     facts: Manifest | None,
     *,
     short: float = 0.1,
@@ -105,8 +109,8 @@ def learning_rate_too_low(
     is_slow = way is not None and way < NEGLIGIBLE_DISTANCE
     if way is not None and (is_slow or way > short):
         yield _by_way(way, train, val, strong, is_slow=is_slow)
-    if adapts is not None and (adapts.values[adapts.finite] == 0).any():
-        yield contradicts(strong, "plain descent: its rates are not Adam's", adapts.name)
+    if is_plain_descent(adapts):
+        yield _of_plain_descent(rate, gradient_width(gradient, facts), strong, medium)
     elif (moves := usual_steps(step, rate)) is not None:
         yield _by_movement(median(moves), ordinary, strong, medium)
     bands = [(finding.value, finding.limit) for finding in findings.of(update_out_of_band)]
@@ -119,6 +123,17 @@ def learning_rate_too_low(
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _of_plain_descent(
+    rate: Series | None, width: float | None, strong: float, medium: float, *, max_width: float = 30.0, usual: float = 3e-3
+) -> Evidence:
+    """Judge a rate of plain descent: one suits all matrices where their gradients are of a size, and is 0.01 and more then."""
+    _, values = known_rate(rate)
+    if width is None or width > max_width or not values.size or values.max() > usual:
+        return contradicts(strong, "plain descent: its rates are not Adam's", optimizer_adapts.name)
+    what = f"the rate never exceeds {values.max():.2g}; plain descent is given 0.01 and more in most recipes"
+    return supports(medium, what, learning_rate.name)
 
 
 def _by_fall(train: Series | None, facts: Manifest | None, min_fall: float, weight: float) -> Iterator[Evidence]:

@@ -6,7 +6,8 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
-from ckaudit.causes.shared.update_size import gain_of_gradient
+from ckaudit.causes.shared.update_size import gain_of_gradient, gradient_width
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -15,6 +16,7 @@ from ckaudit.metrics.weights import update_norm
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
@@ -31,7 +33,7 @@ EXPLAINS = (update_out_of_band, barely_moving, loss_not_falling, uniform_heads)
     prior=-1.5,
     explains=EXPLAINS,
     follows=[layer_not_contributing],
-    wants=[update_norm, gradient_norm, learning_rate, clip_coefficient, optimizer_adapts, train_loss_raw, val_loss],
+    wants=[update_norm, gradient_norm, learning_rate, clip_coefficient, optimizer_adapts, train_loss_raw, val_loss, FACTS],
     knob="Use Adam or AdamW for this model, or give SGD a rate of its own, a hundred times Adam's, and a longer warm-up.",
     inspect="Updates over weights, tensor by tensor: under plain descent they are as far apart as the gradients.",
     runbook="Nothing to save: restart with the other optimizer and compare the first hundred steps on the same batches.",
@@ -45,6 +47,7 @@ def optimizer_unsuited(
     adapts: Series | None,
     train: Series | None,
     val: Series | None,
+    facts: Manifest | None,
     *,
     alike: float = 10.0,
     apart: float = 30.0,
@@ -55,7 +58,8 @@ def optimizer_unsuited(
     """The optimizer does not fit the learning rate and model, as plain SGD with the rate of Adam.
 
     Updates follow the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
-    10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them. Rates below
+    10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them, and one suits
+    where those of matrices differ by less. Rates below
     `low` are Adam's; SGD's are 0.01 and more in most recipes. A rate of zero moves nothing under any optimizer. Weights are
     starting values.
     """
@@ -71,8 +75,8 @@ def optimizer_unsuited(
     if missing := _without_gradient(findings, gradient):
         yield contradicts(2 * strong, f"no gradient is made for {named(missing)}, and no optimizer helps", gradient_norm.name)
     is_plain = is_plain_descent(adapts)
-    if is_plain and adapts is not None:
-        yield supports(strong, "the optimizer is plain descent, which goes by the gradient as it is", adapts.name)
+    if is_plain:
+        yield from _of_plain_descent(gradient, facts, apart, strong)
     if (found := gain_of_gradient(update, gradient, rate, clip)) is not None:
         gains, gradients = (np.percentile(each, [10, 90]) for each in found)
         spread, width = gains[1] / gains[0], gradients[1] / gradients[0]
@@ -95,6 +99,15 @@ def optimizer_unsuited(
         yield contradicts(strong, f"the rate of {peak:.2g} is one for plain descent", rate.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(strong, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _of_plain_descent(gradient: Series | None, facts: Manifest | None, apart: float, weight: float) -> Iterator[Evidence]:
+    """Judge by an optimizer that is known to be plain descent, and by how far the gradients of matrices are apart."""
+    yield supports(weight, "the optimizer is plain descent, which goes by the gradient as it is", optimizer_adapts.name)
+    width = gradient_width(gradient, facts)
+    if width is not None and width <= apart:
+        what = f"gradients are {width:.2g} times as large in some matrices as in others: one rate suits them all"
+        yield contradicts(weight, what, gradient_norm.name)
 
 
 def _standing(train: Series | None, val: Series | None) -> float | None:

@@ -41,6 +41,22 @@ def silent(
     return most if most is not None and most[1] >= min_zero_share else None
 
 
+def zeros_before(sparsity: Series | None, function: str | None) -> str | None:
+    """Return the module just before an activation function in the forward pass, where all that it puts out is zero, always.
+
+    A function that is given nothing else is silent for that reason, and not for its own.
+
+    Args:
+        sparsity: Share of exact zeros in each module's output, in the order of the forward pass.
+        function: The function.
+    """
+    place = sparsity.labels.index(function) - 1 if sparsity is not None and function in sparsity.labels else -1
+    if sparsity is None or place < 0 or is_function(sparsity.labels[place]):
+        return None
+    known = sparsity.values[sparsity.finite_in(place), place]
+    return sparsity.labels[place] if known.size and (known == 1).all() else None
+
+
 def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float = 0.3) -> list[str]:
     """Return the activation functions that are bounded, such as sigmoid: outputs reach `reach`, never exceed 1, and are not zero.
 

@@ -62,6 +62,19 @@ def gain_of_gradient(
     return np.nanmedian(gains[:, seen], axis=0), np.nanmedian(np.where(known, slope.values, np.nan)[:, seen], axis=0)
 
 
+def gradient_width(gradient: Series | None, facts: Manifest | None) -> float | None:
+    """Return how many times as large gradients are in some matrices as in others: the 90th percentile over the 10th."""
+    matrices = gradient.only(table_of(facts).is_matrix) if gradient is not None else None
+    if matrices is None or len(matrices.labels) < 2:
+        return None
+    values = np.where(matrices.finite & (matrices.values > 0), matrices.values, np.nan)
+    usual = np.nanmedian(values[:, np.isfinite(values).any(axis=0)], axis=0)
+    if len(usual) < 2:
+        return None
+    low, high = np.percentile(usual, [10, 90])
+    return float(high / low)
+
+
 def reach(rate: Series | None, std: Series | None) -> float | None:
     """Return the sum of all learning rates over the median tensor's first standard deviation.
 

@@ -47,7 +47,8 @@ def schedule_off_plan(
     The learning rate against the plan in run.json, at `min_points` points in a row: off by more than `max_off_between` of the
     planned peak from the line between two planned steps, or by `max_off_outside` of it from both of them; over `sev1_ratio`
     times that peak it is sev1, for after a spike a rate is lowered by three to ten times (TRI-2). Without a plan, whether the
-    rate has grown by a fifth since the end of the planned warm-up and still grows at twice its length (M06, M07). From 30 points
+    rate has grown by a fifth since the end of the planned warm-up and still grows at twice its length (M06, M07), or by a fifth
+    in the second half of a training that has taken all its planned steps, up to the last of them. From 30 points
     of the rate on, planned or not: whether a slope came down to a floor and the run goes on there for `max_beyond_end` of
     the steps that it took to come down. Where nothing was planned, whether the rate has grown all the time while the last
     quarter of the run brought less than `min_recent_fall` of what the loss has fallen.
@@ -94,7 +95,7 @@ def schedule_off_plan(
 def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[Hit | Skip]:
     """Yield the rate that still grows long after the planned warm-up; a skip where not even its length was planned."""
     if facts.warmup_steps is UNSET:
-        yield Skip("not_recorded", "needs warmup_steps or planned_learning_rate")
+        yield _grows_to_the_end(steps, values, facts)
         return
     end = facts.warmup_steps
     after = np.flatnonzero(steps > MIN_TIMES_PLANNED * end)
@@ -112,6 +113,23 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[H
             limit=float(values[done[-1]]),
             worst=-1,
         )
+
+
+def _grows_to_the_end(steps: Steps, values: Floats, facts: Manifest) -> Hit | Skip:
+    """Return the hit of a rate that grows in all of the second half of a training that has taken its planned steps."""
+    half = len(values) // 2
+    is_over = facts.planned_steps is not UNSET and steps[-1] >= facts.planned_steps
+    if not is_over or not (np.diff(values[half:]) > 0).all() or values[-1] <= MIN_GROWTH * values[half]:
+        return Skip("not_recorded", "needs warmup_steps or planned_learning_rate")
+    return Hit.at(
+        steps[half:],
+        "sev2",
+        "all planned steps are taken, and the learning rate still grows, to {value:.3g}",
+        where="learning rate",
+        value=float(values[-1]),
+        limit=float(values[half]),
+        worst=-1,
+    )
 
 
 def _by_shape(steps: Steps, values: Floats, loss: Series | None, beyond_end: float, stall: float) -> Iterator[Hit]:
