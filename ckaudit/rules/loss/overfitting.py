@@ -27,6 +27,10 @@ CARRIED, CARRIED_OF_MUCH, CARRIED_OF_ALL = 0.05, 0.25, 0.5
 has fallen by more than half, below the larger one most of that is memory. A model of tokens that begins with a guess learns first
 what all text shares: below the largest most of what it has learnt is memory (500 healthy trainings: 0.78 and more)."""
 
+BEYOND, CARRIED_OF_OTHER_UNIT = 2.0, 0.67
+"""A held-out loss that stays beyond twice an untrained model's, and falls by less than two thirds as much as the training loss,
+is neither of another unit nor of what the model is trained for."""
+
 A_GUESS = 0.9
 """Share of the log of the vocabulary above which a loss is that of a model that has learnt nothing before."""
 
@@ -63,7 +67,8 @@ def overfitting(
     evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of what the
     training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it, where the
     training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a model of
-    tokens that began with a guess, by less than half. And whether it leaps
+    tokens that began with a guess, by less than half; or it stays beyond twice an untrained model's, and falls by less than two
+    thirds as much. And whether it leaps
     beyond twice an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for
     a while, statistics of batches or weights. A rise by less than two parts in a hundred of what has been learnt since the first
     losses, or five where less than a tenth of them is left, is none, and a fall of the training loss by as little is no memory.
@@ -154,14 +159,17 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
     carried = max((start - val.min()) / (start - end), (early - late) / early / (1 - end / start))
     falls_still = len(val) > third and late < val[:-third].min()
     most = CARRIED_OF_MUCH if end < start / 2 and not falls_still else CARRIED
-    if carried > (CARRIED_OF_ALL if _is_a_guess(start, facts) else most):
+    what = "nothing carries over" if carried <= CARRIED else f"{carried:.0%} of that carries over"
+    if val.min() > BEYOND * start > 0:
+        most, what = CARRIED_OF_OTHER_UNIT, "it never came below twice that of an untrained model"
+    elif _is_a_guess(start, facts):
+        most = CARRIED_OF_ALL
+    if carried > most:
         return None
-    what = "nothing" if carried <= CARRIED else f"{carried:.0%} of that"
     return Hit.at(
         steps,
         "sev2",
-        f"the training loss has fallen from {start:.4g} to {{limit:.4g}}, and the held-out loss is {{value:.4g}}: "
-        f"{what} carries over",
+        f"the training loss has fallen from {start:.4g} to {{limit:.4g}}, and the held-out loss is {{value:.4g}}: {what}",
         where="val_loss",
         value=float(val[-1]),
         limit=end,
@@ -182,7 +190,7 @@ def _leaps(steps: Steps, val: Floats, logged: Series | None) -> Iterator[Hit]:
         return
     untrained = median(known[:EVALS_PER_QUARTER])
     lowest = np.minimum.accumulate(val)
-    high = np.flatnonzero((val > 2 * max(untrained, val[0])) & (lowest < untrained / 2))
+    high = np.flatnonzero((val > BEYOND * max(untrained, val[0])) & (lowest < untrained / 2))
     if untrained <= 0 or not len(high) or val[-1] > untrained / 2:
         return
     worst = int(high[np.argmax(val[high])])
