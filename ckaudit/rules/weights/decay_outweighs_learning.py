@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
+from ckaudit.metrics.loss import is_solved, train_loss_raw
 from ckaudit.metrics.movement import weight_decay_to_update
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight
@@ -14,10 +15,11 @@ from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
 
 
-@rule("WGT006", severity="sev2", needs=[], wants=[weight_decay_to_update, update_to_weight, FACTS], unit="1")
+@rule("WGT006", severity="sev2", needs=[], wants=[weight_decay_to_update, update_to_weight, train_loss_raw, FACTS], unit="1")
 def decay_outweighs_learning(
     share: Series | None,
     updates: Series | None,
+    loss: Series | None,
     facts: Manifest | None,
     *,
     max_decay_share: float = 0.2,
@@ -36,7 +38,8 @@ def decay_outweighs_learning(
     ## False alarms
     At the end of a schedule little is learnt, and decay shrinks with it, for both go by the rate (230 healthy trainings of 50
     families: 0.09 at most, of plain SGD after the loss had come to nothing). Where an optimizer hardly
-    moves anything, its decay is much of that and takes nothing off: the run is not judged.
+    moves anything, its decay is much of that and takes nothing off: the run is not judged. Nor is a step at which the loss is
+    below a tenth of its first: of a task that is solved decay is all that is left.
     """
     if share is None:
         no_decay = Skip("not_applicable", "updates are recorded, and no weight decay in them")
@@ -48,7 +51,8 @@ def decay_outweighs_learning(
     if _taken_off(share, middle, updates) < min_taken_off:
         return
     series = single("median matrix", "1", share.steps, middle)
-    for span in spans(series, series.values > max_decay_share, min_points=min_points):
+    is_much = (series.values > max_decay_share) & ~is_solved(loss, series.steps)
+    for span in spans(series, is_much, min_points=min_points):
         yield Hit.over(
             span,
             "sev2",
