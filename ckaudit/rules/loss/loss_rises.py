@@ -146,7 +146,7 @@ def _why_targets_explain(explained: Series | None, hit: Hit, *, min_checkpoints:
     shares = explained.recorded_rows()
     left = 1 - shares.values[:, 0]
     before = left[shares.steps < hit.first][-min_checkpoints:]
-    within = left[(shares.steps >= hit.first) & (shares.steps <= hit.last)]
+    within = left[(shares.steps >= hit.first) & (shares.steps <= hit.last)][-min_checkpoints:]
     if min(len(before), len(within)) < min_checkpoints or median(within) > max_growth * median(before):
         return ""
     return "its targets vary more, and the model leaves no more of them unexplained than before"
