@@ -53,7 +53,7 @@ def warmup_never_ends(
     if off is None:
         yield _beside_a_climb(findings.first(loss_rises), steps, values, warmup_of(facts), min_growth, decisive, strong)
         return
-    rising = float((np.diff(values) > 0).mean())
+    rising = float((np.diff(values[steps >= min(off.first_step or 0, steps[-2])]) > 0).mean())
     if rising < 0.9:
         yield contradicts(decisive, f"the rate rises at {rising:.0%} of the steps only", off)
         return
@@ -63,6 +63,8 @@ def warmup_never_ends(
     plan = planned_rate(facts, steps)
     if not warmup and plan is None:
         yield supports(strong, off.message, off)
+        beside = _beside_a_climb(findings.first(loss_rises), steps, values, warmup, min_growth, decisive, strong)
+        yield from [beside] if beside.weight > 0 else []
     if plan is not None and values[-1] > 1.2 * plan.max():
         yield supports(strong, f"it has come to {values[-1]:.2g}, {values[-1] / plan.max():.3g} times its planned peak", off)
 
