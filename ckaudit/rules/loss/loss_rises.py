@@ -7,7 +7,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_rms
@@ -29,6 +29,12 @@ LATE_DEVIATIONS = 2.5
 NEAR_ZERO = 0.1
 """Share of its depth below zero within which a loss begins at zero: advantages have a mean of none, densities begin far above."""
 
+EASED = ", as where a task is made harder"
+"""How the message of a jump ends from which the loss falls on."""
+
+CARRIED = 0.05
+"""Share of what the training loss has fallen since a jump that shows on held-out data: below it other data is learnt."""
+
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""
 
@@ -37,7 +43,7 @@ POINTS_PER_BLOCK = 10
     "LOSS004",
     severity="sev1",
     needs=[train_loss_raw],
-    wants=[learning_rate, weight_rms, FACTS, explained_share],
+    wants=[learning_rate, weight_rms, FACTS, explained_share, val_loss],
     unit="nats/token",
 )
 def loss_rises(
@@ -46,6 +52,7 @@ def loss_rises(
     sizes: Series | None,
     facts: Manifest | None,
     explained: Series | None,
+    val: Series | None,
     *,
     parts: int = 40,
     min_climbs: int = 4,
@@ -69,13 +76,14 @@ def loss_rises(
     A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
     A loss that stands higher because the learning rate was set back to a level it had before is a planned restart: a note. So is
-    one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose. What rises
-    from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the
-    name of a loss: a note that says so, unless it is known to be of tokens, its function was seen, or a trainer logs what it
-    minimises. Where weights move that are not trained, as those of a teacher that follows the model, the loss is measured
-    against a target that moves, and its rise is a note; so is that of a loss which began at zero, or near it and fell below, as
-    of a policy, unless it ends further above its beginning than it had come below; and one at which the model leaves no larger
-    share of its targets unexplained than before: they vary more, as those that a critic makes itself.
+    one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose; but where
+    less than a twentieth of that fall shows on held-out data, it is something else that is learnt: sev2. What rises from its
+    first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the name of a
+    loss: a note that says so, unless it is known to be of tokens, its function was seen, or a trainer logs what it minimises.
+    Where weights move that are not trained, as those of a teacher that follows the model, the loss is measured against a target
+    that moves, and its rise is a note; so is that of a loss which began at zero, or near it and fell below, as of a policy,
+    unless it ends further above its beginning than it had come below; and one at which the model leaves no larger share of its
+    targets unexplained than before: they vary more, as those that a critic makes itself.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -106,6 +114,8 @@ def loss_rises(
         return  # it ends on the way up of a wave, which has a rule of its own
     is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
     hit = _stays(steps, values, rise, is_severe=is_severe, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
+    if hit.message.endswith(EASED) and _learns_something_else(steps, values, rise, val):
+        hit = replace(hit, severity="sev2", message=hit.message.removesuffix(EASED) + ", and nothing of it carries over")
     yield _softened(hit, why or _why_targets_explain(explained, hit))
 
 
@@ -147,7 +157,7 @@ def _why_targets_explain(explained: Series | None, hit: Hit, *, min_checkpoints:
     left = 1 - shares.values[:, 0]
     before = left[shares.steps < hit.first][-min_checkpoints:]
     within = left[(shares.steps >= hit.first) & (shares.steps <= hit.last)][-min_checkpoints:]
-    if min(len(before), len(within)) < min_checkpoints or median(within) > max_growth * median(before):
+    if min(len(before), len(within)) < min_checkpoints or median(within) > max_growth * before.min():
         return ""
     return "its targets vary more, and the model leaves no more of them unexplained than before"
 
@@ -181,13 +191,7 @@ def _stays(steps: Steps, values: Floats, rise: Rise, *, is_severe: bool, restart
     worst = int(np.argmax(values[rise.onset :]))
     few = "" if rise.noise_is_known else f", in the {len(values)} points that there are"
     eased = falls_from_each_jump(values[rise.onset :], rise)
-    reason = (
-        "; the learning rate had been set back"
-        if restarted
-        else "; it falls on from there, as where a task is made harder"
-        if eased
-        else ""
-    )
+    reason = "; the learning rate had been set back" if restarted else "; it falls on from there" + EASED if eased else ""
     return Hit.at(
         steps[rise.onset :],
         "note" if restarted or eased else "sev1" if is_severe else "sev2",
@@ -197,6 +201,15 @@ def _stays(steps: Steps, values: Floats, rise: Rise, *, is_severe: bool, restart
         limit=rise.low,
         worst=worst,
     )
+
+
+def _learns_something_else(steps: Steps, values: Floats, rise: Rise, val: Series | None) -> bool:
+    """Tell whether the loss falls on from a jump, and the held-out loss does not from its first evaluation after it on."""
+    worst = rise.onset + int(np.argmax(values[rise.onset :]))
+    if val is None or (known := val.finite_in(0) & (val.steps >= steps[worst])).sum() < 2:
+        return False
+    held_out, fall = val.values[known, 0], float(values[worst] - median(values[-MIN_POINTS:]))
+    return fall > 0 and float(held_out[0] - held_out[-1]) < CARRIED * fall
 
 
 def _restarted(rate: Series | None, lowest: int, last: int, *, raised: float = 1.5) -> bool:
