@@ -73,28 +73,36 @@ def attention_logits_grow(
     the first one and has not turned back below nine tenths of its peak at the last checkpoint; beyond `runaway` (M19) it has no
     bound. Logits over 10 in the first record did not grow. Weights are starting values, to be fitted on runs of known truth.
     """
+    course = _course_of(logit)
+    has_grown = course is not None and course[1] > grown * course[0]
     growing = findings.of(weights_grow)
     places = [place for finding in growing for place in (finding.where, *finding.also) if place]
     if only_queries_and_keys(places, table_of(facts)):
         yield supports(decisive, f"only queries' and keys' weights grow: {growing[0].message}", growing[0])
     elif places:
         yield contradicts(decisive, f"it is not queries and keys alone: {growing[0].message}", growing[0])
-    elif not findings.first(logit_growth):
+    elif not has_grown and not findings.first(logit_growth):
         yield contradicts(strong, "neither weights nor logits were found to grow", "entropy_collapse")
     onset = findings.first(logit_growth, entropy_collapse, weights_grow)
     if earlier := findings.before(onset.first_step or 0 if onset else 0).of(exploding_gradient, loss_spike, update_out_of_band):
         yield contradicts(strong, f"the run was ill before: {earlier[0].message}", earlier[0])
     if jump := findings.first(weights_jump):
         yield contradicts(strong, f"the weights jumped and did not grow: {jump.message}", jump)
-    if logit is not None and logit.finite.any():
-        largest = np.where(logit.finite, np.abs(logit.values), -np.inf).max(axis=1)[logit.finite.any(axis=1)]  # (T,)
-        start, peak, end = float(largest[0]), float(largest.max()), float(largest[-1])
-        if start > MAX_UNTRAINED_LOGIT:
-            yield contradicts(strong, f"the largest logit begins at {start:.3g}: it was large from the first", logit.name)
-        elif peak > grown * start and end > TURNED_BACK * peak:
-            weight = strong if peak > runaway else medium
-            yield supports(
-                weight, f"the largest logit has grown from {start:.2g} to {end:.3g}, and has not turned back", logit.name
-            )
-        else:
-            yield contradicts(medium, f"the largest logit comes back from {peak:.3g} to {end:.3g}", logit.name)
+    if course is None:
+        return
+    start, peak, end = course
+    if start > MAX_UNTRAINED_LOGIT:
+        yield contradicts(strong, f"the largest logit begins at {start:.3g}: it was large from the first", max_attn_logit.name)
+    elif has_grown and end > TURNED_BACK * peak:
+        what = f"the largest logit has grown from {start:.2g} to {end:.3g}, and has not turned back"
+        yield supports(strong if peak > runaway else medium, what, max_attn_logit.name)
+    else:
+        yield contradicts(medium, f"the largest logit comes back from {peak:.3g} to {end:.3g}", max_attn_logit.name)
+
+
+def _course_of(logit: Series | None) -> tuple[float, float, float] | None:
+    """Return the largest logit of the first record, of all and of the last; None where none is recorded."""
+    if logit is None or not logit.finite.any():
+        return None
+    largest = np.where(logit.finite, np.abs(logit.values), -np.inf).max(axis=1)[logit.finite.any(axis=1)]  # (T,)
+    return float(largest[0]), float(largest.max()), float(largest[-1])
