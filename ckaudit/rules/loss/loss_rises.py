@@ -15,7 +15,7 @@ from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
-from ckaudit.run.robust import MAD_TO_SIGMA, begins_at_zero, difference_noise, looks_like_a_score
+from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_COST, begins_at_zero, difference_noise, looks_like_a_score
 from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import table_of
@@ -231,7 +231,8 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
     rows = np.arange(len(values) - count * width, len(values)).reshape(count, width)
     table = values[rows]  # (B, W)
     middle = np.median(table, axis=1)
-    noise = MAD_TO_SIGMA * median(np.abs(table - middle[:, None])) * 1.25 / np.sqrt(width)
+    by_points = MAD_TO_SIGMA * median(np.abs(table - middle[:, None])) * MEDIAN_COST / np.sqrt(width)
+    noise = max(by_points, difference_noise(middle))  # points of a moving average go together, and their blocks as well
     for start, end in stretches(np.diff(middle) > 0, min_points=climbs):
         risen = middle[end] - middle[start]
         if risen <= max(min_rise * abs(middle[start]), min_deviations * noise):
