@@ -245,14 +245,15 @@ def _rise_of_parts(
     if noise_is_known and not _lasts(values, levels[: onset + 1], best, scale):
         return None
     may_wander = len(levels) >= PARTS // 2 and best.end - best.low < best.low
-    if may_wander and _deviations_of_correlated(levels, best) < min_deviations:
+    correlated = _deviations_of_correlated(levels, best) if may_wander else math.inf
+    if correlated < min_deviations:
         return None
     return Rise(
         lowest=int(starts[lowest]),
         onset=_first_above(values, starts, onset, scale * (low + (best.end - low) / 4)),
         low=scale * low,
         end=scale * best.end,
-        deviations=best.deviations,
+        deviations=min(best.deviations, correlated),
         noise_is_known=noise_is_known,
     )
 
