@@ -52,6 +52,7 @@ def test_no_rule_reads_a_grid() -> None:
         "sampled_upper_mass",
         "relative_movement",
         "weight_statistics_change",
+        "row_spread",
     }
     read = {metric for rule in rules().values() for metric in rule.metrics if metric.name not in else_sampled}
     paths = {path for metric in read for path in metric.paths}

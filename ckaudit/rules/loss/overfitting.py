@@ -81,20 +81,38 @@ def overfitting(
     """
     known = val.finite[:, 0] & (val.steps >= _last_change(same))
     steps, losses = val.steps[known], val.values[known, 0]
-    if (nothing := _carries_little_over(steps, losses, logged, facts)) is not None:
+    if (nothing := _carries_little_over(steps, losses, logged, None)) is not None:
         yield nothing
         return
-    if known.sum() < min_evals:
-        yield Skip("too_few_points", f"{int(known.sum())} evaluations; {min_evals} are needed")
-        return
     level = None if train is None else train.values[known, 0]
+    standing = (max_gain, min_train_fall, min_gap_share)
+    told = list(_by_course(steps, losses, level, logged, min_evals, min_rise, standing))
+    yield from told
+    little = _carries_little_over(steps, losses, logged, facts)
+    if little is not None and not any(isinstance(each, Hit) for each in told):
+        yield little
+
+
+def _by_course(
+    steps: Steps,
+    losses: Floats,
+    level: Floats | None,
+    logged: Series | None,
+    min_evals: int,
+    min_rise: float,
+    standing: tuple[float, float, float],
+) -> Iterator[Hit | Skip]:
+    """Yield what the course of the held-out losses tells: that they rise, leap, or stand."""
+    if len(steps) < min_evals:
+        yield Skip("too_few_points", f"{len(steps)} evaluations; {min_evals} are needed")
+        return
     risen = large_or_clear_rise(losses, large=max(min_rise, LARGE_RISE), small=min_rise)
     yield from _leaps(steps, losses, logged)
     is_lower = losses[-1] < _first(losses, level)  # what ends above an untrained model has not come from another evaluation
     if risen is not None and is_negligible(risen.end - risen.low, losses, logged):
         return
     if risen is None or (is_lower and falls_on(losses[risen.onset :], risen)):
-        yield from _stands(steps, losses, level, logged, max_gain, min_train_fall, min_gap_share)
+        yield from _stands(steps, losses, level, logged, *standing)
         return
     if level is not None and _rises_along(level[np.isfinite(level)], risen, min_rise):
         return
