@@ -8,6 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from msgspec import UNSET
 from torch import nn
 from torch.nn import functional
 from torch.nn.functional import cross_entropy as imported_by_name
@@ -221,6 +222,20 @@ def test_a_loss_that_was_imported_by_its_name_is_seen_and_is_what_it_was_afterwa
     sections, seen = train(by_name)
     assert [section.value for section in sections] == pytest.approx([float(loss) for (loss,) in seen], rel=1e-5)
     assert theirs.cross_entropy is original is functional.cross_entropy
+
+
+def test_a_module_that_gets_a_loss_on_the_way_is_seen_from_the_next_checkpoint_on(train, monkeypatch):
+    theirs, original = ModuleType("theirs"), functional.mse_loss
+    monkeypatch.setitem(sys.modules, "theirs", theirs)
+
+    def late(model, step):
+        theirs.__dict__.setdefault("mse_loss", original)
+        return (theirs.mse_loss(model(classes_of(step)[0]), torch.ones(ROWS, CLASSES)),)
+
+    sections, _ = train(late)
+    assert sections[0] is UNSET
+    assert [section.function for section in sections[1:]] == ["mse_loss", "mse_loss"]
+    assert theirs.mse_loss is original is functional.mse_loss
 
 
 def test_a_function_mode_does_not_count_a_call_twice(train):

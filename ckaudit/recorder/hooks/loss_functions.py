@@ -4,7 +4,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +22,7 @@ _lock, _thread = threading.Lock(), threading.local()
 _watches: list["LossWatch"] = []
 _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 _by_name: list[tuple[dict[str, Any], str]] = []
+_sizes_without: dict[int, int] = {}  # of the tables of modules that had none of the functions, by their identity
 
 
 class LossWatch:
@@ -93,16 +94,26 @@ def _wrap_functions() -> None:
         wrapper = _wrapped(name, original)
         _replaced[name] = original, wrapper
         setattr(functional, name, wrapper)
-    for table in [vars(module) for path, module in tuple(sys.modules.items()) if _may_import(path, module)]:
+    for table in _tables_with(_replaced):
         for name, (original, wrapper) in _replaced.items():
             if table.get(name) is original:
                 table[name] = wrapper
                 _by_name.append((table, name))
 
 
-def _may_import(path: str, module: object) -> bool:
-    """Tell whether a module may hold a loss function that a training calls; distributions of torch call it for themselves."""
-    return isinstance(module, ModuleType) and not path.startswith("torch.")
+def _tables_with(names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the tables of modules that have any of these names, but not of torch, whose distributions call for themselves.
+
+    There are thousands of modules. One that had none of the names, and has as many names as then, is not looked through again.
+    """
+    found, modules = [], list[object](sys.modules.values())  # anybody may put anything there
+    for module in modules:
+        if isinstance(module, ModuleType) and _sizes_without.get(id(table := vars(module))) != len(table):
+            if table.keys().isdisjoint(names):
+                _sizes_without[id(table)] = len(table)
+            elif not str(table.get("__name__")).startswith("torch."):
+                found.append(table)
+    return found
 
 
 def _unwrap_functions() -> None:
