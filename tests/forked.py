@@ -36,6 +36,8 @@ torch.set_num_threads(1)
 torch.optim.AdamW(torch.nn.Linear(1, 1).parameters())  # imports more of torch
 """
 SERVER = """
+from tests import quick_end
+
 def opened(place):
     if place != "closed":
         return os.open(place, os.O_WRONLY | os.O_CREAT)
@@ -61,9 +63,9 @@ for line in sys.stdin:
         if asked["program"] == "ckaudit":
             main()
         elif asked["program"].endswith(".py"):
-            runpy.run_path(asked["program"], run_name="__main__")
+            quick_end.run(lambda: runpy.run_path(asked["program"], run_name="__main__"))
         else:
-            runpy.run_module(asked["program"], run_name="__main__", alter_sys=True)
+            quick_end.run(lambda: runpy.run_module(asked["program"], run_name="__main__", alter_sys=True))
         sys.exit()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.write(replies, b"%d\\n" % code)

@@ -12,6 +12,7 @@ SERVER = """
 import json, os, runpy, signal, socket, sys
 import torch, torch.utils.data
 import ckaudit.recorder.recorder, ckaudit.recorder.drill.session
+from tests import quick_end
 
 weight = torch.nn.Parameter(torch.zeros(1))
 weight.sum().backward()
@@ -36,8 +37,7 @@ with socket.socket(socket.AF_UNIX) as listening:
         worker = os.fork()
         if not worker:
             sys.argv = words
-            runpy.run_path(words[0], run_name="__main__")
-            sys.exit()
+            quick_end.run(lambda: runpy.run_path(words[0], run_name="__main__"))
         code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
         asking.sendall(b"%d" % code)
         os._exit(0)
