@@ -69,6 +69,7 @@ for line in sys.stdin:
         sys.exit()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.write(replies, b"%d\\n" % code)
+os._exit(0)
 """
 
 
