@@ -46,6 +46,7 @@ def opened(place):
     return write
 
 replies = os.dup(1)
+gc.freeze()  # or each forked process would look through the libraries for garbage, and so copy them
 for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()
@@ -79,7 +80,7 @@ def _server(loads):
         key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "PYTHONIOENCODING")
     }
     surroundings = kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", f"import importlib, json, os, runpy, signal, sys{loads}{SERVER}"]
+    command = [sys.executable, "-c", f"import gc, importlib, json, os, runpy, signal, sys{loads}{SERVER}"]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=surroundings)
     atexit.register(server.communicate)  # it ends where its input ends
     return server
