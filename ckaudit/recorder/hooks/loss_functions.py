@@ -22,7 +22,6 @@ _lock, _thread = threading.Lock(), threading.local()
 _watches: list["LossWatch"] = []
 _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 _by_name: list[tuple[dict[str, Any], str]] = []
-_sizes_without: dict[int, int] = {}  # of the tables of modules that had none of the functions, by their identity
 
 
 class LossWatch:
@@ -102,18 +101,12 @@ def _wrap_functions() -> None:
 
 
 def _tables_with(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the tables of modules that have any of these names, but not of torch, whose distributions call for themselves.
-
-    There are thousands of modules. One that had none of the names, and has as many names as then, is not looked through again.
-    """
-    found, modules = [], list[object](sys.modules.values())  # anybody may put anything there
-    for module in modules:
-        if isinstance(module, ModuleType) and _sizes_without.get(id(table := vars(module))) != len(table):
-            if table.keys().isdisjoint(names):
-                _sizes_without[id(table)] = len(table)
-            elif not str(table.get("__name__")).startswith("torch."):
-                found.append(table)
-    return found
+    """Return the tables of modules that have any of these names, but not of torch, whose distributions call for themselves."""
+    modules = list[object](sys.modules.values())  # anybody may put anything there
+    tables = [vars(module) for module in modules if isinstance(module, ModuleType)]
+    return [
+        table for table in tables if not table.keys().isdisjoint(names) and not str(table.get("__name__")).startswith("torch.")
+    ]
 
 
 def _unwrap_functions() -> None:
