@@ -300,8 +300,17 @@ def _reason_in_record(name: str, first: int, last: int, gradient: Series | None)
         return "sev2", message
     if name not in gradient.labels:
         return "note", message + ", and no gradient of it is recorded, as of one that is frozen on purpose"
-    inside = (gradient.steps >= first) & (gradient.steps <= last) & gradient.finite_in(gradient.labels.index(name))
-    if not gradient.values[inside, gradient.labels.index(name)].any():
+    column = gradient.labels.index(name)
+    inside = (gradient.steps >= first) & (gradient.steps <= last) & gradient.recorded[:, column]
+    if not inside.any():
+        before = gradient.recorded[gradient.steps < first, column].any()
+        what = (
+            "is recorded any more: it was cut off from the loss"
+            if before
+            else "is recorded by then, as of one that is thawed later"
+        )
+        return "sev2" if before else "note", f"{message}, and no gradient of it {what}"
+    if not np.nan_to_num(gradient.values[inside, column], nan=1.0).any():
         return "sev2", message + ", and its gradient is exactly zero"
     return "sev2", message + ", though it gets a gradient"
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
@@ -58,10 +59,10 @@ def layer_not_contributing(
     The budget trains a shallower model than was paid for.
     ## False alarms
     Learning rates that fall from layer to layer change little between neighbours. Experts of a mixture are left out, and
-    so is a model of one block; of the way, tensors without a recorded gradient, as below an adapter, and a record in which
-    nothing moves at all.
+    so is a model of one block; of the way, tensors without a recorded gradient, as below an adapter, checkpoints without one, as
+    before a layer is thawed, and a record in which nothing moves at all.
     """
-    way = way and way.only(lambda name: gradient is None or name in gradient.labels)
+    way = way and _where_it_has_a_gradient(way, gradient)
     moved = update if update is not None else way
     if moved is None:
         yield needs_one_of(update_to_weight, relative_movement)
@@ -94,6 +95,15 @@ def layer_not_contributing(
         )
     if way is not None:
         yield from (hit for hit in _left_behind(way, rms, tensors, warmup) if hit.where not in reported)
+
+
+def _where_it_has_a_gradient(way: Series, gradient: Series | None) -> Series:
+    """Return the way of tensors at the checkpoints that hold a gradient of them, where gradients are recorded at all."""
+    if gradient is None:
+        return way
+    trained = way.only(lambda name: name in gradient.labels)
+    recorded = cells_like(trained, replace(gradient, values=gradient.recorded.astype(float))) != 0
+    return replace(trained, values=np.where(recorded, trained.values, np.nan), recorded=trained.recorded & recorded)
 
 
 def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
