@@ -98,7 +98,7 @@ KINDS: Mapping[str, tuple[Course, Course | None]] = {
 }
 
 
-def write_state(path: Path, kind: str, count: int, source: Random) -> None:
+def write_trainer_state(path: Path, kind: str, count: int, source: Random) -> None:
     """Write the log of one healthy training of a kind."""
     course, held_out = KINDS[kind]
     losses, evals = course(count, source), max(3, count // 10)
@@ -127,7 +127,7 @@ def table(draws: int) -> Iterator[str]:
             for count in LENGTHS:
                 accused = 0
                 for draw in range(draws):
-                    write_state(path, kind, count, np.random.default_rng([draw, count]))
+                    write_trainer_state(path, kind, count, np.random.default_rng([draw, count]))
                     told = {f"{each.severity} {each.code}" for each in triage(path).findings if each.severity != "note"}
                     accused += bool(told)
                     codes.update(told)

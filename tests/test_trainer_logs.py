@@ -9,7 +9,7 @@ def _severities(tmp_path, kind, count, draws=6):
     path = tmp_path / "trainer_state.json"
     told = []
     for draw in range(draws):
-        trainer_logs.write_state(path, kind, count, np.random.default_rng([draw, count]))
+        trainer_logs.write_trainer_state(path, kind, count, np.random.default_rng([draw, count]))
         told += [finding.severity for finding in triage(path).findings]
     return told
 

@@ -74,19 +74,25 @@ def by_tensor(series: Series) -> Series:
 
 def grid_movement(grids: Grids, since: Since) -> Series:
     """Return how far the sampled elements of each tensor have come since its first grid or the one before, relative to them."""
-    steps, labels = np.array(sorted(set(grids.steps)), np.int64), tuple(dict.fromkeys(grids.labels))
-    rows, columns = {int(step): row for row, step in enumerate(steps)}, {label: column for column, label in enumerate(labels)}
     reference: dict[str, tuple[Floats, float]] = {}
-    table = np.full((len(steps), len(labels)), np.nan)
-    for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
+    cells: list[float] = []
+    for label, values in zip(grids.labels, grids.values, strict=True):
         before, size = reference.get(label, (None, 0.0))
         if before is None or since == "previous":
             reference[label] = values, _norm(values)
-        if before is not None and before.shape == values.shape:
-            moved = _norm(values - before)
-            if size > 0 or not moved:
-                table[rows[step], columns[label]] = moved / size if moved else 0.0
-    return Series("sampled movement", "1", steps, labels, table, np.isfinite(table))
+        moved = _norm(values - before) if before is not None and before.shape == values.shape else math.nan
+        cells.append(moved / size if size > 0 else 0.0 if moved == 0 else math.nan)
+    return series_of_grids("sampled movement", grids, cells)
+
+
+def series_of_grids(name: str, grids: Grids, cells: Sequence[float]) -> Series:
+    """Return a number of each grid as a table, shape (C, P); NaN is not recorded."""
+    steps, labels = np.array(sorted(set(grids.steps)), np.int64), tuple(dict.fromkeys(grids.labels))
+    rows, columns = {int(step): row for row, step in enumerate(steps)}, {label: column for column, label in enumerate(labels)}
+    table = np.full((len(steps), len(labels)), np.nan)
+    for step, label, cell in zip(grids.steps, grids.labels, cells, strict=True):
+        table[rows[step], columns[label]] = cell
+    return Series(name, "1", steps, labels, table, np.isfinite(table))
 
 
 def _norm(values: Floats) -> float:

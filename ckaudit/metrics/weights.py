@@ -1,13 +1,24 @@
 """Weights, and how far each update moved them."""
 
+import math
+
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.metrics.estimated_movement import by_tensor, cells_like, change, grid_movement, is_coarse, largest_of, tensor_of
+from ckaudit.metrics.estimated_movement import (
+    by_tensor,
+    cells_like,
+    change,
+    grid_movement,
+    is_coarse,
+    largest_of,
+    series_of_grids,
+    tensor_of,
+)
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together, total
 from ckaudit.run.run import Run
-from ckaudit.run.series import Mask, Series, at
+from ckaudit.run.series import Floats, Mask, Series, at
 from ckaudit.run.tensors import TensorTable
 
 GRID = "weights.*.sampled_grid_32x32"
@@ -149,15 +160,15 @@ def row_spread(run: Run) -> Series:
     samples with a single row or column, or all of zeros.
     """
     grids = run.grid("weights", "sampled_grid_32x32")
-    steps, labels = np.array(sorted(set(grids.steps)), np.int64), tuple(dict.fromkeys(grids.labels))
-    rows, columns = {int(step): row for row, step in enumerate(steps)}, {label: column for column, label in enumerate(labels)}
-    table = np.full((len(steps), len(labels)), np.nan)
-    for step, label, values in zip(grids.steps, grids.labels, grids.values, strict=True):
-        size = float(np.sqrt(np.square(values).mean())) if values.ndim == 2 and min(values.shape) > 1 else 0.0
-        if size > 0:
-            apart = min(float(np.abs(values - values[:1]).max()), float(np.abs(values - values[:, :1]).max()))
-            table[rows[step], columns[label]] = apart / size
-    return Series("row_spread", "1", steps, labels, table, np.isfinite(table))
+    return series_of_grids("row_spread", grids, [_spread_of_rows(values) for values in grids.values])
+
+
+def _spread_of_rows(values: Floats) -> float:
+    """Return how far the rows of a matrix differ, or its columns, over its size; NaN of a single one, and of zeros."""
+    size = float(np.sqrt(np.square(values).mean())) if values.ndim == 2 and min(values.shape) > 1 else 0.0
+    if not size > 0:
+        return math.nan
+    return min(float(np.abs(values - values[:1]).max()), float(np.abs(values - values[:, :1]).max())) / size
 
 
 @metric(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
-from ckaudit.causes.shared.activations import zeros_before
+from ckaudit.causes.shared.activations import all_zero_module_before
 from ckaudit.causes.shared.partly_zero_gradients import partly_zero, without_embeddings
 from ckaudit.causes.shared.quantized_gradients import quantization_step
 from ckaudit.contract.schema.manifest import Manifest
@@ -68,8 +68,7 @@ def dead_path(
     than `few` of all tensors get no gradient, the cause is not one path. Units that never fire, weights without spread or scale,
     and routers that send nothing leave tensors without a gradient too, each with a sign of its own. So do gradients that are too
     small: many of the others are zero in part then, and a bias without one may stand beside a weight with one. Where all inputs
-    are zero, the path begins before the model. Weights follow the
-    scale that all causes share.
+    are zero, the path begins before the model. Weights follow the scale that all causes share.
     """
     dead = findings.of(dead_parameter)
     still = places_of(findings.of(barely_moving))
@@ -106,7 +105,7 @@ def dead_path(
 def _by_other_illnesses(findings: Findings, before: Findings, sparsity: Series | None, decisive: float) -> Iterator[Evidence]:
     """Judge by what leaves tensors without a gradient too; units that are silent for nothing comes in belong to the path."""
     other = findings.first(*OTHERS) or before.first(*SATURATED)
-    if other is not None and (nothing := zeros_before(sparsity, other.where)) is not None:
+    if other is not None and (nothing := all_zero_module_before(sparsity, other.where)) is not None:
         yield supports(decisive, f"all that {nothing} puts out is exactly zero: the path ends there", activation_sparsity.name)
     elif other is not None:
         yield contradicts(decisive, f"there is another reason for it: {other.message}", other)

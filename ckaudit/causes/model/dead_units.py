@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.shared.activations import all_zero_module_before
 from ckaudit.causes.shared.activations import silent as silent_function
-from ckaudit.causes.shared.activations import zeros_before
 from ckaudit.causes.shared.update_size import largest_update, weights_replaced
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity
@@ -91,7 +91,7 @@ def dead_units(
         )
     else:
         yield contradicts(decisive, "no activation function is silent", gone)
-    if silent is not None and (before := zeros_before(sparsity, silent.where)) is not None:
+    if silent is not None and (before := all_zero_module_before(sparsity, silent.where)) is not None:
         nothing = f"all that {before} puts out, just before, is exactly zero: nothing comes in"
         yield contradicts(decisive + 1, nothing, activation_sparsity.name)
     if shrunk := findings.first(weights_shrink):

@@ -8,7 +8,7 @@ import numpy as np
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import gradient_width, reach, usual_steps
+from ckaudit.causes.shared.update_size import gradient_percentile_ratio, reach, usual_steps
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
@@ -104,13 +104,13 @@ def learning_rate_too_low(
         yield contradicts(strong, f"the rates of all steps together are {far:.3g} spreads of the weights", learning_rate.name)
     if far is None:
         yield from _by_curves(rate, train, val, smallest, medium)
-    yield from _by_fall(train, facts, short, strong)
+    yield from _by_fall(train, facts, strong)
     way = median_distance_moved(moved) if rate is None else None
     is_slow = way is not None and way < NEGLIGIBLE_DISTANCE
     if way is not None and (is_slow or way > short):
         yield _by_way(way, train, val, strong, is_slow=is_slow)
     if is_plain_descent(adapts):
-        yield _of_plain_descent(rate, gradient_width(gradient, facts), strong, medium)
+        yield _of_plain_descent(rate, gradient_percentile_ratio(gradient, facts), strong, medium)
     elif (moves := usual_steps(step, rate)) is not None:
         yield _by_movement(median(moves), ordinary, strong, medium)
     bands = [(finding.value, finding.limit) for finding in findings.of(update_out_of_band)]
@@ -136,7 +136,7 @@ def _of_plain_descent(
     return supports(medium, what, learning_rate.name)
 
 
-def _by_fall(train: Series | None, facts: Manifest | None, min_fall: float, weight: float) -> Iterator[Evidence]:
+def _by_fall(train: Series | None, facts: Manifest | None, weight: float, *, min_fall: float = 0.1) -> Iterator[Evidence]:
     """Judge by a loss that has come down by more than `min_fall` and still lies above a guess: it began too high."""
     losses, vocabulary = train.values[train.finite] if train is not None else np.empty(0), loss_vocabulary(facts)
     if vocabulary is None or len(losses) < 2 or not ends_lower(losses, min_fall=min_fall):

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
-from ckaudit.causes.shared.update_size import gain_of_gradient, gradient_width
+from ckaudit.causes.shared.update_size import gain_of_gradient, gradient_percentile_ratio
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -59,9 +59,8 @@ def optimizer_unsuited(
 
     Updates follow the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
     10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them, and one suits
-    where those of matrices differ by less. Rates below
-    `low` are Adam's; SGD's are 0.01 and more in most recipes. A rate of zero moves nothing under any optimizer. Weights are
-    starting values.
+    where those of matrices differ by less. Rates below `low` are Adam's; SGD's are 0.01 and more in most recipes. A rate of
+    zero moves nothing under any optimizer. Weights are starting values.
     """
     if adapts is not None and is_adaptive(adapts):
         yield contradicts(3 * strong, "the optimizer divides each gradient by its own size", adapts.name)
@@ -104,7 +103,7 @@ def optimizer_unsuited(
 def _of_plain_descent(gradient: Series | None, facts: Manifest | None, apart: float, weight: float) -> Iterator[Evidence]:
     """Judge by an optimizer that is known to be plain descent, and by how far the gradients of matrices are apart."""
     yield supports(weight, "the optimizer is plain descent, which goes by the gradient as it is", optimizer_adapts.name)
-    width = gradient_width(gradient, facts)
+    width = gradient_percentile_ratio(gradient, facts)
     if width is not None and width <= apart:
         what = f"gradients are {width:.2g} times as large in some matrices as in others: one rate suits them all"
         yield contradicts(weight, what, gradient_norm.name)

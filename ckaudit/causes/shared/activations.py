@@ -41,7 +41,7 @@ def silent(
     return most if most is not None and most[1] >= min_zero_share else None
 
 
-def zeros_before(sparsity: Series | None, function: str | None) -> str | None:
+def all_zero_module_before(sparsity: Series | None, function: str | None) -> str | None:
     """Return the module just before an activation function in the forward pass, where all that it puts out is zero, always.
 
     A function that is given nothing else is silent for that reason, and not for its own.

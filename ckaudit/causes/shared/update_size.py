@@ -62,7 +62,7 @@ def gain_of_gradient(
     return np.nanmedian(gains[:, seen], axis=0), np.nanmedian(np.where(known, slope.values, np.nan)[:, seen], axis=0)
 
 
-def gradient_width(gradient: Series | None, facts: Manifest | None) -> float | None:
+def gradient_percentile_ratio(gradient: Series | None, facts: Manifest | None) -> float | None:
     """Return how many times as large gradients are in some matrices as in others: the 90th percentile over the 10th."""
     matrices = gradient.only(table_of(facts).is_matrix) if gradient is not None else None
     if matrices is None or len(matrices.labels) < 2:

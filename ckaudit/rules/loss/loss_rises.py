@@ -7,10 +7,12 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_rms
+from ckaudit.rules.loss.overfitting import CARRIED
 from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
@@ -28,12 +30,6 @@ LATE_DEVIATIONS = 2.5
 
 NEAR_ZERO = 0.1
 """Share of its depth below zero within which a loss begins at zero: advantages have a mean of none, densities begin far above."""
-
-EASED = ", as where a task is made harder"
-"""How the message of a jump ends from which the loss falls on."""
-
-CARRIED = 0.05
-"""Share of what the training loss has fallen since a jump that shows on held-out data: below it other data is learnt."""
 
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""
@@ -113,9 +109,8 @@ def loss_rises(
     if wave is not None and rise.end <= 1.1 * wave.high:
         return  # it ends on the way up of a wave, which has a rule of its own
     is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
-    hit = _stays(steps, values, rise, is_severe=is_severe, restarted=_restarted(rate, int(steps[rise.lowest]), int(steps[-1])))
-    if hit.message.endswith(EASED) and _learns_something_else(steps, values, rise, val):
-        hit = replace(hit, severity="sev2", message=hit.message.removesuffix(EASED) + ", and nothing of it carries over")
+    restarted = _restarted(rate, int(steps[rise.lowest]), int(steps[-1]))
+    hit = _stays(steps, values, rise, val, is_severe=is_severe, restarted=restarted)
     yield _softened(hit, why or _why_targets_explain(explained, hit))
 
 
@@ -186,15 +181,22 @@ def _score(steps: Steps, values: Floats) -> Hit:
     )
 
 
-def _stays(steps: Steps, values: Floats, rise: Rise, *, is_severe: bool, restarted: bool) -> Hit:
+def _stays(steps: Steps, values: Floats, rise: Rise, val: Series | None, *, is_severe: bool, restarted: bool) -> Hit:
     """Return the hit of a loss that ends above its lowest level."""
     worst = int(np.argmax(values[rise.onset :]))
     few = "" if rise.noise_is_known else f", in the {len(values)} points that there are"
     eased = falls_from_each_jump(values[rise.onset :], rise)
-    reason = "; the learning rate had been set back" if restarted else "; it falls on from there" + EASED if eased else ""
+    severity: Severity = "sev1" if is_severe else "sev2"
+    reason = ""
+    if restarted:
+        reason, severity = "; the learning rate had been set back", "note"
+    elif eased and _learns_something_else(steps, values, rise, val):
+        reason, severity = "; it falls on from there, and nothing of it carries over", "sev2"
+    elif eased:
+        reason, severity = "; it falls on from there, as where a task is made harder", "note"
     return Hit.at(
         steps[rise.onset :],
-        "note" if restarted or eased else "sev1" if is_severe else "sev2",
+        severity,
         "the loss rises to {value:.4g} from {limit:.4g} and " + ("has not come back" if eased else "stays there") + few + reason,
         where="loss",
         value=float(values[rise.onset + worst]),

@@ -84,7 +84,10 @@ def train_val_inverted(
     limit *= late_ratio
     rest = np.nan_to_num(gap) > note_share
     accused = list(spans(val, np.nan_to_num(steady) > limit, min_points=min_evals))
-    for span in accused or spans(val, np.nan_to_num(steady) > MIXED_LOSS_SHARE * late_ratio):
+    if not accused:
+        limit = MIXED_LOSS_SHARE * late_ratio
+        accused = list(spans(val, np.nan_to_num(steady) > limit))
+    for span in accused:
         rest[span.rows] = False
         yield _too_wide(span, steady, limit)
     yield from too_few(val, min_evals)
