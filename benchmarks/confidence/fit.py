@@ -15,28 +15,43 @@ from ckaudit.audit.confidence import ConfidenceFit, confidences, rivals_of
 FOLDS = 6
 
 
-def fit_confidences(data: Sequence[JudgedRecording], *, rounds: int = 400) -> ConfidenceFit:
-    """Return the fit under which what was true is likeliest, each cause of each recording by itself.
+def fit_confidences(data: Sequence[JudgedRecording], *, rounds: int = 400, rounds_of_one_order: int = 25) -> ConfidenceFit:
+    """Return the fit under which it is likeliest that first causes are true, or not, as they are.
+
+    It is the first cause that a reader acts on, so those behind it do not count; which one is first depends on the fit, and is
+    looked up again every few rounds.
 
     Args:
         data: What the audit weighed.
         rounds: Steps of the search; after two hundred the third digit stands.
+        rounds_of_one_order: Steps after which the first causes are looked up again.
     """
     rows = [(each, candidate) for each in data for candidate in each.candidates]
     odds = torch.tensor([candidate.log_odds for _, candidate in rows])
+    unseen = 1 - torch.tensor([candidate.recorded_share for _, candidate in rows])
     right = torch.tensor([float(candidate.cause in each.recording.right) for each, candidate in rows])
     of, by = torch.tensor(_pairs(data), dtype=torch.long).reshape(-1, 2).mT
-    learnt = torch.tensor([0.0, 1.0, 0.5, -2.0]).requires_grad_()
+    learnt = torch.tensor([0.0, 0.0, 1.0, 0.5, -2.0]).requires_grad_()
     search = torch.optim.Adam([learnt], lr=0.05)
-    for _ in range(rounds):
+    firsts = torch.arange(len(rows))
+    for done in range(rounds):
         search.zero_grad()
-        base, first, beyond, rivals = learnt
-        alone = base + first * odds.clamp(max=1) + beyond * (odds - 1).clamp(min=0)
+        base, unrecorded, first, beyond, rivals = learnt
+        alone = base - unrecorded * unseen + first * odds.clamp(max=1) + beyond * (odds - 1).clamp(min=0)
         taken = torch.zeros_like(alone).index_add(0, of, alone[by].exp())
-        binary_cross_entropy_with_logits(alone - torch.log1p(rivals.exp() * taken), right).backward()
+        beside = alone - torch.log1p(rivals.exp() * taken)
+        if done % rounds_of_one_order == 0:
+            firsts = _firsts(data, beside.detach())
+        binary_cross_entropy_with_logits(beside[firsts], right[firsts]).backward()
         search.step()
-    base, first, beyond, rivals = learnt.tolist()
-    return ConfidenceFit(base=base, first=first, beyond=beyond, rivals=math.exp(rivals))
+    base, unrecorded, first, beyond, rivals = learnt.tolist()
+    return ConfidenceFit(base=base, unrecorded=unrecorded, first=first, beyond=beyond, rivals=math.exp(rivals))
+
+
+def _firsts(data: Sequence[JudgedRecording], log_odds: torch.Tensor) -> torch.Tensor:
+    """Return the row of the likeliest candidate of each recording that has one, in the rows of all recordings."""
+    starts = np.cumsum([0, *(len(each.candidates) for each in data)])
+    return torch.tensor([start + int(log_odds[start:end].argmax()) for start, end in pairwise(starts) if end > start])
 
 
 def _pairs(data: Sequence[JudgedRecording]) -> list[tuple[int, int]]:
@@ -63,7 +78,7 @@ def predict_left_out(data: Sequence[JudgedRecording]) -> list[list[float]]:
     return found
 
 
-def place_of_likeliest(chances: Sequence[float], *, min_confidence: float = 0.25) -> int | None:
+def place_of_likeliest(chances: Sequence[float], *, min_confidence: float = 0.2) -> int | None:
     """Return the place of the likeliest cause; None where none is likely enough to be named."""
     best = int(np.argmax(chances)) if chances else None
     return best if best is not None and chances[best] >= min_confidence else None

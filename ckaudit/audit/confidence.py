@@ -14,43 +14,54 @@ class CauseCandidate(Struct, frozen=True):
         log_odds: Its prior and its evidence together.
         explains: Codes of the findings that it accounts for.
         is_supported: Whether something recorded speaks for it.
+        recorded_share: How much of what it looks at was recorded, 0 to 1.
     """
 
     cause: str
     log_odds: float
     explains: Collection[str]
     is_supported: bool
+    recorded_share: float = 1.0
 
 
 class ConfidenceFit(Struct, frozen=True):
     r"""What is likeliest on recordings whose truth is known (`python -m benchmarks.confidence`, docs/confidence.md).
 
     Attributes:
-        base: Log odds of a cause whose prior and evidence come to 0.
+        base: Log odds of a cause whose prior and evidence come to 0, of all that it looks at.
+        unrecorded: What it loses where nothing of that was recorded; where a part was, it loses as much of this.
         first: What each of these is worth up to 1, one strong reason.
         beyond: What each is worth beyond 1.
         rivals: What causes that account for the same take away, each by its own odds.
     """
 
-    base: float = -0.14
-    first: float = 0.70
-    beyond: float = 1.1
+    base: float = 1.38
+    unrecorded: float = 2.7
+    first: float = 1.3
+    beyond: float = 1.2
     rivals: float = 0.15
 
 
 def confidences(candidates: Sequence[CauseCandidate], fit: ConfidenceFit | None = None) -> list[float]:
     r"""Return how likely each cause is to be the true one, 0 to 1.
 
-    With \(z_i\) the fitted log odds of cause i by itself, its log odds beside its rivals are
+    A cause of which little was recorded may be spoken against by what nobody saw. The fitted log odds \(z_i\) of cause i by
+    itself are its prior and evidence, less a share of `unrecorded`. Beside its rivals they are
     \(z_i - \ln(1 + \rho \sum_j e^{z_j})\): rivals are the supported causes that account for a finding that it accounts for too,
-    and \(\rho\) says how much they compete. Without rivals that is the logistic of \(z_i\).
+    and \(\rho\) says how much they compete. Without rivals the confidence is the logistic of \(z_i\).
 
     Args:
         candidates: All causes that account for something in one run.
         fit: What was learnt; default: what comes with this version.
     """
     fit = fit or ConfidenceFit()
-    alone = [fit.base + fit.first * min(each.log_odds, 1.0) + fit.beyond * max(each.log_odds - 1.0, 0.0) for each in candidates]
+    alone = [
+        fit.base
+        - fit.unrecorded * (1.0 - each.recorded_share)
+        + fit.first * min(each.log_odds, 1.0)
+        + fit.beyond * max(each.log_odds - 1.0, 0.0)
+        for each in candidates
+    ]
     found = []
     for candidate, own in zip(candidates, alone, strict=True):
         rivals = [alone[place] for place in rivals_of(candidate, candidates)]

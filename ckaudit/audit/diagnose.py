@@ -38,7 +38,7 @@ def diagnose(
     causes: Iterable[Cause],
     *,
     accepted: Iterable[Finding] = (),
-    min_confidence: float = 0.25,
+    min_confidence: float = 0.2,
 ) -> list[Diagnosis]:
     """Return the causes that account for something, likeliest first.
 
@@ -118,14 +118,21 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequen
     explained = ill.of(*cause.explains)
     if not explained:
         return None
-    results = list(cause.function(seen, *resolve(cause.wants, run)))
+    inputs = resolve(cause.wants, run)
+    results = list(cause.function(seen, *inputs))
     evidence = sorted((evidence for evidence in results if isinstance(evidence, Evidence)), key=lambda item: -abs(item.weight))
     knob = next((advice.sentence for advice in results if isinstance(advice, Advice)), cause.knob)
     gravest = min(explained, key=gravity)
     codes = [finding.code for finding in (*explained, *_followed(cause, ill, explained[0]))]
     explains = list(dict.fromkeys((*codes, *(of_nan if nonfinite_values.code in codes else ()))))
-    is_supported = any(item.weight > 0 for item in evidence)
-    return CauseCandidate(cause.name, cause.prior + total(evidence), explains, is_supported), Diagnosis(
+    candidate = CauseCandidate(
+        cause.name,
+        cause.prior + total(evidence),
+        explains,
+        is_supported=any(item.weight > 0 for item in evidence),
+        recorded_share=sum(value is not None for value in inputs) / len(inputs) if inputs else 1.0,
+    )
+    return candidate, Diagnosis(
         cause=cause.name,
         title=cause.title,
         confidence=0.0,

@@ -107,7 +107,7 @@ def rule_page(rule: Rule) -> Page:
 
 def cause_page(cause: Cause) -> Page:
     """Return the page of a cause, with the weights of its evidence."""
-    [alone] = confidences([CauseCandidate(cause.name, cause.prior, (), is_supported=False)])
+    [alone] = confidences([CauseCandidate(cause.name, cause.prior, (), is_supported=False, recorded_share=0.0)])
     links = {
         "explains rules": tuple(f"{rule.code} {rule.name}" for rule in cause.explains),
         "may bring with it": tuple(f"{rule.code} {rule.name}" for rule in cause.follows if rule not in cause.explains),

@@ -13,8 +13,8 @@ from ckaudit.contract.schema.report import Evidence
 WEIGHTS = st.floats(allow_nan=True, allow_infinity=True)
 
 
-def candidate(cause, odds, *codes, is_supported=True):
-    return CauseCandidate(cause, odds, codes, is_supported)
+def candidate(cause, odds, *codes, is_supported=True, recorded_share=1.0):
+    return CauseCandidate(cause, odds, codes, is_supported, recorded_share)
 
 
 @given(st.lists(st.tuples(WEIGHTS, st.sampled_from([None, "LOSS001", "grad_global_norm"])), max_size=5), st.floats(-1e3, 1e3))
@@ -27,6 +27,12 @@ def test_alone_it_is_the_logistic_of_two_slopes():
     for odds, fitted in ((-700.0, -1400.5), (-1.0, -2.5), (0.0, -0.5), (1.0, 1.5), (2.0, 2.5), (700.0, 700.5)):
         alone = confidences([candidate("a", odds, "X")], ConfidenceFit(base=-0.5, first=2.0, beyond=1.0, rivals=0.5))
         assert alone == [pytest.approx(math.exp(min(fitted, 0)) / (1 + math.exp(-abs(fitted))), abs=5e-4)]
+
+
+def test_what_was_not_recorded_takes_from_the_odds_by_its_share():
+    fit = ConfidenceFit(base=1.0, unrecorded=2.0, first=1.0, beyond=1.0, rivals=0.5)
+    shares = [confidences([candidate("a", 0.5, "X", recorded_share=share)], fit)[0] for share in (1.0, 0.75, 0.0)]
+    assert shares == [pytest.approx(1 / (1 + math.exp(-odds)), abs=5e-4) for odds in (1.5, 1.0, -0.5)]
 
 
 def test_rivals_are_supported_causes_of_the_same_findings_and_take_by_their_odds():

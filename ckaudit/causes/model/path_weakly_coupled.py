@@ -8,8 +8,6 @@ from ckaudit.causes.cause import Advice, Findings, cause, contradicts, named, pl
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
-from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
@@ -53,7 +51,7 @@ OTHERS = (
     prior=-1.0,
     explains=[barely_moving, starved_branch, dead_parameter],
     follows=[layer_not_contributing],
-    wants=[gradient_norm, optimizer_adapts, learning_rate, update_to_weight_global, FACTS],
+    wants=[gradient_norm, optimizer_adapts, FACTS],
     knob="Inspect upstream gradients and mask logic: what scales this path down, such as a gate, a mask or a tiny factor.",
     inspect="The ranking of tensors by relative movement, and the flow of the gradient on either side of the weak part.",
     runbook="Save the checkpoint; on one batch, follow the gradient from the loss back and see where it becomes small.",
@@ -62,8 +60,6 @@ def path_weakly_coupled(
     findings: Findings,
     norm: Series | None,
     adapts: Series | None,
-    rate: Series | None,
-    update: Series | None,
     facts: Manifest | None,
     *,
     thin: float = 0.05,
@@ -90,9 +86,6 @@ def path_weakly_coupled(
     halted = [finding for finding in still if finding.code == barely_moving.code and finding.value == 0]
     if halted and is_adaptive(adapts):
         yield contradicts(strong, f"Adam's kin move a tensor however weak its gradient is: {halted[0].message}", halted[0])
-    if rate is None and update is None:
-        unseen = "neither rates nor updates are recorded: what else holds tensors back cannot be seen"
-        yield contradicts(medium / 2, unseen, update_to_weight_global.name)
     yield from _of_biases(places, strong)
     if starved := findings.first(starved_branch):
         yield supports(strong, f"a part of a block gets little: {starved.message}", starved)
