@@ -9,6 +9,7 @@ from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.run_facts import resumed
 from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.tensors import TensorTable, table_of
 
 
 @rule("RESUME004", severity="sev1", needs=[FACTS], wants=[weight_norm], unit="1")
@@ -20,7 +21,9 @@ def weights_not_as_saved(
     ## What it checks
     The norm of each tensor before the first update of a resume against its last one at or before the step of the resume: they
     differ by more than `max_difference` of the larger, and, where the checkpoint is older than the resume, by more than
-    `max_drift_ratio` times what the tensor changed over as many steps before. Norms below `min_norm` are not compared.
+    `max_drift_ratio` times what the tensor changed over as many steps before. One that takes no gradient and changes all the same,
+    as the moving average of other weights, is changed after its step was recorded: for it the checkpoint is a step older. Norms
+    below `min_norm` are not compared.
     ## Why it matters
     What was learnt in these tensors is gone, and a loss that is soon back hides it: a key that was not found, a file of
     another step, averaged weights in place of the trained ones.
@@ -35,11 +38,12 @@ def weights_not_as_saved(
     if size is None or not any(session.weight_norms for session in later):
         yield Skip("not_recorded", "needs weight_norm, and weight_norms of the session that took the run up again")
         return
+    table = table_of(facts)
     for session in later:
-        yield from _changed(size, session, max_difference, max_drift_ratio, min_norm)
+        yield from _changed(size, session, table, max_difference, max_drift_ratio, min_norm)
 
 
-def _changed(size: Series, session: Session, same: float, drift: float, min_norm: float) -> Iterator[Hit]:
+def _changed(size: Series, session: Session, table: TensorTable, same: float, drift: float, min_norm: float) -> Iterator[Hit]:
     start = int(session.resumed_from or 0)
     norms = {name: float(value) for name, value in (session.weight_norms or {}).items()}
     for column, label in enumerate(size.labels):
@@ -49,7 +53,8 @@ def _changed(size: Series, session: Session, same: float, drift: float, min_norm
             continue
         saved = float(size.values[known[-1], column])
         larger = max(now, saved)
-        usual = _usual(size.values[known, column], size.steps[known], start)
+        until = start if table.is_trainable(label) else start + 1
+        usual = _usual(size.values[known, column], size.steps[known], until)
         if larger > min_norm and abs(now - saved) > max(same * larger, drift * usual):
             yield Hit(
                 severity="sev1",
@@ -66,9 +71,9 @@ def _changed(size: Series, session: Session, same: float, drift: float, min_norm
             )
 
 
-def _usual(values: Floats, steps: Steps, start: int) -> float:
-    """Return how far a norm goes from the last checkpoint to the resume by the pace of the two last, infinite where unknown."""
-    age = start - int(steps[-1])
+def _usual(values: Floats, steps: Steps, until: int) -> float:
+    """Return how far a norm goes from the last checkpoint until a step by the pace of the two last, infinite where unknown."""
+    age = until - int(steps[-1])
     if age == 0:
         return 0.0
     if len(values) < 2:
