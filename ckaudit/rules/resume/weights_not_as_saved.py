@@ -21,9 +21,9 @@ def weights_not_as_saved(
     ## What it checks
     The norm of each tensor before the first update of a resume against its last one at or before the step of the resume: they
     differ by more than `max_difference` of the larger, and, where the checkpoint is older than the resume, by more than
-    `max_drift_ratio` times what the tensor changed over as many steps before. One that takes no gradient and changes all the same,
-    as the moving average of other weights, is changed after its step was recorded: for it the checkpoint is a step older. Norms
-    below `min_norm` are not compared.
+    `max_drift_ratio` times what the tensor changed over as many steps before. One that takes no gradient and changes all the
+    same, as the moving average of other weights, is changed after its step was recorded: for it the checkpoint is a step older.
+    Norms below `min_norm` are not compared.
     ## Why it matters
     What was learnt in these tensors is gone, and a loss that is soon back hides it: a key that was not found, a file of
     another step, averaged weights in place of the trained ones.
