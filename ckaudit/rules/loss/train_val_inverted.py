@@ -1,5 +1,6 @@
 """LOSS006: the model does better on held-out data than on what it trains on."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ from ckaudit.metrics.loss_function import label_smoothing, targets_mixed
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
@@ -22,6 +24,9 @@ SMOOTHED_LOSS_SHARE = 0.4
 
 MIXED_LOSS_SHARE = 0.6
 """The same where rows are mixed besides, by shares that are drawn evenly: half a nat more, 0.22 of a guess among ten classes."""
+
+STANDARD_ERRORS = 2.0
+"""How many of its standard errors a level is lowered by before it accuses: less than that is chance, of 1 in 40."""
 
 MIN_COURSE = 8
 """Evaluations that show whether a gap widens."""
@@ -53,13 +58,14 @@ def train_val_inverted(
     ## What it checks
     The median training loss of the points around each evaluation (none from before half of its step or after half as many again)
     less the validation loss, over the first losses. More than `max_share` at `min_evals` evaluations in a row, by 12 points
-    before and after it and the median of three evaluations: the two cannot be losses of the same thing (lab: label smoothing of
-    0.1 comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit
-    is `max_share_not_tokens` (public logs: augmented images come to 0.24), 0.4 where labels are smoothed (0.2 of ten classes
-    costs 0.38 of a uniform guess), and 0.6 where rows are mixed or nobody knows (another 0.22); beyond that one evaluation is
-    enough. More than `note_share`, by 5 points, is noted; and it is sev2 too where it widens, without a doubt (Mann-Kendall
-    below `max_chance`, from 8 evaluations on): to `min_widening` times from their second quarter to the last (lab: held-out rows
-    in the training set come to 1.9), in a model of which run.json says that no module drops anything.
+    before and after it, less two standard errors, and the median of three evaluations: the two cannot be losses of the same
+    thing (lab: label smoothing of 0.1 comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing says that
+    the inputs are tokens the limit is `max_share_not_tokens` (public logs: augmented images come to 0.24), 0.4 where labels are
+    smoothed (0.2 of ten classes costs 0.38 of a uniform guess), and 0.6 where rows are mixed or nobody knows (another 0.22);
+    beyond that one evaluation is enough. More than `note_share`, by 5 points, is noted; and it is sev2 too where it widens,
+    without a doubt (Mann-Kendall below `max_chance`, from 8 evaluations on): to `min_widening` times from their second quarter
+    to the last (lab: held-out rows in the training set come to 1.9), in a model of which run.json says that no module drops
+    anything.
     ## Why it matters
     Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
     set.
@@ -76,7 +82,7 @@ def train_val_inverted(
     if start <= 0:
         return
     gap = (_level(train, known, val, POINTS_AROUND)[:, None] - val.values) / start  # (E, V)
-    steady = _middle_of_three((_level(train, known, val, WIDE_POINTS_AROUND)[:, None] - val.values) / start)
+    steady = _middle_of_three((_level(train, known, val, WIDE_POINTS_AROUND, STANDARD_ERRORS)[:, None] - val.values) / start)
     limit = max_share if facts is not None and facts.vocabulary is not UNSET else max_share_not_tokens
     if limit == max_share_not_tokens:
         limit = MIXED_LOSS_SHARE if smoothing is None or _is_any(mixed) else SMOOTHED_LOSS_SHARE if _is_any(smoothing) else limit
@@ -156,15 +162,19 @@ def _middle_of_three(gap: Floats) -> Floats:
     return middle
 
 
-def _level(train: Series, known: "np.ndarray", val: Series, around: int) -> Floats:
-    """Return the median training loss around each evaluation, shape (E,); NaN where there is none near to it."""
+def _level(train: Series, known: "np.ndarray", val: Series, around: int, errors: float = 0.0) -> Floats:
+    """Return the median training loss around each evaluation, shape (E,), less so many of its standard errors.
+
+    NaN where there is no loss near to an evaluation: none counts from before half of its step, or after half as many again.
+    """
     steps, losses = train.steps[known], train.values[known, 0]
     places = np.searchsorted(steps, val.steps, side="right")
     starts = np.maximum(places - around, np.searchsorted(steps, val.steps // 2))
     ends = np.minimum(places + around, np.searchsorted(steps, val.steps + val.steps // 2, side="right"))
-    return np.array(
-        [
-            median(losses[first:last]) if last > first else np.nan
-            for first, last in zip(starts.tolist(), ends.tolist(), strict=True)
-        ]
-    )
+    near = [losses[first:last] for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return np.array([median(values) - errors * _standard_error(values) if len(values) else np.nan for values in near])
+
+
+def _standard_error(values: Floats) -> float:
+    """Return the standard error of the median of values, as of normal ones."""
+    return MAD_TO_SIGMA * median(np.abs(values - median(values))) * math.sqrt(math.pi / 2 / len(values))
