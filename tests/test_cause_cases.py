@@ -20,11 +20,13 @@ def _check(cause: str, case: Case) -> None:
     report = triage_run(case.run)
     ranked = [diagnosis.cause for diagnosis in report.diagnoses]
     for expected in case.expect:
-        assert expected.keys() <= {"first", "not_first", "absent", "knob", "says", "follows", "below"}
+        assert expected.keys() <= {"first", "not_first", "absent", "knob", "says", "follows", "below", "named"}
         if "first" in expected:
             assert ranked[:1] == [expected["first"]], [(d.cause, d.confidence, d.evidence) for d in report.diagnoses]
         if "not_first" in expected:
             assert ranked[:1] != [expected["not_first"]]
+        if "named" in expected:
+            assert expected["named"] in ranked
         if "absent" in expected:
             assert expected["absent"] not in ranked
         if "knob" in expected:

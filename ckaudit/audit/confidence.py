@@ -35,10 +35,10 @@ class ConfidenceFit(Struct, frozen=True):
         rivals: What causes that account for the same take away, each by its own odds.
     """
 
-    base: float = 1.38
-    unrecorded: float = 2.7
-    first: float = 1.3
-    beyond: float = 1.2
+    base: float = 1.4
+    unrecorded: float = 2.8
+    first: float = 1.35
+    beyond: float = 1.15
     rivals: float = 0.15
 
 

@@ -217,7 +217,7 @@ def test_every_code_in_the_source_is_explained():
 
 def test_a_cause_tells_its_knob_and_prior():
     page = only("missing_warmup")
-    assert page.facts["before any evidence"] == "4% (-1.5 in log odds)"  # 1 / (1 + exp(-1.38 + 2.7 + 1.3 * 1.5)) = 0.037
+    assert page.facts["before any evidence"] == "3% (-1.5 in log odds)"  # 1 / (1 + exp(-1.4 + 2.8 + 1.35 * 1.5)) = 0.032
     assert causes()["missing_warmup"].knob in [section.text for section in page.sections]
 
 

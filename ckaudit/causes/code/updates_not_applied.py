@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import steps_seen
@@ -20,6 +20,8 @@ from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
+
+NOTHING_UPDATED = "no tensor is updated any more, though there are gradients"
 
 
 @cause(
@@ -53,19 +55,12 @@ def updates_not_applied(
         yield supports(strong, skipped.message, skipped)
     elif count is not None:
         yield contradicts(strong, "the optimizer counts its updates, and none is missing", count.name)
-    names = _with_gradient(gradient) if gradient is not None else set(moved.labels) if moved is not None else set()
-    still = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1" or finding.value == 0]
-    if still and names:
-        others = names - places_of(still)
-        updated = others if moved is None else others & _updated(moved, still[0].first_step or 0)
-        if updated:
-            yield contradicts(strong, f"{len(updated)} of {len(names)} tensors are updated, only others stand still", still[0])
-        else:
-            yield supports(strong, "no tensor is updated any more, though there are gradients", still[0])
-            if rate is None:
-                yield contradicts(medium, "no learning rate is recorded, and a rate of zero would look the same", still[0])
-    elif findings.first(barely_moving) is not None:
-        yield contradicts(strong, "no tensor with a gradient stands quite still", "MOVE001")
+    if nothing := where_nothing_is_updated(findings, moved, gradient):
+        yield supports(strong, NOTHING_UPDATED, nothing)
+        if rate is None:
+            yield contradicts(medium, "no learning rate is recorded, and a rate of zero would look the same", nothing)
+    elif (still := findings.first(barely_moving)) is not None:
+        yield contradicts(strong, "only a part of the tensors stands still", still)
     if other := findings.first(overflow):
         yield contradicts(decisive, "the loss scaler skips updates because gradients overflow", other)
     elif other := findings.first(nonfinite_values):
@@ -74,6 +69,22 @@ def updates_not_applied(
         yield supports(medium, "nothing overflows and all values are finite: there was no reason to skip", skipped)
     if zero := findings.first(learning_rate_zero):
         yield contradicts(decisive, "the learning rate is zero: steps are taken, of no length", zero)
+
+
+def where_nothing_is_updated(findings: Findings, moved: Series | None, gradient: Series | None) -> Finding | None:
+    """Return what says that no tensor is updated any more though there are gradients; None where some are, or nobody knows.
+
+    Args:
+        findings: What was found.
+        moved: Norm of each tensor's update, where it was recorded.
+        gradient: Norm of each tensor's gradient, where it was recorded.
+    """
+    names = _with_gradient(gradient) if gradient is not None else set(moved.labels) if moved is not None else set()
+    still = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1" or finding.value == 0]
+    if not still or not names:
+        return None
+    others = names - places_of(still)
+    return None if (others if moved is None else others & _updated(moved, still[0].first_step or 0)) else still[0]
 
 
 def _updated(moved: Series, since: int) -> set[str]:

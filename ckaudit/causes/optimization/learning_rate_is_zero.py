@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.code.updates_not_applied import NOTHING_UPDATED, where_nothing_is_updated
 from ckaudit.causes.shared.rate_course import fall_of, known_rate
 from ckaudit.contract.schema.report import Evidence
+from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.metrics.weights import update_to_weight_global
+from ckaudit.metrics.weights import update_norm, update_to_weight_global
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.updates.barely_moving import HALF_SPACING, barely_moving
@@ -19,23 +21,35 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
-    explains=[learning_rate_zero],
-    follows=[schedule_off_plan, loss_not_falling, uniform_heads, barely_moving, learning_rate_jump, update_out_of_band],
-    wants=[learning_rate, update_to_weight_global],
+    explains=[learning_rate_zero, barely_moving],
+    follows=[schedule_off_plan, loss_not_falling, uniform_heads, learning_rate_jump, update_out_of_band],
+    wants=[learning_rate, update_to_weight_global, update_norm, gradient_norm],
     knob="Print the rate of every parameter group just before optimizer.step(), and find what writes the zero.",
     inspect="The learning rate around the first step at which it is zero: the scheduler, a restored state, a lambda, a group.",
     runbook="Stop: nothing is learnt. Keep the last checkpoint with a rate, mend the schedule, and go on from that checkpoint.",
 )
 def learning_rate_is_zero(
-    findings: Findings, rate: Series | None, update: Series | None, *, strong: float = 2.0, medium: float = 1.0
+    findings: Findings,
+    rate: Series | None,
+    update: Series | None,
+    moved: Series | None,
+    gradient: Series | None,
+    *,
+    strong: float = 2.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """The learning rate that is applied is zero.
 
     A rate that never was above zero, or falls to it in one step, was set so; one that comes down a slope is a schedule at
-    its end. An update that is smaller than the last digit of a weight leaves it where it is. Weights are starting values.
+    its end. An update that is smaller than the last digit of a weight leaves it where it is. Where nobody recorded the rate,
+    tensors that all stand still may be its doing, or that of updates which are left out. Weights are starting values.
     """
     first = findings.first(learning_rate_zero)
     if first is None or first.first_step is None:
+        if rate is None and (nothing := where_nothing_is_updated(findings, moved, gradient)):
+            yield supports(medium / 2, f"{NOTHING_UPDATED}, and no learning rate is recorded", nothing)
+        else:
+            yield contradicts(2 * strong, "the learning rate is not zero, or not all tensors stand still", learning_rate.name)
         return
     steps, values = known_rate(rate)
     if fall := fall_of(steps, values):

@@ -108,7 +108,7 @@ def learning_rate_too_low(
     way = median_distance_moved(moved) if rate is None else None
     is_slow = way is not None and way < NEGLIGIBLE_DISTANCE
     if way is not None and (is_slow or way > short):
-        yield _by_way(way, train, val, strong, is_slow=is_slow)
+        yield _by_way(way, train, val, 1.5 * medium if is_slow else strong, is_slow=is_slow)
     if is_plain_descent(adapts):
         yield _of_plain_descent(rate, gradient_percentile_ratio(gradient, facts), strong, medium)
     elif (moves := usual_steps(step, rate)) is not None:
@@ -155,7 +155,10 @@ def _by_stillness(still: Sequence[Finding], strong: float, medium: float) -> Ite
 
 
 def _by_way(way: float, train: Series | None, val: Series | None, weight: float, *, is_slow: bool) -> Evidence:
-    """Judge by how far the weights have come, where nobody recorded the rate."""
+    """Judge by how far the weights have come, where nobody recorded the rate.
+
+    A large epsilon, a tight clip and half precision slow them as well: that they hardly moved is only half a reason.
+    """
     if not is_slow:
         return contradicts(weight, f"the weights have come {way:.2g} of their size in all: far enough to learn", MOVED)
     if train is not None and never_falls_below_start(train, val) is None:

@@ -49,7 +49,7 @@ def hardware_throttled(
     if jump := findings.first(step_time_jump):
         # Whatever lengthens a step looks like this: alone it makes no cause likelier than not.
         told = f"steps are slower from one moment on, as on a device that lowers its clock: {jump.message}"
-        yield supports(medium / 2, told, jump)
+        yield supports(0.6 * medium, told, jump)
     if waits := findings.first(slow_input, straggler, communication_rising, recording_overhead):
         yield contradicts(strong, f"something else takes the time: {waits.message}", waits)
     for share, told in ((stall, "waiting for data"), (comm, "communication"), (recording, "recording")):
