@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from ckaudit.audit import triage
 from ckaudit.recorder import Recorder
 
 
@@ -51,3 +52,30 @@ def test_a_skipped_step_moves_nothing(tiny, batches, loss_of, tmp_path, read):
     found = read(tmp_path, 10)
     assert {delta.norm for delta in found.weight_deltas.values()} == {0.0}
     assert found.optimizer.found_inf is True
+
+
+def two_halves(folder, *, steps=10, bad=(), resting=()):
+    """Train two halves of a model, each with an optimizer of its own; at some steps the second overflows, at others it rests."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    optimizers = [torch.optim.SGD(half.parameters(), lr=0.01) for half in model]
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+    with Recorder(model, folder, optimizer=optimizers, scaler=scaler) as recorder:
+        for step in range(1, steps + 1):
+            loss = model(torch.ones(8, 4)).square().mean()
+            scaler.scale(loss).backward()
+            if step in bad:
+                model[1].weight.grad.fill_(float("inf"))
+            for optimizer in optimizers[: 1 if step in resting else 2]:
+                scaler.step(optimizer)
+                optimizer.zero_grad()
+            scaler.update()
+            recorder.step(loss)
+
+
+@pytest.mark.parametrize(("bad", "resting", "skipped"), [((3, 7), (), (3, 7)), ((), (2, 4, 6), ())])
+def test_of_two_optimizers_one_may_overflow_or_rest(tmp_path, lines, bad, resting, skipped):
+    two_halves(tmp_path, bad=bad, resting=resting)
+    found = lines(tmp_path)
+    assert [line["skipped_updates"] for line in found] == [int(step in skipped) for step in range(1, 11)]
+    assert [line["steps_seen"] for line in found] == [step - sum(other <= step for other in skipped) for step in range(1, 11)]
+    assert not [finding for finding in triage(tmp_path).findings if finding.code == "CLM001"]

@@ -311,13 +311,14 @@ class RunSession:
         if scaled and attempt.loss_scale is None:
             with self._guard("reading the loss scale"):
                 attempt.loss_scale = float(self._collector.scaler.get_scale())
-        self._folder.steps_seen += bool(attempt.updates) or not listening
+        skipped = self._collector.is_skipped(attempt) if scaled and listening else None
+        self._folder.steps_seen += (bool(attempt.updates) or not listening) and not skipped
         attempt.note(
             {
                 "learning_rate": attempt.rates[0] if attempt.rates else None,
                 "steps_seen": self._folder.steps_seen,
                 "loss_scale": attempt.loss_scale,
-                "skipped_updates": int(self._collector.is_skipped(attempt)) if scaled and listening else None,
+                "skipped_updates": None if skipped is None else int(skipped),
                 "batch_id": batch_id,
             }
         )

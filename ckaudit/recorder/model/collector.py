@@ -131,8 +131,13 @@ class Collector:
         return self.scaler is not None and self.scaler.is_enabled()
 
     def is_skipped(self, attempt: StepState) -> bool:
-        """Return whether a loss scaler has skipped the update."""
-        return self.has_scaler() and attempt.updates < len(self.optimizers)
+        """Return whether a loss scaler has skipped the update of an optimizer.
+
+        Of several that take turns some rest at a step: then the scale tells, which is lowered where a gradient overflowed.
+        """
+        if not self.has_scaler() or attempt.updates >= len(self.optimizers):
+            return False
+        return attempt.updates == 0 or attempt.loss_scale is None or float(self.scaler.get_scale()) < attempt.loss_scale
 
     def attach(self, attempt: StepState, *, after: StepState | None = None) -> None:
         """Look at the forward pass of this attempt, for a checkpoint or for vital signs.
@@ -355,7 +360,7 @@ class Collector:
         if attempt.norm_at_update is not None:
             state.gradient_norm = to_word(shorten(float(attempt.norm_at_update)))
         if attempt.loss_scale is not None:
-            state.loss_scale, state.found_inf = shortest(attempt.loss_scale), attempt.updates < len(self.optimizers)
+            state.loss_scale, state.found_inf = shortest(attempt.loss_scale), self.is_skipped(attempt)
         return state
 
 
