@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.gradient_majority import coefficient_without, largest_share
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient
@@ -19,6 +20,7 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.resume.weights_jump import weights_jump
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
@@ -28,7 +30,7 @@ from ckaudit.rules.weights.decay_outweighs_learning import decay_outweighs_learn
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
-from ckaudit.run.tensors import TensorTable
+from ckaudit.run.tensors import table_of
 
 OTHER_TROUBLE = (
     initial_loss_off,
@@ -53,7 +55,7 @@ OTHER_TROUBLE = (
     prior=-1.5,
     explains=[dominant_tensor, frequent_clipping, exploding_gradient],
     follows=[starved_branch, barely_moving, loss_spike, update_out_of_band],
-    wants=[gradient_share, clip_coefficient],
+    wants=[gradient_share, clip_coefficient, FACTS],
     knob="Lower the learning rate or scale of that tensor alone, or regularise it; then look at what feeds it.",
     inspect="Gradient norm per tensor and the tail of that tensor's gradient histogram.",
     runbook="Save a checkpoint at a clipped step; compare the tensor's gradient with and without the batch's longest sample.",
@@ -62,6 +64,7 @@ def one_tensor_dominates(
     findings: Findings,
     share: Series | None,
     left: Series | None,
+    facts: Manifest | None,
     *,
     warmup: int = 100,
     out_of_place: float = 0.01,
@@ -84,7 +87,7 @@ def one_tensor_dominates(
     where, value = largest
     if largest.is_majority:
         onset = first.first_step if first is not None else None
-        is_usual = left is None or TensorTable({}).kind(where) == "embedding" or not _grew(share, where, value, onset)
+        is_usual = left is None or table_of(facts).kind(where) == "embedding" or not _grew(share, where, value, onset)
         weight = medium if is_usual else strong
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
