@@ -275,7 +275,8 @@ def standstill(
         losses: Finite, shape (T,).
         val: The held-out loss.
         fell: A curve that ends less than this share below its first ten points has learnt nothing.
-        apart: Share of the first loss by which the held-out loss must move while the training loss stays.
+        apart: Share of the first loss by which the held-out loss must move while the training loss stays; what it did before the
+            first losses had come together, the training loss may have done too.
         rest: Share of the first fall within which a resting curve stays from the first quarter on.
         high: Below this share of the first loss a curve may rest: models that know the order of tokens come to a third of it,
             and public runs of small models rest there for most of their steps.
@@ -292,7 +293,7 @@ def standstill(
         return None
     if ends > (1 - fell) * began:
         return _back(parts, middle, began, (1 - fell) * began)
-    if min(ends, float(middle.min())) > 0.9 * began and (moved := _moved(val)) > apart * began:
+    if min(ends, float(middle.min())) > 0.9 * began and (moved := _moved(val, since=int(steps[9]))) > apart * began:
         return Standstill(
             "apart",
             0,
@@ -315,9 +316,12 @@ def _back(parts: list[np.ndarray], middle: Floats, began: float, bound: float) -
     )
 
 
-def _moved(val: Series | None) -> float:
-    """Return how far the held-out loss went between any two evaluations."""
-    return float(np.ptp(val.values[val.finite])) if val is not None and val.finite.any() else 0.0
+def _moved(val: Series | None, *, since: int) -> float:
+    """Return how far the held-out loss went between any two evaluations from a step on."""
+    if val is None:
+        return 0.0
+    known = val.values[val.finite & (val.steps >= since)[:, None]]
+    return float(np.ptp(known)) if known.size else 0.0
 
 
 def _resting_in_few(losses: Floats, high: float, min_fall: float) -> Standstill | None:

@@ -8,6 +8,7 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import shifted, target_tokens
 from ckaudit.causes.shared.loss_curves import (
+    breaks_in_evaluation_alone,
     gradient_at_jump,
     gradient_of_broken_loss,
     has_finite_loss_before,
@@ -115,6 +116,9 @@ def bad_batch(
     was seen to be odd needs no such signs. Weights are starting values, to be fitted on runs of known truth.
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
+    if breaks_in_evaluation_alone(findings, loss):
+        yield contradicts(strong, "only evaluations are recorded: of the batches that were trained on nothing is known", broken)
+        return
     if broken is not None and broken.first_step is not None:
         yield from _broken(findings, broken, loss, lead, strong, medium)
         if size := gradient_of_broken_loss(loss, norm, broken.first_step):

@@ -6,7 +6,12 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import target_tokens
-from ckaudit.causes.shared.loss_curves import gradient_of_broken_loss, has_finite_loss_before, too_high_at_first
+from ckaudit.causes.shared.loss_curves import (
+    breaks_in_evaluation_alone,
+    gradient_of_broken_loss,
+    has_finite_loss_before,
+    too_high_at_first,
+)
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -67,6 +72,9 @@ def nonfinite_operation(
     if first is None or first.first_step is None:
         return
     start = first.first_step
+    if breaks_in_evaluation_alone(findings, loss):
+        yield contradicts(medium, "only evaluations are recorded: when the training broke is not known", first)
+        return
     near = [
         finding
         for finding in findings.before(start + 1).of(*ILL)

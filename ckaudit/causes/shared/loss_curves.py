@@ -6,8 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.causes.cause import Findings
+from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.falls import Standstill, flat_fall, standstill
 from ckaudit.run.medians import median
 from ckaudit.run.robust import difference_noise
@@ -266,6 +269,11 @@ def gradient_at_jump(gradient: Series | None, step: int, *, before: int = 3) -> 
         return None
     earlier = gradient.finite[:, 0] & (gradient.steps < step) & (gradient.steps >= step - before)
     return float(gradient.values[earlier, 0].max(initial=0.0)), float(gradient.values[rows, 0][0])
+
+
+def breaks_in_evaluation_alone(findings: Findings, loss: Series | None) -> bool:
+    """Tell whether all that is known to break is the held-out loss, in a record without a training loss: nobody knows why."""
+    return loss is None and {finding.where for finding in findings.of(nonfinite_values)} == {val_loss.name}
 
 
 def has_finite_loss_before(loss: Series | None, step: int, *, within: int | None = None) -> bool:

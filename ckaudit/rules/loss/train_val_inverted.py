@@ -28,6 +28,9 @@ MIXED_LOSS_SHARE = 0.6
 STANDARD_ERRORS = 2.0
 """How many of its standard errors a level is lowered by before it accuses: less than that is chance, of 1 in 40."""
 
+MIN_FOR_AN_ERROR = 3
+"""Fewer points show no scatter."""
+
 MIN_COURSE = 8
 """Evaluations that show whether a gap widens."""
 
@@ -172,7 +175,8 @@ def _level(train: Series, known: "np.ndarray", val: Series, around: int, errors:
     starts = np.maximum(places - around, np.searchsorted(steps, val.steps // 2))
     ends = np.minimum(places + around, np.searchsorted(steps, val.steps + val.steps // 2, side="right"))
     near = [losses[first:last] for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return np.array([median(values) - errors * _standard_error(values) if len(values) else np.nan for values in near])
+    enough = MIN_FOR_AN_ERROR if errors else 1
+    return np.array([median(values) - errors * _standard_error(values) if len(values) >= enough else np.nan for values in near])
 
 
 def _standard_error(values: Floats) -> float:

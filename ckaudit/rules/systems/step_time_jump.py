@@ -4,7 +4,9 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
+from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.reductions import windows
 from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.rules.rule import Hit, Skip, rule, stretches
@@ -25,10 +27,11 @@ MAX_UNEVEN_SHARE, MIN_SLOWER_SHARE = 0.015, 0.03
 """Few lines tell where all steps up to one agree within the first share and all from there on take longer by the second."""
 
 
-@rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec], unit="s")
+@rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec, val_loss], unit="s")
 def step_time_jump(
     time: Series,
     speed: Series | None,
+    val: Series | None,
     *,
     window: int = 20,
     min_ratio: float = 1.25,
@@ -46,7 +49,8 @@ def step_time_jump(
     by more than the 10 ms for which a scheduler may hold a process back. Of fewer
     windows, or where none stands out, the end is judged: steps of half a second or more that last half as long again as the
     fastest before, or `min_ratio` at that cost, by five standard errors; or half as long again as in the first third, of which
-    hardly one took as long as the shorter ones of the last.
+    hardly one took as long as the shorter ones of the last. Lines in which an evaluation may have taken the time, that of its
+    step and the next, do not count where half of them are others.
     ## Why it matters
     A device throttles, a node is shared, a cache is full: the same work at a higher price, and nothing else shows it.
     ## False alarms
@@ -55,6 +59,7 @@ def step_time_jump(
     one agree within 1.5 % and all from there on take longer by 3 %: one slow device in a large job costs no more than
     that (BLOOM's took 105 s for a step, and 111 s with one).
     """
+    time = _without_evaluations(time, val)
     steps, values = windows(time, window)
     if len(steps) < lasting_windows + 3:
         if (hit := _ends_slower(time, speed, min_ratio, min_lost_seconds) or _in_few_lines(time)) is not None:
@@ -80,6 +85,18 @@ def step_time_jump(
             yield _slower(steps, values, middle, base, start, end)
     if not seen and (hit := _ends_slower(time, speed, min_ratio, min_lost_seconds)) is not None:
         yield hit
+
+
+def _without_evaluations(time: Series, val: Series | None) -> Series:
+    """Return the steps' times but for lines of an evaluation and the next, or of it alone, where half of them are left."""
+    if val is None:
+        return time
+    own: Mask = np.isin(time.steps, val.steps[val.finite.any(axis=1)])
+    following = np.append(False, own[:-1])
+    for during in (own | following, own):
+        if 2 * during.sum() <= len(during):
+            return replace(time, steps=time.steps[~during], values=time.values[~during], recorded=time.recorded[~during])
+    return time
 
 
 def _slower(steps: Steps, values: Floats, middle: Floats, base: Floats, start: int, end: int) -> Hit:
