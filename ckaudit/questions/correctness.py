@@ -6,7 +6,7 @@ from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
-from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss, where_loss_is_left
 from ckaudit.metrics.movement import updated_by_another_optimizer
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
@@ -41,7 +41,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 @question(
     "D1.1",
     needs=[train_loss_raw],
-    wants=[initial_loss_excess, FACTS, relative_movement],
+    wants=[initial_loss_excess, FACTS, relative_movement, val_loss],
     rules=(
         "nonfinite_values",
         "hidden_nonfinite",
@@ -59,6 +59,7 @@ def training_at_all(
     excess: Series | None,
     facts: Manifest | None,
     moved: Series | None,
+    val: Series | None,
     *,
     first: int = 10,
     fewest: int = 6,
@@ -78,7 +79,8 @@ def training_at_all(
     The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again: since then it
     stands. A loss below `solved` of its start has nowhere to fall. Both are starting values. Or it does not fall in fewer than
     `long` steps, in a log that begins in the middle of its run, or one so noisy that a fall of `min_fall_share` would not be
-    seen, or of a model of tokens that may rest so early (as loss_not_falling has it).
+    seen, or that stops while evaluations go on for as long again, or of a model of tokens that may rest so early (as
+    loss_not_falling has it).
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
@@ -103,7 +105,7 @@ def training_at_all(
     if stands:
         text += f"; at step {steps[few - 1]} it was {soon:.4g} already, and has not fallen since"
     word: Word = "good" if stayed and not stands else "watch"
-    if not stayed and (why := why_no_fall(steps, values, min_fall_share, facts, moved)) is not None:
+    if not stayed and (why := why_no_fall(steps, values, min_fall_share, facts, moved, val)) is not None:
         begun = "it has only begun" if steps[-1] - steps[0] < long - 1 else ""
         why = why or begun
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)

@@ -6,7 +6,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.heads import head_kind_share
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.memorization import memorization_curve, probe_group_perplexity
 from ckaudit.metrics.movement import moving_share
 from ckaudit.metrics.probes import TRAIN
@@ -36,13 +36,14 @@ STANDSTILL_RULES = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
 @question(
     "D2.1",
     needs=[train_loss_raw],
-    wants=[FACTS, relative_movement],
+    wants=[FACTS, relative_movement, val_loss],
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen", "loss_oscillates"),
 )
 def loss_decreasing(
     loss: Series,
     facts: Manifest | None,
     moved: Series | None,
+    val: Series | None,
     *,
     horizon: int = HORIZON,
     min_fall_share: float = 0.01,
@@ -58,7 +59,8 @@ def loss_decreasing(
     ## Watch
     The loss has risen from its lowest level again by a quarter of its fall, or that share of its way went up (as in
     course): it oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
-    `min_fall_share` would not be seen, or of a model of tokens that may rest so early (as loss_not_falling has it).
+    `min_fall_share` would not be seen, or that stops while evaluations go on for as long again, or of a model of tokens that
+    may rest so early (as loss_not_falling has it).
     ## Bad
     It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
     no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
@@ -81,7 +83,7 @@ def loss_decreasing(
     stands = first - end <= min_fall_share * abs(first)
     if stands and oscillation(values) is not None:
         return SeriesAnswer(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
-    if stands and (why := why_no_fall(steps, values, min_fall_share, facts, moved)) is not None:
+    if stands and (why := why_no_fall(steps, values, min_fall_share, facts, moved, val)) is not None:
         return SeriesAnswer(word="watch" if why else "bad", sentence=text + (f"; {why}" if why else ""), numbers=numbers)
     rise = sustained_rise(values) if back > lost else None
     stays = rise is not None and not falls_from_each_jump(values[rise.onset :], rise)

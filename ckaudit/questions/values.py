@@ -71,7 +71,12 @@ def levels(values: Floats, count: int) -> Floats:
 
 
 def why_no_fall(
-    steps: Steps, values: Floats, min_fall_share: float, facts: Manifest | None = None, moved: Series | None = None
+    steps: Steps,
+    values: Floats,
+    min_fall_share: float,
+    facts: Manifest | None = None,
+    moved: Series | None = None,
+    val: Series | None = None,
 ) -> str | None:
     """Return None where a curve falls, and else why that cannot be held against it; an empty string where nothing excuses it.
 
@@ -81,10 +86,13 @@ def why_no_fall(
         min_fall_share: The share of the level that counts as a fall.
         facts: What run.json says: a model of tokens may rest in its first steps.
         moved: How far its weights have come.
+        val: The held-out loss, whose steps tell how far the run went.
     """
     fall = fall_between_thirds(values)
     if not fall.is_none:
         return None
+    if val is not None and len(val.steps) and val.steps[-1] > 2 * steps[-1]:
+        return f"it was logged up to step {steps[-1]} only, of {val.steps[-1]}"
     if begins_at_zero(values) or not values.any():
         return "it begins at zero, as that of a policy, and nobody knows what less of it is worth"
     if not begins_with_its_run(steps):

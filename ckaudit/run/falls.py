@@ -291,6 +291,8 @@ def standstill(
     noise = MAD_TO_SIGMA * median(np.abs(np.diff(losses))) / np.sqrt(2)
     if began <= 5 * noise:
         return None
+    if float(losses[0]) > began + max(5 * noise, 0.1 * began):
+        began = float(losses[0])  # it came down within its first lines
     if ends > (1 - fell) * began:
         return _back(parts, middle, began, (1 - fell) * began)
     if min(ends, float(middle.min())) > 0.9 * began and (moved := _moved(val, since=int(steps[9]))) > apart * began:
