@@ -1,5 +1,7 @@
 """Lines of epochs: every way in which scripts print them, held against the numbers that stand there."""
 
+from itertools import pairwise
+
 import pytest
 
 from ckaudit.importers import import_runs
@@ -149,3 +151,17 @@ def test_the_bare_lines_of_build_nanogpt(tmp_path):
     assert curve(run, "train_loss_raw") == [(1, 11.0), (2, 10.0), (3, 9.0)]
     assert curve(run, "val_loss") == [(0, 10.95), (2, 9.0)]
     assert curve(run, "microbench_score/hellaswag") == [(0, 0.25)]
+
+
+def test_a_start_that_came_to_no_epoch_lends_its_time_to_none(tmp_path):
+    begun = "".join(
+        f"2022-07-28 {hour}:50:53,000:INFO: Starting training for 3 epoch(s)\n2022-07-28 {hour}:50:53,000:INFO: Epoch 1/3\n"
+        for hour in (11, 13)
+    )
+    trained = "".join(
+        f"2022-07-28 13:5{n}:04,000:INFO: Epoch {n}/3\n2022-07-28 13:5{n}:06,000:INFO: - Train metrics: loss: {1 / n:.3f}\n"
+        for n in range(1, 4)
+    )
+    (run,) = read(tmp_path, begun + trained)
+    times = [time for _, time in curve(run, "time")]
+    assert [after - before for before, after in pairwise(times)] == [60.0, 60.0]

@@ -162,3 +162,17 @@ def test_of_a_name_that_stands_twice_in_a_line_the_first_counts(imported):
     text = "".join(f"step {step} | loss {3 - step / 10:.4f} | lr 0.001 | loss 9.0000\n" for step in range(1, 9))
     table = imported(text).table
     assert table.values[table.names.index("train_loss_raw")].tolist() == pytest.approx([3 - step / 10 for step in range(1, 9)])
+
+
+def test_a_step_of_all_steps_begins_a_line(imported):
+    run = imported(
+        "********\nHyperparameters:\n  vocab_size: 4096\n1/4000 train_loss: 8.3 train_time: 0.0m tok/s: 17921784\n"
+        "500/4000 train_loss: 2.9 train_time: 0.8m tok/s: 8217810\n1000/4000 train_loss: 2.6 train_time: 1.6m tok/s: 8195099\n"
+        "1000/4000 val_loss: 2.7 val_bpb: 1.07\n3/4 files done\n",
+        "train.log",
+    )
+    assert curve(run, "train_loss_raw") == {1: 8.3, 500: 2.9, 1000: 2.6}
+    assert curve(run, "val_loss") == {1000: 2.7}
+    assert curve(run, "tokens_per_sec") == {1: 17921784.0, 500: 8217810.0, 1000: 8195099.0}
+    assert curve(run, "step_time") == pytest.approx({500: 48 / 499, 1000: 48 / 500})
+    assert run.manifest.planned_steps == 4000

@@ -93,7 +93,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     lines, counted = _of_one_unit(list(_lines(source.data)))
     lines, tested = _with_tests(lines)
-    rows, notes = _rows(_of_one_grain(lines))
+    # A line of unknown numbers, such as "Starting training for 30 epochs", is of no step, and its time is none of the training.
+    known = lines if columns else [line for line in lines if any(name_of(key) for key in line.values)]
+    rows, notes = _rows(_of_one_grain(known or lines))
     notes += counted + tested
     count = source.data.count(b"\n") + 1
     keys = {key for line in lines for key in line.values}

@@ -6,7 +6,7 @@ counts from 0, so it is step N + 1; its `step N` is after N updates, and the tra
 over many batches with dropout off. Its mfu of -100 % means that none is known yet. In modded-nanogpt `train_time` is the time
 so far without evaluations, `step_avg` its mean, "nan" in the first ten steps. A step that goes back to the beginning is
 another run, one that goes back to anywhere else a resume. build-nanogpt writes `250 train 5.31`,
-`250 val 5.28` and `250 hella 0.25`, each on a line of its own.
+`250 val 5.28` and `250 hella 0.25`, each on a line of its own; parameter-golf `500/20000 train_loss: 2.56`.
 """
 
 import re
@@ -36,6 +36,7 @@ PAIR = re.compile(
     re.IGNORECASE,
 )
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
+_OF_ALL = re.compile(r"(\d+)/(\d+) (?=(?:\w+[_ ])?loss ?[:=])")
 _MAX_CHARACTERS_AHEAD = 100  # characters before which the step must stand
 _FACTS = (
     ("parameters", re.compile(r"(?:model_params|num_params|n_params):\s?(\d+)\s*\Z")),
@@ -63,7 +64,8 @@ _NEEDLES = (
     "final",
 )
 _BARE_HINTS = (" train ", " val ", " hella ")
-_MARKS = (b"step", b"iter", b"Step", b"Iter", b"update", *(hint.encode() for hint in _BARE_HINTS))
+_HINTS = ("step", "iter", "Step", "Iter", "update", "loss", *_BARE_HINTS)
+_MARKS = tuple(hint.encode() for hint in _HINTS)
 _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
 Columns = dict[str, Numbers]
 _OWN = {
@@ -80,8 +82,9 @@ _OWN = {
     "tok/s": "tokens_per_sec",
 }
 _UNIT = re.compile(r"(.*?)(?: \[(.+)\])?")
-_SECONDS = {"ms": 1e-3, "s": 1.0, "us": 1e-6, "sec": 1.0}
-_HELPERS = frozenset({"step", "iter", "total", "train_time [ms]", "train_time [s]"})
+_SECONDS = {"ms": 1e-3, "s": 1.0, "us": 1e-6, "sec": 1.0, "m": 60.0}
+_CLOCKS = {f"train_time [{unit}]": _SECONDS[unit] for unit in ("ms", "s", "m")}
+_HELPERS = frozenset({"step", "iter", "total", *_CLOCKS})
 
 
 def detects(source: Source) -> bool:
@@ -98,8 +101,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     cells = _cells if columns else _known_cells
     chosen = set(columns.values())
-    hints = ("step", "iter", "Step", "Iter", "update", "STEP", "ITER", *_BARE_HINTS)
-    dialect = Dialect(NAME, hints, cells, lambda key: key in chosen or is_wanted(key), is_derived, _NEEDLES, _facts)
+    dialect = Dialect(
+        NAME, (*_HINTS, "STEP", "ITER"), cells, lambda key: key in chosen or is_wanted(key), is_derived, _NEEDLES, _facts
+    )
     return read_log(source, columns, Format(dialect, meaning, _manifest))
 
 
@@ -114,11 +118,13 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         return None
     if bare := _BARE.match(line, start):
         return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
-    match = _STEP.search(line, start, start + _MAX_CHARACTERS_AHEAD)
-    if match is None:
+    if match := _OF_ALL.match(line, start):
+        cells = [Cell("step", *match.span(1)), Cell("total", *match.span(2))]
+    elif match := _STEP.search(line, start, start + _MAX_CHARACTERS_AHEAD):
+        cells = [Cell("iter" if match[1] else "step", *match.span(2))]
+        cells += [Cell("total", *match.span(3))] if match[3] else []
+    else:
         return None
-    cells = [Cell("iter" if match[1] else "step", *match.span(2))]
-    cells += [Cell("total", *match.span(3))] if match[3] else []
     seen = {cell.key for cell in cells}
     for pair in PAIR.finditer(line, match.end()):
         key = f"{pair[1].lower()} [{pair[3]}]" if pair[3] else pair[1].lower()
@@ -232,7 +238,7 @@ def _durations(columns: Columns, rows: StepLines) -> list[str]:
     """Compute the duration of a step from the time so far: the mean over the steps since the line before."""
     if "step_time" in columns:
         return []
-    clocks = {key: _SECONDS[unit] for unit in ("ms", "s") if (key := f"train_time [{unit}]") in rows.columns}
+    clocks = {key: factor for key, factor in _CLOCKS.items() if key in rows.columns}
     if not clocks:
         return []
     key, factor = next(iter(clocks.items()))

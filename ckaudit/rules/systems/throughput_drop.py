@@ -52,9 +52,10 @@ def throughput_drop(
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
-    Noise of the clock is in the deviations, and on a shared machine single points are far out. Shorter rows or smaller batches
-    use the hardware less, rightly. A run that was taken up again may have other hardware: each of its sessions is judged by
-    itself.
+    The first line of a start times what no later one does, such as an empty queue: where the second is far lower, it is left
+    out. Noise of the clock is in the deviations, and on a shared machine single points are far out. Shorter rows or smaller
+    batches use the hardware less, rightly. A run that was taken up again may have other hardware: each of its sessions is
+    judged by itself.
     """
     is_made_of_clock = _is_made_of_clock(speed, time, tokens, min_drop)
     series = used if used is not None else None if is_made_of_clock else speed
@@ -70,10 +71,17 @@ def throughput_drop(
         return
     known = np.flatnonzero(series.finite[:, 0])
     for part in np.split(known, np.searchsorted(series.steps[known], [seam + 1 for seam in seams(facts)])):
-        if len(part) >= MIN_POINTS:
-            for hit in _falls(series, part, min_drop, min_drop_of_few, sev1_share, k, lasting_points):
+        settled = _settled(series, part, 1 - min_drop_of_few)
+        if len(settled) >= MIN_POINTS:
+            for hit in _falls(series, settled, min_drop, min_drop_of_few, sev1_share, k, lasting_points):
                 cheap = used is None and hit.severity == "sev2" and _lost_seconds(hit, time) < min_lost_seconds
                 yield replace(hit, severity="note") if cheap else hit
+
+
+def _settled(series: Series, rows: Steps, min_share: float) -> Steps:
+    """Return the rows of a session without its first, where the second has less than a share of what that has."""
+    values = series.values[rows[:2], 0]
+    return rows[1:] if len(values) > 1 and values[1] < min_share * values[0] else rows
 
 
 def _lost_seconds(hit: Hit, time: Series | None) -> float:
