@@ -222,6 +222,27 @@ def learnt_since(loss: Series, step: int, *, until: int | None = None, around: i
     return float(1 - after / before) if before > 0 else 0.0
 
 
+def stays_solved(loss: Series | None, first: int, last: int, *, around: int = 10) -> bool:
+    """Tell whether next to nothing is left of the first loss before a step and after another, and hard batches cost no more.
+
+    Args:
+        loss: A series of one column.
+        first: The first step of what is looked at.
+        last: The last.
+        around: Points before and after it whose medians tell.
+    """
+    if loss is None:
+        return False
+    rows = np.flatnonzero(loss.finite[:, 0])
+    steps, values = loss.steps[rows], loss.values[rows, 0]
+    before, after = values[steps < first][-around:], values[steps > last][:around]
+    within = values[(steps >= first) & (steps <= last)]
+    if not len(before) or not len(after) or not len(within):
+        return False
+    untrained = median(values[:5])
+    return max(median(before), median(after)) < SOLVED * untrained and median(within) < HARD_BATCH * untrained
+
+
 def ends_at_best(loss: Series | None, *, felt: float, since: int | None = None, parts: int = 10, min_points: int = 10) -> bool:
     """Tell whether a loss ends as low as at its lowest, by medians of parts; false where that is not known.
 

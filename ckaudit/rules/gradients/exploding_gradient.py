@@ -8,11 +8,10 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
-from ckaudit.metrics.loss import HARD_BATCH, ends_at_best, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import ends_at_best, stays_solved, train_loss_raw, where_loss_is_left
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
-from ckaudit.run.rises import SOLVED
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.spikes import Growth, sustained_growth
@@ -22,6 +21,10 @@ WINDOW = 50
 
 MIN_HISTORY = 10
 """Points before the first that is held against a running median: fewer are no usual size."""
+
+TAIL_POINTS, ONSET_POINTS, BEYOND_TAIL = 200, 25, 3.0
+"""Where batches differ much by themselves, what is usual are 98 of 100 of so many points: of the later half, for a start has norms
+of its own, and without the last ones, in which it may have begun. An explosion stands out of them so many times."""
 
 HOLDER_SHARE = 0.9
 """Share of the squared norm from which a tensor is the place: it has more than nine others together."""
@@ -53,7 +56,8 @@ def exploding_gradient(
     One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
     axis, M09), and beyond its median over the first ten points, is sev2, and a note while the loss is at its lowest.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
-    An explosion is only noted where the norm stays below its own median over the first ten points, or has grown by less than
+    An explosion is only noted where it is no more than three times what 98 of 100 of the 200 points before came to by
+    themselves, of the later half of them, without the last 25; where the norm stays below its own median over the first ten points, or has grown by less than
     `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the lowest. So is one before
     and after which the loss, by medians of ten points, is below a tenth of its first, and below a quarter in between.
     ## Why it matters
@@ -136,21 +140,18 @@ def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float) -> 
     """Tell whether a norm is no larger than at the start, and the loss as good as the best, or the task is and stays solved."""
     began = median(norm.values[norm.finite[:, 0], 0][:MIN_HISTORY])
     is_small = bool((norm.values[span.rows, 0] < began).all())
-    return (is_small and _is_at_best(loss, span.first, span.last, felt)) or _stays_solved(loss, span.first, span.last)
+    if _is_of_the_tail(span, norm) or stays_solved(loss, span.first, span.last):
+        return True
+    return is_small and _is_at_best(loss, span.first, span.last, felt)
 
 
-def _stays_solved(loss: Series | None, first: int, last: int) -> bool:
-    """Tell whether next to nothing is left of the first loss before a step and after another, and hard batches cost no more."""
-    if loss is None:
+def _is_of_the_tail(span: Span, norm: Series) -> bool:
+    """Tell whether the largest norm of a stretch is no more than what batches have come to before by themselves."""
+    values = norm.values[norm.finite[:, 0] & (norm.steps < span.first), 0]
+    before = values[len(values) // 2 : -ONSET_POINTS][-TAIL_POINTS:]
+    if len(before) < MIN_HISTORY:
         return False
-    rows = np.flatnonzero(loss.finite[:, 0])
-    steps, values = loss.steps[rows], loss.values[rows, 0]
-    before, after = values[steps < first][-MIN_HISTORY:], values[steps > last][:MIN_HISTORY]
-    within = values[(steps >= first) & (steps <= last)]
-    if not len(before) or not len(after) or not len(within):
-        return False
-    untrained = median(values[:5])
-    return max(median(before), median(after)) < SOLVED * untrained and median(within) < HARD_BATCH * untrained
+    return float(np.nanmax(norm.values[span.rows, 0])) <= BEYOND_TAIL * float(np.quantile(before, 0.98))
 
 
 def _is_at_best(loss: Series | None, first: int, last: int, felt: float) -> bool:

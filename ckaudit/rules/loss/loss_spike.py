@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.loss import HARD_BATCH, train_loss_raw
+from ckaudit.metrics.loss import HARD_BATCH, stays_solved, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
@@ -118,7 +118,8 @@ def loss_spike(
     serious = [
         incident
         for incident, is_one_of_many in zip(jumps, repeated, strict=True)
-        if is_one_of_many or not _is_a_batch_of_its_own(incident, back[id(incident)], values)
+        if (is_one_of_many or not _is_a_batch_of_its_own(incident, back[id(incident)], values))
+        and not _are_hard_batches(loss, back[id(incident)])
     ]
     crowded = _crowded(excess.steps, serious, min_incidents, within_steps, apart=window // 5)
     for incident, close in zip(serious, crowded, strict=True):
@@ -163,6 +164,11 @@ def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) ->
     """Tell whether the points of an incident stand alone and are back at once, and cost little more than an untrained model."""
     peak = max(loss[row] if np.isfinite(loss[row]) else np.inf for row in incident.core)
     return not incident.lasts and not whole.is_open and whole.last == incident.last and peak <= (1 + EARLY_JUMP) * _start(loss)
+
+
+def _are_hard_batches(loss: Series, whole: Incident) -> bool:
+    """Tell whether the task is solved before and after an incident and most batches in it cost next to nothing: few are hard."""
+    return stays_solved(loss, int(loss.steps[whole.first]), int(loss.steps[whole.last]))
 
 
 def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> list[bool]:
