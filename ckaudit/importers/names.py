@@ -244,11 +244,16 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
 def parts_of_loss(headers: Sequence[str], prefix: str) -> list[int]:
     """Return the positions of the parts of a loss under a prefix, such as `train/`; the whole alone where it is there.
 
+    A detector with a head that gives many boxes for an object, and one that gives one, has parts of either (om and oo).
+
     >>> parts_of_loss(["train/box_loss", "train/cls_loss", "val/box_loss"], "train/")
     [0, 1]
+    >>> parts_of_loss(["train/box_om", "train/box_oo", "val/box_om"], "train/")
+    [0, 1]
     """
+    endings = ("_loss", "_om", "_oo")
     whole = [position for position, name in enumerate(headers) if name == f"{prefix}loss"]
-    return whole or [position for position, name in enumerate(headers) if name.startswith(prefix) and name.endswith("_loss")]
+    return whole or [position for position, name in enumerate(headers) if name.startswith(prefix) and name.endswith(endings)]
 
 
 def resolve_columns(columns: Mapping[str, str], headers: Sequence[str]) -> dict[str, int]:

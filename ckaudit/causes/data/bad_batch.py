@@ -117,7 +117,7 @@ def bad_batch(
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
     if breaks_in_evaluation_alone(findings, loss):
-        yield contradicts(strong, "only evaluations are recorded: of the batches that were trained on nothing is known", broken)
+        yield contradicts(strong, "evaluations alone break: of the batches that were trained on none is known to", broken)
         return
     if broken is not None and broken.first_step is not None:
         yield from _broken(findings, broken, loss, lead, strong, medium)

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import jumps_since, overshoot
+from ckaudit.causes.shared.loss_curves import breaks_in_evaluation_alone, jumps_since, overshoot
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import excess_rate, first_spread, largest_update
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.flags import spike_flags
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import matrices_begun_at_zero, update_to_weight_global, weight_rms, weight_std
 from ckaudit.metrics.words import optimizer_adapts
@@ -120,6 +120,8 @@ def learning_rate_too_high(
     which all matrices began at zero holds nothing but its updates, which are large beside it at any rate.
     Weights are starting values, to be fitted on runs of known truth.
     """
+    if breaks_in_evaluation_alone(findings, loss):
+        yield contradicts(2 * strong, "evaluations alone break: nothing says that the training does", val_loss.name)
     if first_sign_of_large_updates(findings) is None:
         yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
     if zeros := len(matrices_begun_at_zero(size, table_of(facts))):

@@ -6,12 +6,12 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS, first_sign_of_large_updates
-from ckaudit.causes.shared.loss_curves import too_high_at_first
+from ckaudit.causes.shared.loss_curves import breaks_in_evaluation_alone, too_high_at_first
 from ckaudit.causes.shared.update_size import excess_rate
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.words import optimizer_adapts
@@ -56,6 +56,8 @@ def missing_warmup(
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = first_sign_of_large_updates(findings)
+    if breaks_in_evaluation_alone(findings, loss):
+        yield contradicts(2 * strong, "evaluations alone break: nothing says that the training does", val_loss.name)
     if first is None:
         yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
     onset = first.first_step if first is not None else None

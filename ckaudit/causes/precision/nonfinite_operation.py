@@ -73,7 +73,7 @@ def nonfinite_operation(
         return
     start = first.first_step
     if breaks_in_evaluation_alone(findings, loss):
-        yield contradicts(medium, "only evaluations are recorded: when the training broke is not known", first)
+        yield contradicts(medium, "evaluations alone break: nothing says that the training does", first)
         return
     near = [
         finding

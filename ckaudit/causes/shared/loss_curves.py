@@ -272,8 +272,10 @@ def gradient_at_jump(gradient: Series | None, step: int, *, before: int = 3) -> 
 
 
 def breaks_in_evaluation_alone(findings: Findings, loss: Series | None) -> bool:
-    """Tell whether all that is known to break is the held-out loss, in a record without a training loss: nobody knows why."""
-    return loss is None and {finding.where for finding in findings.of(nonfinite_values)} == {val_loss.name}
+    """Tell whether all that is known to break is the held-out loss, and the training loss never did or was not recorded."""
+    if loss is not None and loss.nonfinite.any():
+        return False
+    return {finding.where for finding in findings.of(nonfinite_values)} == {val_loss.name}
 
 
 def has_finite_loss_before(loss: Series | None, step: int, *, within: int | None = None) -> bool:

@@ -23,8 +23,8 @@ MIN_HISTORY = 10
 """Points before the first that is held against a running median: fewer are no usual size."""
 
 TAIL_POINTS, ONSET_POINTS, BEYOND_TAIL = 200, 25, 3.0
-"""Where batches differ much by themselves, what is usual are 98 of 100 of so many points: of the later half, for a start has norms
-of its own, and without the last ones, in which it may have begun. An explosion stands out of them so many times."""
+"""Where batches differ much by themselves, what is usual are 98 of 100 of so many points: of the later half, for a start has
+norms of its own, and without the last ones, in which it may have begun. An explosion stands out of them so many times."""
 
 HOLDER_SHARE = 0.9
 """Share of the squared norm from which a tensor is the place: it has more than nine others together."""
@@ -57,9 +57,10 @@ def exploding_gradient(
     axis, M09), and beyond its median over the first ten points, is sev2, and a note while the loss is at its lowest.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where it is no more than three times what 98 of 100 of the 200 points before came to by
-    themselves, of the later half of them, without the last 25; where the norm stays below its own median over the first ten points, or has grown by less than
-    `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the lowest. So is one before
-    and after which the loss, by medians of ten points, is below a tenth of its first, and below a quarter in between.
+    themselves, of the later half of them, without the last 25; where the norm stays below its own median over the first ten
+    points, or has grown by less than `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range
+    above the lowest. So is one before and after which the loss, by medians of ten points, is below a tenth of its first, and
+    below a quarter in between.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
