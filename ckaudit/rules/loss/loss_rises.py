@@ -79,7 +79,8 @@ def loss_rises(
     Where weights move that are not trained, as those of a teacher that follows the model, the loss is measured against a target
     that moves, and its rise is a note; so is that of a loss which began at zero, or near it and fell below, as of a policy,
     unless it ends further above its beginning than it had come below; and one at which the model leaves no larger share of its
-    targets unexplained than before: they vary more, as those that a critic makes itself.
+    targets unexplained than before: they vary more, as those that a critic makes itself. So is a climb that comes back while the
+    held-out loss falls from evaluation to evaluation: batches that are mixed or augmented are harder at times.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -99,7 +100,9 @@ def loss_rises(
         for hit in _in_blocks(steps, values, parts, min_climbs, min_rise, min_deviations)
         if (hit.value or 0.0) - (hit.limit or 0.0) > negligible_rise(hit.limit or 0.0, first)
     ]
-    yield from (_softened(hit, why or _why_targets_explain(explained, hit)) for hit in climbing)
+    yield from (
+        _softened(hit, why or _why_targets_explain(explained, hit) or _why_evaluations_fall(val, hit)) for hit in climbing
+    )
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return
     least = LATE_DEVIATIONS * _late_noise(values) if rise.low < SOLVED * first else 0.0
@@ -159,6 +162,17 @@ def _why_targets_explain(explained: Series | None, hit: Hit, *, min_checkpoints:
 
 def _softened(hit: Hit, why: str) -> Hit:
     return replace(hit, severity="note", message=f"{hit.message}; {why}") if why else hit
+
+
+def _why_evaluations_fall(val: Series | None, hit: Hit) -> str:
+    """Return why a climb that came back is harmless: the held-out loss falls all the while, from below what it was; else ""."""
+    if val is None or hit.severity != "sev2" or hit.first is None or hit.last is None:
+        return ""
+    known = val.finite_in(0)
+    before = val.values[known & (val.steps < hit.first), 0][-1:]
+    within = val.values[known & (val.steps >= hit.first) & (val.steps <= hit.last), 0]
+    falls = len(before) and len(within) > 1 and within.max() < before[0] and (np.diff(within) < 0).all()
+    return "the held-out loss falls all the while: the batches were harder" if falls else ""
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:

@@ -182,9 +182,12 @@ def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> li
 
 
 def _start(loss: Floats) -> float:
-    """Return the median of the first losses, which is about what an untrained model costs."""
+    """Return the first loss or the median of the first, whichever is higher: about what an untrained model costs.
+
+    Of a log with a line for every hundred steps the first line alone is of an untrained model.
+    """
     known = loss[np.isfinite(loss)][:5]
-    return median(known) if len(known) else 0.0
+    return max(float(known[0]), median(known)) if len(known) else 0.0
 
 
 def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:

@@ -109,15 +109,19 @@ def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
     """Return how far each point is from the lines through the two points before it and the two after it, over the larger rate.
 
     The smaller of the two counts, for at a corner one of the two lines bends, without two units of the last digit that the
-    log has: a rounded warm-up is a staircase. Shape (T,); 0 where a side has no line.
+    log has: a rounded warm-up is a staircase. A change between those of the two is a bend between two lines of the log, such as
+    the end of a warm-up; but where the rate only rises after it, it was set back. Shape (T,); 0 where a side has no line.
     """
     distance = np.zeros(len(steps))
     gaps = np.diff(steps).astype(float)
     slope = np.diff(values) / gaps
     change = np.diff(values)[1:-1]
-    before, after = np.abs(change - slope[:-2] * gaps[1:-1]), np.abs(change - slope[2:] * gaps[1:-1])
+    expected = np.stack([slope[:-2] * gaps[1:-1], slope[2:] * gaps[1:-1]])
+    beyond = np.abs(change - expected).min(axis=0)
+    is_bend = (expected.min(axis=0) <= change) & (change <= expected.max(axis=0)) & ~((slope[:-2] <= 0) & (slope[2:] > 0))
+    beyond[is_bend] = 0.0
     size = np.maximum(np.maximum(np.abs(values[1:-2]), np.abs(values[2:-1])), 1e-300)
-    distance[2:-1] = np.maximum(np.minimum(before, after) - 2 * _last_digit(values), 0.0) / size
+    distance[2:-1] = np.maximum(beyond - 2 * _last_digit(values), 0.0) / size
     return distance
 
 
