@@ -79,7 +79,7 @@ def loss_rises(
     Where weights move that are not trained, as those of a teacher that follows the model, the loss is measured against a target
     that moves, and its rise is a note; so is that of a loss which began at zero, or near it and fell below, as of a policy,
     unless it ends further above its beginning than it had come below; and one at which the model leaves no larger share of its
-    targets unexplained than before: they vary more, as those that a critic makes itself. So is a climb that comes back while the
+    targets unexplained than before: they vary more, as those that a critic makes itself. So is what is sev2 while the
     held-out loss falls from evaluation to evaluation: batches that are mixed or augmented are harder at times.
     """
     known = np.flatnonzero(loss.finite[:, 0])
@@ -114,7 +114,7 @@ def loss_rises(
     is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
     restarted = _restarted(rate, int(steps[rise.lowest]), int(steps[-1]))
     hit = _stays(steps, values, rise, val, is_severe=is_severe, restarted=restarted)
-    yield _softened(hit, why or _why_targets_explain(explained, hit))
+    yield _softened(hit, why or _why_targets_explain(explained, hit) or _why_evaluations_fall(val, hit))
 
 
 def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest | None) -> str:
@@ -165,7 +165,7 @@ def _softened(hit: Hit, why: str) -> Hit:
 
 
 def _why_evaluations_fall(val: Series | None, hit: Hit) -> str:
-    """Return why a climb that came back is harmless: the held-out loss falls all the while, from below what it was; else ""."""
+    """Return why a small rise, or a climb that came back, is harmless: the held-out loss falls all the while; else ""."""
     if val is None or hit.severity != "sev2" or hit.first is None or hit.last is None:
         return ""
     known = val.finite_in(0)
