@@ -57,11 +57,11 @@ def exploding_gradient(
     axis, M09), and beyond its median over the first ten points, is sev2, and a note while the loss is at its lowest.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where it is no more than three times what 98 of 100 of the 200 points before came to by
-    themselves, of the later half of them, without the last 25; where from it on the loss falls all the way, no tenth above the
-    ten points before it and the last below them by `felt_loss_share`; where the norm stays below its own median over the first
-    ten points, or has grown by less than `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its
-    range above the lowest. So is one before and after which the loss, by medians of ten points, is below a tenth of its first,
-    and below a quarter in between.
+    themselves, of the later half of them, without the last 25; where the loss is no higher in it than in the ten points before,
+    nor in any tenth of the run from it on, and ends below them by `felt_loss_share`; where the norm stays below its own median
+    over the first ten points, or has grown by less than `max_ratio` to the power of 1.5, and the loss stays within
+    `felt_loss_share` of its range above the lowest. So is one before and after which the loss, by medians of ten points, is
+    below a tenth of its first, and below a quarter in between.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
@@ -142,21 +142,26 @@ def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float) -> 
     """Tell whether a norm is no larger than at the start, and the loss as good as the best, or the task is and stays solved."""
     began = median(norm.values[norm.finite[:, 0], 0][:MIN_HISTORY])
     is_small = bool((norm.values[span.rows, 0] < began).all())
-    if _is_of_the_tail(span, norm) or stays_solved(loss, span.first, span.last) or _falls_all_the_way(loss, span.first, felt):
+    if (
+        _is_of_the_tail(span, norm)
+        or stays_solved(loss, span.first, span.last)
+        or _falls_all_the_way(loss, span.first, span.last, felt)
+    ):
         return True
     return is_small and _is_at_best(loss, span.first, span.last, felt)
 
 
-def _falls_all_the_way(loss: Series | None, since: int, felt: float, *, parts: int = 10) -> bool:
-    """Tell whether from a step on no tenth of the losses lies above those before it, and the last lies clearly below."""
+def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, *, parts: int = 10) -> bool:
+    """Tell whether the loss is no higher between two steps than before, nor in any tenth from there on, and ends clearly below."""
     if loss is None:
         return False
-    known = loss.finite[:, 0]
-    before, after = loss.values[known & (loss.steps < since), 0][-MIN_HISTORY:], loss.values[known & (loss.steps >= since), 0]
-    if not len(before) or len(after) < 2 * parts:
+    known, steps, values = loss.finite[:, 0], loss.steps, loss.values[:, 0]
+    before, after = values[known & (steps < first)][-MIN_HISTORY:], values[known & (steps >= first)]
+    within = values[known & (steps >= first) & (steps <= last)]
+    if not len(before) or not len(within) or len(after) < 2 * parts:
         return False
     level, levels = median(before), [median(part) for part in np.array_split(after, parts)]
-    return max(levels) <= level and levels[-1] < level - felt * abs(level)
+    return max(*levels, median(within)) <= level and levels[-1] < level - felt * abs(level)
 
 
 def _is_of_the_tail(span: Span, norm: Series) -> bool:
