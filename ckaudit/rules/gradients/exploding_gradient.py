@@ -152,7 +152,7 @@ def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float) -> 
 
 
 def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, *, parts: int = 10) -> bool:
-    """Tell whether the loss is no higher between two steps than before, nor in any tenth from there on, and ends clearly below."""
+    """Tell whether the loss is no higher between two steps than before, nor in any tenth from there on, and ends well below."""
     if loss is None:
         return False
     known, steps, values = loss.finite[:, 0], loss.steps, loss.values[:, 0]
