@@ -9,6 +9,7 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
 from ckaudit.metrics.loss import ends_at_best, stays_solved, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
@@ -91,7 +92,7 @@ def exploding_gradient(
         )
         ratio[span.rows] = np.nan
     for span in spans(norm, np.nan_to_num(ratio) > shock_ratio):
-        if _is_harmless(span, norm, loss, felt_loss_share):
+        if _is_harmless(span, norm, loss, felt_loss_share, for_long=False):
             continue
         exploded = True
         yield _shock(span, ratio, shock_ratio, box)
@@ -138,14 +139,14 @@ def _sliding(norm: Series, rows: Steps, turn: Turn) -> Hit:
     )
 
 
-def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float) -> bool:
+def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float, *, for_long: bool = True) -> bool:
     """Tell whether a norm is no larger than at the start, and the loss as good as the best, or the task is and stays solved."""
     began = median(norm.values[norm.finite[:, 0], 0][:MIN_HISTORY])
     is_small = bool((norm.values[span.rows, 0] < began).all())
     if (
         _is_of_the_tail(span, norm)
         or stays_solved(loss, span.first, span.last)
-        or _falls_all_the_way(loss, span.first, span.last, felt)
+        or (for_long and _falls_all_the_way(loss, span.first, span.last, felt))
     ):
         return True
     return is_small and _is_at_best(loss, span.first, span.last, felt)
@@ -161,7 +162,7 @@ def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, 
     if not len(before) or not len(within) or len(after) < 2 * parts:
         return False
     level, levels = median(before), [median(part) for part in np.array_split(after, parts)]
-    return max(*levels, median(within)) <= level and levels[-1] < level - felt * abs(level)
+    return max(*levels, *running_medians(within, 3)) <= level and levels[-1] < level - felt * abs(level)
 
 
 def _is_of_the_tail(span: Span, norm: Series) -> bool:

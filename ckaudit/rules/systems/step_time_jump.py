@@ -50,7 +50,7 @@ def step_time_jump(
     windows, or where none stands out, the end is judged: steps of half a second or more that last half as long again as the
     fastest before, or `min_ratio` at that cost, by five standard errors; or half as long again as in the first third, of which
     hardly one took as long as the shorter ones of the last. Lines in which an evaluation may have taken the time, that of its
-    step and the next, do not count where half of them are others.
+    step and the next, count as the line before them where half of all are others.
     ## Why it matters
     A device throttles, a node is shared, a cache is full: the same work at a higher price, and nothing else shows it.
     ## False alarms
@@ -88,14 +88,16 @@ def step_time_jump(
 
 
 def _without_evaluations(time: Series, val: Series | None) -> Series:
-    """Return the steps' times but for lines of an evaluation and the next, or of it alone, where half of them are left."""
+    """Return the steps' times; lines of an evaluation and the next, or of it alone, where half are others, as the line before."""
     if val is None:
         return time
     own: Mask = np.isin(time.steps, val.steps[val.finite.any(axis=1)])
     following = np.append(False, own[:-1])
     for during in (own | following, own):
-        if 2 * during.sum() <= len(during):
-            return replace(time, steps=time.steps[~during], values=time.values[~during], recorded=time.recorded[~during])
+        if 2 * during.sum() <= len(during) > 0:
+            rows = np.arange(len(during))
+            before = np.maximum.accumulate(np.where(during, int(np.argmin(during)), rows))
+            return replace(time, values=time.values[before], recorded=time.recorded[before])
     return time
 
 
