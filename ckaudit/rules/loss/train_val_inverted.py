@@ -12,7 +12,7 @@ from ckaudit.metrics.loss_function import label_smoothing, targets_mixed
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.robust import MAD_TO_SIGMA
+from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_COST
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
@@ -181,4 +181,4 @@ def _level(train: Series, known: "np.ndarray", val: Series, around: int, errors:
 
 def _standard_error(values: Floats) -> float:
     """Return the standard error of the median of values, as of normal ones."""
-    return MAD_TO_SIGMA * median(np.abs(values - median(values))) * math.sqrt(math.pi / 2 / len(values))
+    return MEDIAN_COST * MAD_TO_SIGMA * median(np.abs(values - median(values))) / math.sqrt(len(values))
