@@ -1,5 +1,7 @@
 """CSV and TSV files with a header line: one row per logged step, columns under whatever names.
 
+A column may say which run a row is of, or whether it is of training or held-out data.
+
 Where no column holds the step but one counts epochs, as Keras' CSVLogger writes it, epochs are the axis.
 """
 
@@ -7,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
@@ -42,8 +45,9 @@ from ckaudit.importers.tables.curves import (
     take_sum,
 )
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
+from ckaudit.importers.tables.long_form import Labels, label_columns, parted_by_split, runs_of, split_note, split_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, fullest_column, steps_from
-from ckaudit.importers.tables.table import NumberTable, holds_numbers, read_numbers, sniff_table
+from ckaudit.importers.tables.table import NumberTable, holds_numbers, read_numbers, read_table, sniff_table
 
 NAME = "CSV"
 GENERIC = True
@@ -72,12 +76,45 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no column can be recognised, or none holds a value.
         UsageError: Where `columns` names what is not there.
     """
-    table, curves = table_of(source, columns)
-    return [imported_run(curves, source.shown, NAME, size=table.size_text, notes=table.notes)]
+    table, labels = labelled_table(source, columns)
+    return imported_runs(table, labels, choices_of(table.header, columns, source.shown), source.shown, NAME)
+
+
+def imported_runs(
+    table: NumberTable, labels: Mapping[str, Labels], choices: Mapping[str, Sequence[int]], shown: str, source: str
+) -> list[Imported]:
+    """Return each run of a table.
+
+    Args:
+        table: All rows, those of held-out data in columns of their own.
+        labels: Columns that may tell runs apart, by name.
+        choices: Columns by catalogue name.
+        shown: The file's name in messages.
+        source: Name of the format.
+    """
+    runs = runs_of(labels, _counted(table, choices))
+    importeds = []
+    for name, part in {name: table.rows(own) for name, own in runs.items()}.items() or [("", table)]:
+        curves = curves_of(part, choices)
+        run = imported_run(curves, shown, source, size=part.size_text, notes=part.notes, name=name)
+        run.manifest.name = name or UNSET
+        importeds.append(run)
+    return importeds
 
 
 def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, Curves]:
-    """Return the table and the series in it, under their common names.
+    """Return the table of one run and the series in it, under their common names.
+
+    Raises:
+        UnreadableError: Where no column can be recognised.
+        UsageError: Where `columns` names what is not there.
+    """
+    table, _ = labelled_table(source, columns)
+    return table, curves_of(table, choices_of(table.header, columns, source.shown))
+
+
+def labelled_table(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, dict[str, Labels]]:
+    """Return a table whose rows of held-out data are columns of their own, and the columns that may tell runs apart.
 
     Raises:
         UnreadableError: Where no column can be recognised.
@@ -88,9 +125,37 @@ def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, C
     if table_head is None:
         raise UnreadableError(f"{shown} has no header line", hint="Write the names of the columns in its first line.")
     delimiter, header, _ = table_head
-    choices = choices_of(header, columns, shown)
-    table = read_numbers(source.data, shown, header, wanted_of(header, choices), delimiter)
-    return table, curves_of(table, choices)
+    labels = _labels_of(source, header, delimiter)
+    split = split_of(labels)
+    known = {name: column for name, column in columns.items() if column in header} if split else columns
+    table = read_numbers(source.data, shown, header, wanted_of(header, choices_of(header, known, shown)), delimiter)
+    if not all(len(column.codes) == len(table.lines) for column in labels.values()):
+        return table, {}
+    return (parted_table(table, split, labels[split]) if split else table), labels
+
+
+def _labels_of(source: Source, header: Sequence[str], delimiter: str) -> dict[str, Labels]:
+    """Return the columns that may say what a row is of, by name."""
+    positions = {name: header.index(name) for name in label_columns(header)}
+    if not positions:
+        return {}
+    cells = read_table(source.data, source.shown, set(positions.values()), delimiter).cells
+    return {name: Labels.of(cells[position]) for name, position in positions.items()}
+
+
+def parted_table(table: NumberTable, name: str, split: Labels) -> NumberTable:
+    """Return a table with columns of their own for the rows that are not of the training."""
+    parted = parted_by_split({table.header[position]: column for position, column in table.columns.items()}, split)
+    header = [*table.header, *(own for own in parted if own not in table.header)]
+    columns = {header.index(own): column for own, column in parted.items()}
+    return NumberTable(header, columns, table.lines, table.delimiter, [split_note(name, split), *table.notes])
+
+
+def _counted(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> NDArray[np.int64] | None:
+    """Return the step or the epoch of each row, None where no column counts either."""
+    epoch = epoch_of(table.header)
+    counters = choices.get("step") or ([] if epoch is None else [epoch])
+    return steps_from(table.columns[fullest_column(counters, table.columns)]) if counters else None
 
 
 def wanted_of(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
@@ -234,7 +299,7 @@ def _steps(
         if derived is not None:
             return derived, ["no column holds the step: it was computed as tokens seen over tokens per update"]
     epoch = epoch_of(table.header)
-    if epoch is not None and (axis := steps_of_epochs(table.columns[epoch])):
+    if epoch is not None and (axis := steps_of_epochs(table.columns[epoch], series.values())):
         return axis
     rows = np.arange(1, len(table.lines) + 1)
     return rows, ["no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"]
@@ -248,4 +313,6 @@ def _passed_over(
         if len(positions) > 1:
             others = [header[position] for position in positions if position != chosen[name]]
             notes.append(could_be(name, others))
-    return notes + notes_on_left_out([name or "(no name)" for position, name in enumerate(header) if position not in read])
+    unread = {position: name for position, name in enumerate(header) if position not in read}
+    labels = label_columns(unread.values())
+    return notes + notes_on_left_out([name or "(no name)" for name in unread.values() if name not in labels])

@@ -9,6 +9,7 @@ so that a member which counts updates goes before it; `_timestamp` is Unix time.
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
@@ -28,7 +29,8 @@ from ckaudit.importers.tables.curves import (
 )
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, map_members, name_of
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill
+from ckaudit.importers.tables.long_form import LABEL_COLUMNS, Labels, runs_of, split_of
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, steps_from
 
 NAME = "JSON lines"
 GENERIC = True
@@ -65,20 +67,37 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     data = source.data
     if data.lstrip().startswith(b"["):
         data = _as_lines(source.document)
-    rows = read_rows(data, source.shown, is_wanted({**columns, EPOCH: EPOCH}, _NAMES))
-    mapped = map_members(rows, columns, _NAMES)
+    rows = read_rows(data, source.shown, is_wanted({**columns, EPOCH: EPOCH}, _NAMES), texts=LABEL_COLUMNS)
+    labels = {name: Labels.of(cells) for name, cells in rows.texts.items()}
+    rows = rows.parted_by(split, labels[split]) if (split := split_of(labels)) else rows
+    mapped = map_members(rows, columns, _NAMES, silent=labels)
     if not set(mapped.series) - {"step", "time"} and not mapped.layers and not policy_losses(rows.keys):
         members = list_names(list(rows.keys))
         raise UnreadableError(
             f"{source.shown} holds JSON entries, but none of their members has a name that is known: {members}",
             hint=hint_of(list(rows.keys), "MEMBER"),
         )
+    steps = mapped.series.get("step") or rows.columns.get(EPOCH)
+    runs = runs_of(labels, steps_from(steps) if steps else None)
+    if not runs:
+        return [_imported(rows, mapped, source.shown, asked="step" in columns)]
+    parts = {name: rows.at(places) for name, places in runs.items()}
+    return [
+        _imported(part, map_members(part, columns, _NAMES, silent=labels), source.shown, asked="step" in columns, name=name)
+        for name, part in parts.items()
+    ]
+
+
+def _imported(rows: JsonRows, mapped: MappedSeries, shown: str, *, asked: bool, name: str = "") -> Imported:
+    """Return one run; `asked` tells whether the user named the step."""
     series = dict(mapped.series)
     drop_other_clock(series)
-    steps, step_notes = _steps(rows, series, mapped, asked="step" in columns)
+    steps, step_notes = _steps(rows, series, mapped, asked=asked)
     plain = {name: values for name, values in series.items() if name != "step"}
     curves = Curves(steps, plain, [*mapped.notes, *step_notes], mapped.layers, [*rows.keys])
-    return [imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
+    run = imported_run(curves, shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY, name=name)
+    run.manifest.name = name or UNSET
+    return run
 
 
 def _steps(
@@ -93,7 +112,7 @@ def _steps(
         elif mapped.keys["step"] == CALLS:
             notes.append(ONLY_CALLS)
         return steps, [*notes, *counted_from_zero(steps, series)]
-    if axis := steps_of_epochs(rows.column(EPOCH)):
+    if axis := steps_of_epochs(rows.column(EPOCH), series.values()):
         return axis
     note = "no member holds the step: entries were numbered from 1; name one with --map step=MEMBER"
     return np.arange(1, len(rows.lines) + 1), [note]

@@ -9,14 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.formats.csvfile import choices_of, curves_of, wanted_of
+from ckaudit.importers.formats.csvfile import choices_of, imported_runs, parted_table, wanted_of
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import writable
-from ckaudit.importers.tables.curves import imported_run
+from ckaudit.importers.tables.long_form import Labels, label_columns, split_of
 from ckaudit.importers.tables.numbers import Numbers, from_arrow, nothing, numbers
 from ckaudit.importers.tables.table import NumberTable
 
@@ -24,9 +22,6 @@ NAME = "Parquet"
 GENERIC = True
 MAGIC = b"PAR1"
 MAX_CELLS = 40_000_000  # 320 MB of numbers
-MAX_RUNS = 1000
-
-_RUNS = ("run_id", "run_name", "run", "run/id", "run/name", "experiment", "experiment_id", "trial_id")
 
 
 def detects(source: Source) -> bool:
@@ -43,20 +38,16 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     file = opened(source)
     header = [name for name, _ in _leaves(file.schema_arrow)]
-    choices = choices_of(header, columns, source.shown)
-    wanted = wanted_of(header, choices)
-    runs = next((name for name in _RUNS if name in header), None)
-    table = columns_of(file, [header[position] for position in sorted(wanted)] + ([runs] if runs else []), source.shown)
+    known = {name: column for name, column in columns.items() if column in header or not label_columns(header)}
+    wanted = wanted_of(header, choices_of(header, known, source.shown))
+    names = label_columns(header)
+    table = columns_of(file, list(dict.fromkeys([*(header[position] for position in sorted(wanted)), *names])), source.shown)
     values = {position: numbers_of(table[header[position]]) for position in wanted}
-    importeds = []
-    for name, rows in _split(table[runs] if runs else None, file.metadata.num_rows):
-        part = values if rows is None else {at: position.at(rows) for at, position in values.items()}
-        places = range(1, file.metadata.num_rows + 1) if rows is None else (rows + 1).tolist()
-        parsed = NumberTable(header, part, places, "", [])
-        run = imported_run(curves_of(parsed, choices), source.shown, NAME, size=parsed.size_text, name=name)
-        run.manifest.name = name or UNSET
-        importeds.append(run)
-    return importeds
+    labels = {name: Labels.of_codes(*coded(table[name])) for name in names}
+    parsed = NumberTable(header, values, range(1, file.metadata.num_rows + 1), "", [])
+    if split := split_of(labels):
+        parsed = parted_table(parsed, split, labels[split])
+    return imported_runs(parsed, labels, choices_of(parsed.header, columns, source.shown), source.shown, NAME)
 
 
 def opened(source: Source) -> Any:
@@ -137,17 +128,6 @@ def _leaves(schema: Any, before: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(field.type, f"{before}{field.name}.")
         else:
             yield f"{before}{field.name}", field.type
-
-
-def _split(runs: Any, count: int) -> Iterator[tuple[str, NDArray[np.int64] | None]]:
-    """Yield the name of each run and its rows; no name and None where there is only one."""
-    codes, names = (np.zeros(0, np.int64), []) if runs is None else coded(runs)
-    if not 2 <= len(names) <= min(MAX_RUNS, count // 2):
-        yield "", None
-        return
-    for code, name in enumerate(names):
-        if (codes == code).any():
-            yield writable(str(name)), np.flatnonzero(codes == code)
 
 
 def _broken(shown: str, error: Exception) -> UnreadableError:

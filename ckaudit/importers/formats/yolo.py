@@ -74,7 +74,7 @@ def _curves(table: NumberTable, series: dict[str, Numbers], epoch: int | None) -
     if "step" in series:
         steps, notes = steps_of(series.pop("step"), table.lines)
         return Curves(steps, series, notes)
-    axis = None if epoch is None else steps_of_epochs(table.columns[epoch])
+    axis = None if epoch is None else steps_of_epochs(table.columns[epoch], series.values())
     if axis is None:
         return Curves(np.arange(1, len(table.lines) + 1), series, ["its epochs cannot be read: rows were numbered from 1"])
     return Curves(axis[0], series, axis[1])

@@ -194,13 +194,18 @@ def steps_of_tokens(tokens: Numbers, per_update: Numbers) -> NDArray[np.int64] |
     return None if (steps == NO_STEP).any() else steps
 
 
-def steps_of_epochs(epochs: Numbers) -> tuple[NDArray[np.int64], list[str]] | None:
-    """Return one step for each epoch and a note that says so, None where a row is no whole epoch or two rows are of one epoch.
+def steps_of_epochs(epochs: Numbers, series: Iterable[Numbers]) -> tuple[NDArray[np.int64], list[str]] | None:
+    """Return one step for each epoch and a note that says so, None where a row is no whole epoch or a series has two of one.
 
     Epochs that count from 0 are counted from 1: step N is the end of the N-th.
+
+    Args:
+        epochs: Epoch of each row.
+        series: What is logged in the same rows.
     """
     steps = steps_from(epochs)
-    if not len(steps) or (steps == NO_STEP).any() or (steps[1:] == steps[:-1]).any():
+    each = [steps[column.recorded] for column in series]
+    if not len(steps) or (steps == NO_STEP).any() or any((own[1:] == own[:-1]).any() for own in each):
         return None
     shift = int(steps.min() == 0)
     counted = ", which the file counts from 0" if shift else ""

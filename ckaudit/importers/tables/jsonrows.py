@@ -6,10 +6,13 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Struct, field
+from numpy.typing import NDArray
 
 from ckaudit.contract.io.codec import BOM, quote_bare_words, quote_everywhere
 from ckaudit.errors import UnreadableError
+from ckaudit.importers.tables.long_form import Labels, parted_by_split, split_note
 from ckaudit.importers.tables.numbers import Numbers, nothing, numbers
 
 BLOCK_BYTES = 4 * 2**20
@@ -47,6 +50,18 @@ class JsonRows(Struct, frozen=True):
     def column(self, key: str) -> Numbers:
         """Return a column, one without a number where no object has the key."""
         return self.columns.get(key) or nothing(len(self.lines))
+
+    def at(self, places: NDArray[np.int64]) -> "JsonRows":
+        """Return the objects at `places`."""
+        columns = {key: column.at(places) for key, column in self.columns.items()}
+        texts = {key: [cells[place] for place in places] for key, cells in self.texts.items()}
+        return JsonRows(self.keys, columns, texts, [self.lines[place] for place in places], self.notes)
+
+    def parted_by(self, name: str, split: Labels) -> "JsonRows":
+        """Return the objects with columns of their own for what is not of the training."""
+        columns = parted_by_split(self.columns, split)
+        keys = tuple(dict.fromkeys([*self.keys, *columns]))
+        return JsonRows(keys, columns, self.texts, self.lines, [split_note(name, split), *self.notes])
 
 
 class _NoObjects(Struct):

@@ -11,7 +11,9 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 
+import numpy as np
 from msgspec import Struct, field
+from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.names import shorten_name
@@ -69,6 +71,11 @@ class NumberTable(Struct, frozen=True):
         """How many rows there are and what stands between their cells, in a few words."""
         between = f", {DELIMITERS[self.delimiter]} between cells" if self.delimiter else ""
         return f"{len(self.lines):,} rows{between}"
+
+    def rows(self, places: NDArray[np.int64]) -> "NumberTable":
+        """Return the table of the rows at `places`."""
+        columns = {position: column.at(places) for position, column in self.columns.items()}
+        return NumberTable(self.header, columns, [self.lines[place] for place in places], self.delimiter, self.notes)
 
 
 class Column(Struct, frozen=True):

@@ -1,0 +1,157 @@
+"""Tables in long form: a column says which run, or which part of the data, the numbers of a row are of.
+
+Rows of several runs, of several seeds or models, would otherwise be read as one run, and losses on held-out rows as losses of
+the training.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ckaudit.importers.names import catalogue_name, list_names, shorten_name, writable
+from ckaudit.importers.tables.numbers import MISSING_WORDS, NO_STEP, Numbers
+
+MAX_RUNS = 1000
+MIN_SHARED_STEPS = 0.5
+"""Share of a run's steps that another has too: those of a training that was resumed overlap by less."""
+
+_RUNS = frozenset(
+    """
+    run run_id run_name experiment experiment_id experiment_name exp exp_id exp_name trial trial_id trial_name variant job_id
+    seed random_seed fold model model_name config config_name method algorithm algo arch architecture
+    """.split()  # noqa: SIM905  one word a line would take five times the room
+)
+_SPLITS = frozenset({"split", "phase", "mode", "stage", "subset", "partition", "data_split", "dataset_split"})
+LABEL_COLUMNS = _RUNS | _SPLITS
+_TRAIN = frozenset({"train", "training", "trn", "tr"})
+_HELD_OUT = frozenset({"val", "valid", "validation", "dev", "eval", "evaluation"})
+_TEST = frozenset({"test", "testing"})
+_OF_A_ROW = frozenset({"train_loss_raw", "train_loss_ema", "train_ppl"})
+_NO_LETTERS = re.compile(r"[^a-z0-9]+")
+
+
+class Labels(Struct, frozen=True):
+    """The words of a column.
+
+    Attributes:
+        words: The different ones, in the order of the table.
+        codes: Shape (N,); the place of each row's word among them, -1 where its cell is empty.
+    """
+
+    words: tuple[str, ...]
+    codes: NDArray[np.int64]
+
+    @classmethod
+    def of_codes(cls, codes: NDArray[np.int64], words: Sequence[Any]) -> "Labels":
+        """Return the words of a column that is kept as places in a list of words; -1: the cell is empty."""
+        places = cls.of([*words, None])
+        return cls(places.words, places.codes[codes])
+
+    @classmethod
+    def of(cls, cells: Sequence[Any]) -> "Labels":
+        """Return the words of a column's cells."""
+        places: dict[str, int] = {}
+        codes = [-1 if (word := _word(cell)).lower() in MISSING_WORDS else places.setdefault(word, len(places)) for cell in cells]
+        return cls(tuple(places), np.array(codes, np.int64))
+
+
+def _word(cell: Any) -> str:
+    return writable(str(cell).strip()) if isinstance(cell, str | int) and not isinstance(cell, bool) else ""
+
+
+def label_columns(names: Iterable[str]) -> list[str]:
+    """Return the columns that may say which run or which part of the data a row is of.
+
+    >>> label_columns(["step", "Run ID", "phase", "loss"])
+    ['Run ID', 'phase']
+    """
+    return [name for name in names if _plain(name) in LABEL_COLUMNS]
+
+
+def _plain(name: str) -> str:
+    return _NO_LETTERS.sub("_", name.lower()).strip("_")
+
+
+def runs_of(labels: Mapping[str, Labels], steps: NDArray[np.int64] | None) -> dict[str, NDArray[np.int64]]:
+    """Return the rows of each run by its name; none where the table is of one run.
+
+    Runs are told apart by all columns of runs that hold several words, where they go through the same steps.
+
+    Args:
+        labels: Columns that may say which run a row is of.
+        steps: Step of each row, `NO_STEP` where it has none; None: no column holds steps.
+    """
+    telling = {name: column for name, column in labels.items() if _plain(name) in _RUNS and len(column.words) > 1}
+    if not telling:
+        return {}
+    codes = np.stack([column.codes for column in telling.values()], axis=1)
+    told = (codes >= 0).all(axis=1)
+    different, places = np.unique(codes[told], axis=0, return_inverse=True)
+    rows = np.flatnonzero(told)
+    runs = {_name(telling, row): rows[places.reshape(-1) == place] for place, row in enumerate(different.tolist())}
+    is_few = 1 < len(runs) <= min(MAX_RUNS, len(codes) // 2)
+    return runs if is_few and (steps is None or _side_by_side([steps[own] for own in runs.values()])) else {}
+
+
+def _name(telling: Mapping[str, Labels], codes: Sequence[int]) -> str:
+    words = {name: column.words[code] for (name, column), code in zip(telling.items(), codes, strict=True)}
+    if len(words) == 1 and not (word := next(iter(words.values()))).isdecimal():
+        return word
+    return ", ".join(f"{name}={word}" for name, word in words.items())
+
+
+def _side_by_side(runs: Sequence[NDArray[np.int64]]) -> bool:
+    """Tell whether each of some runs has half of its steps in common with another."""
+    known = [np.unique(steps[steps != NO_STEP]) for steps in runs]
+    all_steps, counts = np.unique(np.concatenate(known), return_counts=True)
+    shared = all_steps[counts > 1]
+    return all(np.isin(steps, shared).mean() >= MIN_SHARED_STEPS for steps in known if len(steps))
+
+
+def split_of(labels: Mapping[str, Labels]) -> str:
+    """Return the column that says which part of the data a row is of; empty where there is none, or all are of the training."""
+    for name, column in labels.items():
+        words = {word.lower() for word in column.words}
+        if _plain(name) in _SPLITS and words <= _TRAIN | _HELD_OUT | _TEST and words - _TRAIN:
+            return name
+    return ""
+
+
+def parted_by_split(columns: Mapping[str, Numbers], split: Labels) -> dict[str, Numbers]:
+    """Return columns with the cells of rows of held-out data under names of their own, as "val loss".
+
+    Rows of a test set are held-out data where there are no others, and are left out where there are. Clocks, counters and
+    whatever else is neither a loss nor an unknown number stand for every row as they are.
+    """
+    parted: dict[str, Numbers] = {}
+    for name, column in columns.items():
+        if catalogue_name(name) not in {None, *_OF_A_ROW} or _plain(name) == "epoch":
+            parted[name] = column
+            continue
+        parted[name] = column.only(_rows_of(split, _TRAIN) | (split.codes < 0))
+        held_out = column.only(_rows_of(split, _held_out_words(split)))
+        if held_out.count and f"val {name}" not in columns:
+            parted[f"val {name}"] = held_out
+    return parted
+
+
+def _held_out_words(split: Labels) -> frozenset[str]:
+    return _HELD_OUT if _rows_of(split, _HELD_OUT).any() else _TEST
+
+
+def _rows_of(split: Labels, words: frozenset[str]) -> NDArray[np.bool_]:
+    return np.isin(split.codes, [place for place, word in enumerate(split.words) if word.lower() in words])
+
+
+def split_note(name: str, split: Labels) -> str:
+    """Return a note on the rows that were told apart."""
+    held_out = _held_out_words(split)
+    left_out = [word for word in split.words if word.lower() not in _TRAIN | held_out]
+    taken = list_names([word for word in split.words if word.lower() in held_out])
+    return f"{shorten_name(name)} tells rows apart: {taken} are of held-out data" + (
+        f", {list_names(left_out)} were left out" if left_out else ""
+    )
