@@ -222,6 +222,18 @@ def learnt_since(loss: Series, step: int, *, until: int | None = None, around: i
     return float(1 - after / before) if before > 0 else 0.0
 
 
+def untrained_loss(values: Floats) -> float:
+    """Return about what an untrained model costs: the first loss, or the median of the first five where that is higher.
+
+    Of a log with a line for every hundred steps the first line alone is of an untrained model.
+
+    >>> untrained_loss(np.array([2.0, 3.0, 3.5, 3.2, 1.0])), untrained_loss(np.array([9.0, 1.0, 0.8]))
+    (3.0, 9.0)
+    """
+    known = values[np.isfinite(values)][:5]
+    return max(float(known[0]), median(known)) if len(known) else 0.0
+
+
 def stays_solved(loss: Series | None, first: int, last: int, *, around: int = 10) -> bool:
     """Tell whether next to nothing is left of the first loss before a step and after another, and hard batches cost no more.
 
@@ -239,7 +251,7 @@ def stays_solved(loss: Series | None, first: int, last: int, *, around: int = 10
     within = values[(steps >= first) & (steps <= last)]
     if not len(before) or not len(after) or not len(within):
         return False
-    untrained = median(values[:5])
+    untrained = untrained_loss(values)
     return max(median(before), median(after)) < SOLVED * untrained and median(within) < HARD_BATCH * untrained
 
 

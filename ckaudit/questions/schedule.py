@@ -132,9 +132,9 @@ def schedule_right(
     rises as LOSS004 calls harmless, such as against a target that moves.
     ## Bad
     A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
-    where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths; or
-    a decay in which the loss stands or rises, and gains less than `gain`. `near`, `lost`, `decayed` (as the late stage of
-    coverage), `solved` and `few` are starting values.
+    where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths,
+    and but where LOSS004 calls a rise of this loss harmless; or a decay in which the loss stands or rises, and gains less than
+    `gain`. `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few` are starting values.
     """
     plan = _schedule(rate, over_peak)
     if plan is None:
@@ -153,7 +153,8 @@ def schedule_right(
     if takes_turns(facts) or is_zero_but_for_rounding(course.values):
         why = TURNS if takes_turns(facts) else "the loss is zero but for rounding, as that of a policy"
         return SeriesAnswer(word=word, sentence=f"{text}; {why}", numbers=numbers)
-    spike = _spike(course, over_peak, near, until, lost, _planned(facts))
+    harmless_rise = why_rise_is_harmless(course.values, sizes, facts)
+    spike = None if harmless_rise else _spike(course, over_peak, near, until, lost, _planned(facts))
     if spike is not None:  # what the log tells costs more than the spike, and is only asked where there is one
         changes = [
             *_planned(facts),
@@ -167,8 +168,7 @@ def schedule_right(
         numbers["gain"] = (decay.before - decay.after) / abs(decay.before) if decay.before else 0.0
         text += f"; in the decay the loss goes from {decay.before:.4g} to {decay.after:.4g}"
         if numbers["gain"] <= gain and (decay.rises or decay.stands):
-            is_excused = bool(why_rise_is_harmless(course.values, sizes, facts))
-            is_bad = not is_excused and _is_bad_decay(decay, float(course.values[0]), solved, explained)
+            is_bad = not harmless_rise and _is_bad_decay(decay, float(course.values[0]), solved, explained)
             word = worse(word, "bad" if is_bad else "watch")
         elif decay.is_made_harder:
             word = worse(word, "watch")

@@ -151,6 +151,7 @@ def stretches(mask: Mask, *, min_points: int = 1) -> Iterator[tuple[int, int]]:
 
 
 TURNS = "optimizers take turns, each with a loss of its own: such losses play against each other, and need not fall"
+TARGET_MOVES = "weights that are not trained move along, and with them its target"
 """Why the course of a loss is not judged, as of a generator and of what tells its pictures from real ones."""
 
 

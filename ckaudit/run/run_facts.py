@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.run.column_builder import DTYPES, LOSS_FUNCTIONS
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps, at
-from ckaudit.run.tensors import loss_kind_of
+from ckaudit.run.tensors import loss_kind_of, table_of
 
 FULL_TYPES = [DTYPES.index(name) for name in ("float32", "float64")]
 
@@ -34,6 +34,24 @@ def is_known_to_be_a_loss(manifest: Manifest | None, explained: Series | None = 
     """
     is_of_tokens = loss_kind_of(manifest) == "nats_per_token"
     return explained is not None or is_of_tokens or (manifest is not None and manifest.trainer is not UNSET)
+
+
+def target_moves(sizes: Series | None, manifest: Manifest | None, *, moved: float = 1e-3) -> bool:
+    """Tell whether weights change that run.json says are not trained, as of a teacher, or of a copy that targets are made with.
+
+    Args:
+        sizes: Root mean square of each tensor.
+        manifest: What run.json says.
+        moved: Share of its size by which such a tensor changes from the first checkpoint to the last.
+    """
+    if sizes is None or manifest is None or manifest.tensors is UNSET:
+        return False
+    known, tensors = manifest.tensors, table_of(manifest)
+    still = sizes.only(lambda name: name in known and not tensors.is_trainable(name)).recorded_rows()
+    if len(still.steps) < 2:
+        return False
+    with np.errstate(all="ignore"):
+        return bool((np.abs(still.values[-1] / still.values[0] - 1) > moved).any())
 
 
 def infer_token_loss(

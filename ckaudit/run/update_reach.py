@@ -57,12 +57,18 @@ class UpdateReach:
         rate: The learning rate.
         gradient: The norm of the whole gradient.
         min_points: Updates that must have been measured.
+
+    Attributes:
+        labels: The tensors.
+        since: Step of the first update of each that moved it, shape (P,); of one that none did, of the first that was measured.
     """
 
     def __init__(self, updates: Series, rate: Series | None, gradient: Series | None, *, min_points: int) -> None:
         self._updates, self._rate, self._gradient, self._min_points = updates, rate, gradient, min_points
         self.labels = updates.labels
-        self.since = int(updates.steps[np.isfinite(updates.values).any(axis=1)][:1].sum())
+        moves = np.nan_to_num(updates.values) > 0
+        measured = np.where(moves.any(axis=0), moves, np.isfinite(updates.values))
+        self.since = updates.steps[np.argmax(measured, axis=0)] if len(updates.steps) else np.zeros(len(updates.labels), np.int64)
 
     def between(self, steps: Steps) -> Floats:
         """Return the way from each step to the next, shape (T-1, P); infinite where it is not known."""

@@ -1,6 +1,5 @@
 """The loss is a sum over tokens where a mean is meant."""
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -58,11 +57,11 @@ def loss_reduced_by_sum(
     first and the last evaluation alike: gradients are accumulated, and the loss is not divided by their number. Where tokens
     were not counted, a multiple that is the same at the first and the last evaluation, `within` that share, is one of units;
     noise makes a difference between the losses, which is small at first. Where the loss function was seen, it tells at every
-    checkpoint whether its mean is what is trained on; Adam does not mind the factor. Weights are starting values.
+    checkpoint whether its mean is what is trained on, or a multiple of it that stays the same; Adam does not mind the factor.
+    Weights are starting values.
     """
-    times = float(given.values[given.finite].min()) if given is not None and given.finite.any() else math.nan
-    if times >= min_ratio or abs(times - 1) < within:
-        yield from _by_function(times, adapts, min_ratio, decisive)
+    if by_function := [*_by_function(given, adapts, min_ratio, within, decisive)]:
+        yield from by_function
         return
     if not findings.of(*SHOWN_BY_LOSSES):
         yield contradicts(decisive, "neither the first loss nor a held-out one tells of a sum", train_loss_raw.name)
@@ -97,15 +96,23 @@ def loss_reduced_by_sum(
         yield contradicts(decisive, f"the first loss is {start:.3g}: no sum of many", first)
 
 
-def _by_function(times: float, adapts: Series | None, min_ratio: float, decisive: float) -> Iterator[Evidence]:
+def _by_function(
+    given: Series | None, adapts: Series | None, min_ratio: float, within: float, decisive: float
+) -> Iterator[Evidence]:
     """Judge by the loss over the mean that the loss function returned in the same steps; of a few times, curves tell more."""
-    what = f"what is trained on is {times:.3g} times the mean loss of its targets"
-    if times < min_ratio:
-        yield contradicts(decisive, what, loss_to_function_ratio.name)
+    multiples = given.values[given.finite] if given is not None else np.empty(0)
+    if not multiples.size:
         return
-    yield supports(1.5 * decisive, what, loss_to_function_ratio.name)
-    if adapts is not None and is_adaptive(adapts):
-        yield contradicts(decisive, "the optimizer divides each gradient by its own size, and a factor with it", adapts.name)
+    times, most = float(multiples.min()), float(multiples.max())
+    what = f"what is trained on is {times:.3g} times the mean loss of its targets"
+    if abs(times - 1) < within:
+        yield contradicts(decisive, what, loss_to_function_ratio.name)
+    elif times >= min_ratio and most > (1 + within) * times:
+        yield contradicts(decisive, f"{what}, and {most:.3g} times by then: it has other parts", loss_to_function_ratio.name)
+    elif times >= min_ratio:
+        yield supports(1.5 * decisive, what, loss_to_function_ratio.name)
+        if adapts is not None and is_adaptive(adapts):
+            yield contradicts(decisive, "the optimizer divides each gradient by its own size, and a factor with it", adapts.name)
 
 
 def _over_held_out(train: Series | None, val: Series | None) -> float | None:

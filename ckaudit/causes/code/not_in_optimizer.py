@@ -77,7 +77,7 @@ def not_in_optimizer(
     frozen = [
         finding
         for finding in findings.of(barely_moving)
-        if finding.severity == "sev1" or (finding.value == 0 and finding.where in fed_places)
+        if finding.severity == "sev1" or (finding.value == 0 and norm is not None and _is_fed(finding, norm))
     ]
     if not frozen and moved is None and not fed_places:
         yield from _by_the_norm(findings, whole, loss, strong)
@@ -104,6 +104,15 @@ def not_in_optimizer(
         yield contradicts(decisive, f"no tensor is updated then: {skipped.message}", skipped)
     elif count is not None and moved is not None and len(places_of(frozen)) == len(moved.labels):
         yield supports(medium, "updates are counted and nothing moves: the optimizer moves other tensors, or copies", count.name)
+
+
+def _is_fed(finding: Finding, norm: Series) -> bool:
+    """Tell whether a tensor has a gradient where it begins to stand still, or at any checkpoint where none was taken there."""
+    rows = norm.steps == finding.first_step
+    if finding.where not in norm.labels or not rows.any():
+        return finding.where in norm.labels
+    column = norm.labels.index(finding.where)
+    return bool((norm.recorded[rows, column] & (norm.values[rows, column] != 0)).any())
 
 
 def _by_the_norm(findings: Findings, whole: Series | None, loss: Series | None, strong: float) -> Iterator[Evidence]:

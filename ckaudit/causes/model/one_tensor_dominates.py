@@ -76,8 +76,8 @@ def one_tensor_dominates(
     The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count. Where
     clipping would leave less than `out_of_place` of the gradient even without the tensor, the limit is to blame, not the tensor.
     From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together. In a
-    small model one often does, which says little where it did so before, or where nothing is known to be clipped. Weights are
-    starting values, to be fitted on runs of known truth.
+    small model one often does, which says little where it did so before, or where nobody knows what is clipped; where nothing
+    is, no tensor takes from the others. Weights are starting values, to be fitted on runs of known truth.
     """
     first = findings.first(dominant_tensor, frequent_clipping, exploding_gradient)
     start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup
@@ -85,10 +85,11 @@ def one_tensor_dominates(
     if share is None or largest is None:
         return
     where, value = largest
+    is_clipped = left is not None and bool((left.values[left.finite] < 1).any())
     if largest.is_majority:
         onset = first.first_step if first is not None else None
-        is_usual = left is None or table_of(facts).kind(where) == "embedding" or not _grew(share, where, value, onset)
-        weight = medium if is_usual else strong
+        is_usual = not is_clipped or table_of(facts).kind(where) == "embedding" or not _grew(share, where, value, onset)
+        weight = medium if is_usual or (first is not None and first.code == exploding_gradient.code) else strong
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
         yield contradicts(strong, f"no tensor makes up more than {value:.0%} of the squared gradient norm", share.name)
@@ -97,6 +98,8 @@ def one_tensor_dominates(
         yield contradicts(strong, f"without {where}, too, clipping would leave {without:.2g} of it", clip_coefficient.name)
     if first is not None and first.code == exploding_gradient.code and _had_as_much(share, where, value, first.first_step):
         yield contradicts(strong, f"{where} made up as much of it before the gradient exploded", share.name)
+    if left is not None and left.finite.any() and not is_clipped:
+        yield contradicts(strong, "nothing is clipped: no tensor takes from the others", clip_coefficient.name)
     if named := findings.first(dominant_tensor):
         yield supports(medium, named.message, named)
     if first is not None and (earlier := _trouble_before(findings, first.first_step or 0)):

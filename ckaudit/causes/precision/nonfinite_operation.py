@@ -17,6 +17,7 @@ from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
 from ckaudit.metrics.progress import tokens_seen
+from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
 from ckaudit.rules.data.token_drift import token_drift
@@ -32,7 +33,8 @@ from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_grow import weights_grow
-from ckaudit.run.run_facts import is_scaled
+from ckaudit.run.column_builder import DTYPES
+from ckaudit.run.run_facts import is_adaptive, is_scaled
 from ckaudit.run.series import Series
 
 ILL = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
@@ -42,7 +44,7 @@ ILL = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse, log
     prior=-1.0,
     explains=[nonfinite_values],
     follows=[barely_moving, dead_parameter, hidden_nonfinite, impossible_value, loss_not_falling, skipped_updates],
-    wants=[train_loss_raw, gradient_norm, loss_scale, tokens_seen, grad_global_norm],
+    wants=[train_loss_raw, gradient_norm, loss_scale, tokens_seen, grad_global_norm, element_type, optimizer_adapts],
     knob="Make the operation safe: log_softmax, an epsilon under roots and logs, no division by a count of zero.",
     inspect="log, sqrt, division, pow and masked softmax in loss and model; torch.autograd.set_detect_anomaly names the line.",
     runbook="Stop: such weights never recover. Go back to the last finite checkpoint; run the next batch with anomaly detection.",
@@ -54,6 +56,8 @@ def nonfinite_operation(
     scale: Series | None,
     tokens: Series | None,
     whole: Series | None,
+    types: Series | None,
+    adapts: Series | None,
     *,
     lead: int = 20,
     min_tensor_share: float = 0.9,
@@ -63,10 +67,10 @@ def nonfinite_operation(
     """An operation of model or loss is undefined for valid inputs, such as the log of zero.
 
     Such an operation strikes a healthy run: signs of illness within `lead` steps before speak against it, and none there for it,
-    if the loss was recorded then. A NaN from the loss
-    reaches the gradient of every tensor (over `min_tensor_share` of them) in the same step. A loss that is finite again at the
-    next step was broken by one batch, and so was that of a batch without targets or of odd tokens; but where the gradient of
-    that very step is finite, the batch went through the model unharmed. Weights follow the scale that all causes share.
+    if the loss was recorded then. A NaN from the loss reaches the gradient of every tensor (over `min_tensor_share` of them) in
+    the same step. A loss that is finite again at the next step was broken by one batch, and so was that of a batch without
+    targets or of odd tokens; but where the gradient of that very step is finite, the batch went through the model unharmed. Adam
+    whose numbers are float16 divides by what rounds to zero. Weights follow the scale that all causes share.
     """
     first = findings.first(nonfinite_values)
     if first is None or first.first_step is None:
@@ -105,8 +109,27 @@ def nonfinite_operation(
         yield contradicts(strong, f"the batch of that step is odd: {odd.message}", odd)
     if tokens is not None:
         yield from _batch(tokens, start, strong, medium)
+    yield from _by_precision(types, adapts, scale, strong, medium)
+
+
+def _by_precision(
+    types: Series | None, adapts: Series | None, scale: Series | None, strong: float, medium: float
+) -> Iterator[Evidence]:
+    """Judge by what half precision makes of the optimizer's numbers and of the gradients."""
+    if is_adaptive(adapts) and _weights_are_float16(types):
+        zero = "weights are float16, where an epsilon below 6e-8 and the square of a gradient below 2e-4 are zero"
+        yield supports(2 * strong, f"{zero}: Adam divides by them", element_type.name)
     if scale is not None and is_scaled(scale):
         yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
+
+
+def _weights_are_float16(types: Series | None) -> bool:
+    """Tell whether most tensors are float16 at the first checkpoint."""
+    if types is None or not len(types.steps):
+        return False
+    own = types.only(lambda label: label.startswith("weights/"))
+    known = own.values[0][own.finite[0]]
+    return bool(known.size and (known == DTYPES.index("float16")).mean() > 0.5)
 
 
 def _first_broken(norm: Series) -> int:

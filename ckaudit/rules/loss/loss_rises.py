@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
@@ -13,14 +12,13 @@ from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.loss.overfitting import CARRIED
-from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, stretches
+from ckaudit.rules.rule import FACTS, TARGET_MOVES, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_COST, begins_at_zero, difference_noise, looks_like_a_score
-from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns
+from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns, target_moves
 from ckaudit.run.series import Floats, Series, Steps
-from ckaudit.run.tensors import table_of
 
 MIN_POINTS = 3
 """Two points make no course."""
@@ -119,8 +117,8 @@ def loss_rises(
 
 def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest | None) -> str:
     """Return why a rise of this loss is no illness, nothing where it may be one."""
-    if _follows_a_teacher(sizes, facts):
-        return "weights that are not trained move along, and with them its target"
+    if target_moves(sizes, facts):
+        return TARGET_MOVES
     if begins_at_zero(values):
         return "it began at zero, as of a policy, and nobody knows what less of it is worth"
     begin, lowest = median(values[:MIN_POINTS]), float(values.min())
@@ -133,18 +131,6 @@ def _late_noise(values: Floats, *, min_points: int = 5) -> float:
     """Return the standard deviation of the noise of the second half, 0 of too few points."""
     late = values[len(values) // 2 :]
     return difference_noise(late) if len(late) >= min_points else 0.0
-
-
-def _follows_a_teacher(sizes: Series | None, facts: Manifest | None, *, moved: float = 1e-3) -> bool:
-    """Tell whether weights change that run.json says are not trained: by `moved` of their size from first to last."""
-    if sizes is None or facts is None or facts.tensors is UNSET:
-        return False
-    known, tensors = facts.tensors, table_of(facts)
-    still = sizes.only(lambda name: name in known and not tensors.is_trainable(name)).recorded_rows()
-    if len(still.steps) < 2:
-        return False
-    with np.errstate(all="ignore"):
-        return bool((np.abs(still.values[-1] / still.values[0] - 1) > moved).any())
 
 
 def _why_targets_explain(explained: Series | None, hit: Hit, *, min_checkpoints: int = 3, max_growth: float = 1.1) -> str:

@@ -6,15 +6,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.loss import HARD_BATCH, stays_solved, train_loss_raw
+from ckaudit.metrics.loss import HARD_BATCH, stays_solved, train_loss_raw, untrained_loss
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
-from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
+from ckaudit.metrics.weights import weight_rms
+from ckaudit.rules.rule import FACTS, TARGET_MOVES, TURNS, Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.rises import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
-from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns
+from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns, target_moves
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
 
@@ -53,7 +54,7 @@ is back within that share of the steps has cost no more: large rates leave a sha
     "LOSS001",
     severity="sev1",
     needs=[train_loss_raw],
-    wants=[loss_excess, loss_over_median, grad_norm_excess, learning_rate, FACTS],
+    wants=[loss_excess, loss_over_median, grad_norm_excess, learning_rate, FACTS, weight_rms],
     unit="1",
 )
 def loss_spike(
@@ -63,6 +64,7 @@ def loss_spike(
     gradient: Series | None,
     rate: Series | None,
     facts: Manifest | None,
+    sizes: Series | None,
     *,
     k: float = 6.0,
     jump_ratio: float = 1.5,
@@ -95,7 +97,8 @@ def loss_spike(
     an incident stands out three times as far as 98 of 100 of the 200 points before it, or it is such a batch (lab:
     heavy-tailed data reach 2.5, but once 4.1; the least event of an ill run 3.3, of a public log 21); where the gradient norm
     is calm throughout, the 200 points after it count as well. A loss that rises for a moment because the learning rate was
-    set back to a level it had before (twice what it was) is a planned warm restart: a note.
+    set back to a level it had before (twice what it was) is a planned warm restart: a note. So is one that recovers where weights
+    change that run.json says are not trained: a copy that targets are made with was renewed.
     """
     if not is_known_to_be_a_loss(facts) and looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
         yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
@@ -129,6 +132,8 @@ def loss_spike(
         small = hit.value is not None and hit.limit is not None and hit.value <= jump_ratio * hit.limit
         if restarted and (small or (hit.severity == "sev2" and not incident.is_open)):
             hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
+        elif hit.severity == "sev2" and target_moves(sizes, facts):
+            hit = replace(hit, severity="note", message=f"{hit.message}; {TARGET_MOVES}")
         yield hit
     reported = {*map(id, serious)}
     if alone := [incident for incident in judged if id(incident) not in reported]:
@@ -163,7 +168,12 @@ def _judged_incidents(
 def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) -> bool:
     """Tell whether the points of an incident stand alone and are back at once, and cost little more than an untrained model."""
     peak = max(loss[row] if np.isfinite(loss[row]) else np.inf for row in incident.core)
-    return not incident.lasts and not whole.is_open and whole.last == incident.last and peak <= (1 + EARLY_JUMP) * _start(loss)
+    return (
+        not incident.lasts
+        and not whole.is_open
+        and whole.last == incident.last
+        and peak <= (1 + EARLY_JUMP) * untrained_loss(loss)
+    )
 
 
 def _are_hard_batches(loss: Series, whole: Incident) -> bool:
@@ -179,15 +189,6 @@ def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> li
         for among in (starts, steps)
     )
     return [bool(count >= max(many, MAX_LONE_SHARE * total)) for count, total in zip(near, points, strict=True)]
-
-
-def _start(loss: Floats) -> float:
-    """Return the first loss or the median of the first, whichever is higher: about what an untrained model costs.
-
-    Of a log with a line for every hundred steps the first line alone is of an untrained model.
-    """
-    known = loss[np.isfinite(loss)][:5]
-    return max(float(known[0]), median(known)) if len(known) else 0.0
 
 
 def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
@@ -260,7 +261,7 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
 
 def _height(loss: Floats, relative: Floats) -> Floats:
     """Return how far each point stands above its running median, over what it must; infinite where that is not known."""
-    start = _start(loss)
+    start = untrained_loss(loss)
     with np.errstate(all="ignore"):
         level = loss / relative
         height = (loss - level) / start / np.where(level < SOLVED * start, HARD_BATCH, MIN_HEIGHT_SHARE)

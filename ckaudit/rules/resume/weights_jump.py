@@ -207,7 +207,7 @@ def _between(size: Series, changed: Floats, ways: UpdateReach, *, share: float, 
     columns = [ways.labels.index(name) for name in size.labels]
     is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
     # Before an update was measured the first ones may have been larger: a bias correction, or RAdam's descent by the gradient.
-    is_large &= (size.steps[:-1] >= ways.since)[:, None]
+    is_large &= size.steps[:-1, None] >= ways.since[columns]
     beyond = is_large & (changed > ratio * ways.between(size.steps)[:, columns])
     for row, column in zip(*np.nonzero(beyond), strict=True):
         yield _stretch(size, int(row), int(column), float(changed[row, column]), share)

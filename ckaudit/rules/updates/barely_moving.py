@@ -325,12 +325,14 @@ def _reason(span: Span, gradient: Series | None) -> tuple[Severity, str]:
     inside = (gradient.steps >= span.first) & (gradient.steps <= span.last)
     if not gradient.recorded[inside].any():
         return "sev1", "{where} is not updated: its update is exactly zero"
-    values = gradient.values[inside & gradient.recorded[:, column], column]
-    if not len(values):
+    own = inside & gradient.recorded[:, column]
+    if own.any():
+        gets_one = gradient.values[own, column].any()
+        reason = "gets a gradient but is not updated: its update" if gets_one else "is not updated, and its gradient"
+        return "sev1" if gets_one else "sev2", f"{{where}} {reason} is exactly zero"
+    if gradient.recorded[gradient.steps < span.first, column].any():
         return "sev2", "{where} is not updated, and no gradient is made for it any more: it was cut off from the loss"
-    if not values.any():
-        return "sev2", "{where} is not updated, and its gradient is exactly zero"
-    return "sev1", "{where} gets a gradient but is not updated: its update is exactly zero"
+    return "note", "{where} is not updated, and no gradient is made for it by then, as of one that is thawed later"
 
 
 def _judged(steps: Steps, rate: Series | None, warmup: int) -> Mask:

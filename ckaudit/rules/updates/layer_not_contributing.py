@@ -59,10 +59,11 @@ def layer_not_contributing(
     The budget trains a shallower model than was paid for.
     ## False alarms
     Learning rates that fall from layer to layer change little between neighbours. Experts of a mixture are left out, and
-    so is a model of one block; of the way, tensors without a recorded gradient, as below an adapter, checkpoints without one, as
-    before a layer is thawed, and a record in which nothing moves at all.
+    so is a model of one block, and a layer before it is thawed, which has no gradient by then; of the way, tensors without a
+    recorded gradient, as below an adapter, and a record in which nothing moves at all.
     """
     way = way and _where_it_has_a_gradient(way, gradient)
+    update = update and _since_thawed(update, gradient)
     moved = update if update is not None else way
     if moved is None:
         yield needs_one_of(update_to_weight, relative_movement)
@@ -104,6 +105,15 @@ def _where_it_has_a_gradient(way: Series, gradient: Series | None) -> Series:
     trained = way.only(lambda name: name in gradient.labels)
     recorded = cells_like(trained, replace(gradient, values=gradient.recorded.astype(float))) != 0
     return replace(trained, values=np.where(recorded, trained.values, np.nan), recorded=trained.recorded & recorded)
+
+
+def _since_thawed(update: Series, gradient: Series | None) -> Series:
+    """Return updates without those before the first gradient of a tensor that gets one later."""
+    if gradient is None:
+        return update
+    has_one = cells_like(update, replace(gradient, values=gradient.recorded.astype(float))) == 1
+    since = np.logical_or.accumulate(has_one, axis=0) | ~has_one.any(axis=0)
+    return replace(update, values=np.where(since, update.values, np.nan), recorded=update.recorded & since)
 
 
 def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
