@@ -1,0 +1,191 @@
+"""Progress bars of tqdm, as a log keeps them: `Steps:  10%|█ | 50/500 [00:49<07:21, 1.02it/s, lr=0.0001, step_loss=0.12]`.
+
+A bar is written anew for each step, after a carriage return or on a line of its own, with values behind its rate, or before its
+percentage as in `loss 2.31:  10%|█ | ...`; of several versions of one step the last counts. A bar that begins again after it was
+full is the next epoch: update N is the steps of the bars before it, plus its own. Values of a bar on validation or a test, and
+those that another line tells by a name of an evaluation, hold at the update before them. The rate of a bar is smoothed, and no
+time of a step.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.importers.formats.keyvalue import name_of
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import shorten_name
+from ckaudit.importers.tables.numbers import Numbers, number
+from ckaudit.importers.text.error_lines import error_lines
+from ckaudit.importers.text.line_patterns import NO_RANK, LineOrigin
+from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines
+from ckaudit.importers.text.log import Format, NamedLines, is_text, read_scanned
+from ckaudit.importers.text.prefix import MAX_LINE
+
+NAME = "progress bars (tqdm)"
+GENERIC = False
+MIN_STEPS = 5
+"""Steps whose bars show a loss, by which a log is told to be one of bars."""
+
+HEAD_BYTES = 2**21
+_MARK = b"%|"
+_LINE_END = re.compile(rb"[\r\n]+")
+_BAR = re.compile(r"(\d{1,3})%\|[^|]{0,400}\| *(\d{1,12})/(\d{1,12}) \[[^,\]]{1,60}(?:, *[^,\]]{1,30})?([^\]]*)")
+_VALUE = re.compile(
+    r"(?<![\w./-])([A-Za-z_][\w/.-]{0,60}(?: [A-Za-z_][\w/.-]{0,60}){0,2})(?: ?[=:] ?| )"
+    r"([-+]?(?:nan|inf|\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?))(?![\w/])",
+    re.IGNORECASE,
+)
+_HELD_OUT = re.compile(r"(?<![a-z])(?:val|valid|validat\w*|eval\w*|dev|test\w*)(?![a-z])", re.IGNORECASE)
+_COUNTERS = frozenset({"epoch", "step", "train epoch", "training epoch"})
+_OF_EVALUATIONS = frozenset({"val_loss", "val_ppl"})
+
+
+class Sighting(Struct, frozen=True):
+    """The values of one version of a bar, or of another line, and the update that they hold at.
+
+    Attributes:
+        line: Its number, carriage returns counted as ends of lines.
+        step: The update.
+        values: By key.
+    """
+
+    line: int
+    step: int
+    values: dict[str, float]
+
+
+class _Bar(Struct):
+    """The training bar of the moment: updates before it, and how far it is of how many steps."""
+
+    before: int = 0
+    done: int = 0
+    total: int = 0
+
+    def see(self, done: int, total: int) -> int:
+        """Take a version of the bar, and return the update that it stands at."""
+        if done < self.done and self.done == self.total:
+            self.before += self.total
+        elif total != self.total and self.total and done < self.done:
+            self.before = 0
+        self.done, self.total = done, total
+        return self.before + done
+
+
+def detects(source: Source) -> bool:
+    """Tell by bars of several steps that show a loss, in more versions than other lines name one."""
+    if not is_text(source) or _MARK not in source.data[:HEAD_BYTES]:
+        return False
+    steps: set[int] = set()
+    others = 0
+    for line in _LINE_END.split(source.data[:HEAD_BYTES]):
+        if _MARK in line:
+            steps |= {found.step for found in _sightings(line) if _holds(found, "train_loss_raw")}
+        else:
+            others += b"loss" in line
+    return len(steps) >= max(MIN_STEPS, others)
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the bars.
+
+    Raises:
+        UnreadableError: Where no step has a value.
+        UsageError: Where `columns` names what no bar shows.
+    """
+    found = _last_versions([*_sightings(source.data)])
+    keys = list(dict.fromkeys(key for sighting in found for key in sighting.values))
+    cells = [[sighting.values.get(key) for sighting in found] for key in keys]
+    rows = StepLines(
+        np.array([sighting.step for sighting in found], np.int64),
+        LineOrigin(
+            np.array([sighting.line for sighting in found], np.int64),
+            np.full(len(found), NO_RANK, np.int64),
+            np.full(len(found), np.nan),
+        ),
+        {key: _numbers(column) for key, column in zip(keys, cells, strict=True)},
+    )
+    unwanted = [] if columns else [key for key in keys if name_of(key) is None]
+    log = LogContent(rows, [], error_lines(source.data), len(_LINE_END.split(source.data)), [], unwanted)
+    return read_scanned(log, source, columns, Format(_DIALECT, _named, _manifest))
+
+
+def _sightings(data: bytes) -> Iterator[Sighting]:
+    """Yield the values of every version of a bar that shows any, and those that other lines tell of evaluations."""
+    bar = _Bar()
+    for place, raw in enumerate(_LINE_END.split(data), 1):
+        if len(raw) > MAX_LINE or not (_MARK in raw or b"al" in raw):  # as in val or eval
+            continue
+        line = raw.decode("utf-8", errors="replace")
+        match = _BAR.search(line)
+        before = line[: match.start()] if match else line
+        values = _values(before)
+        if match is None or _HELD_OUT.search(before):
+            if match:
+                values |= _values(match[4])
+            values = {_of_evaluation(key) if match else key: value for key, value in values.items()}
+            values = {key: value for key, value in values.items() if name_of(key) in _OF_EVALUATIONS}
+            step = bar.before + bar.done
+        else:
+            values |= _values(match[4])
+            step = bar.see(int(match[2]), int(match[3])) if values else 0
+        if values and step > 0:
+            yield Sighting(place, step, values)
+
+
+def _values(text: str) -> dict[str, float]:
+    found = ((match[1].lower(), number(match[2])) for match in _VALUE.finditer(text))
+    return {key: value for key, value in found if value is not None and key not in _COUNTERS}
+
+
+def _of_evaluation(key: str) -> str:
+    """Return a key of an evaluation's bar by the name that its loss has elsewhere."""
+    return f"val {key}" if name_of(key) in ("train_loss_raw", "train_ppl") else key
+
+
+def _last_versions(found: Sequence[Sighting]) -> list[Sighting]:
+    """Return of neighbours at one update that show the same values the last."""
+    return [
+        one
+        for one, after in zip(found, [*found[1:], None], strict=True)
+        if after is None or after.step != one.step or after.values.keys() != one.values.keys()
+    ]
+
+
+def _numbers(cells: Sequence[float | None]) -> Numbers:
+    known = np.array([cell is not None for cell in cells], bool)
+    return Numbers(np.array([np.nan if cell is None else cell for cell in cells], np.float64), known)
+
+
+def _holds(sighting: Sighting, name: str) -> bool:
+    return any(name_of(key) == name for key in sighting.values)
+
+
+def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
+    """Give the columns their catalogue names; a rate and what else a bar says of time is left out."""
+    columns: dict[str, Numbers] = {}
+    taken = []
+    for key, column in rows.columns.items():
+        name = mapped.get(key) or name_of(key)
+        if name and name not in (*columns, "step", "time", "step_time"):
+            columns[name] = column
+            taken.append(f"{name} from {shorten_name(key)}")
+    notes = [f"taken: {', '.join(taken)}", "of a bar that was written over, each version is a step of its own"]
+    return NamedLines(StepLines(rows.steps, rows.origin, columns), notes)
+
+
+def _manifest(*_: object) -> list[str]:
+    """Say nothing: a bar tells nothing of its run as a whole."""
+    return []
+
+
+_DIALECT = Dialect(
+    name=NAME,
+    hints=(),
+    cells=lambda _line, _start: None,
+    wanted=lambda key: name_of(key) is not None,
+    derived=lambda _key: False,
+    needles=(),
+    facts=lambda _text: (),
+)
