@@ -17,7 +17,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from benchmarks.confidence import recordings
-from benchmarks.confidence.fit import fit_confidences, place_of_likeliest, predict_left_out, reliability_table
+from benchmarks.confidence.fit import fit_confidences, likeliest, predict_left_out, reliability_table
 from benchmarks.confidence.recordings import JudgedRecording, LabelledRecording
 from ckaudit.audit.confidence import confidences
 from ckaudit.lab.wild.forms import FORMS
@@ -33,7 +33,7 @@ def tables_by_form(data: Sequence[JudgedRecording], chances: Sequence[Sequence[f
     for name, forms in (*((form, (form,)) for form in FORMS), ("all forms", FORMS)):
         said, right = [], []
         for each, likely in zip(data, chances, strict=True):
-            if each.form in forms and (best := place_of_likeliest(likely)) is not None:
+            if each.form in forms and (best := likeliest(likely)) is not None:
                 said.append(likely[best])
                 right.append(each.candidates[best].cause in each.recording.right)
         sure, true = np.array(said) >= SURE, np.array(right, bool)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from benchmarks.confidence.recordings import JudgedRecording
-from ckaudit.audit.confidence import ConfidenceFit, confidences, rivals_of
+from ckaudit.audit.confidence import MIN_CONFIDENCE, ConfidenceFit, confidences, rivals_of
 
 FOLDS = 6
 
@@ -78,7 +78,7 @@ def predict_left_out(data: Sequence[JudgedRecording]) -> list[list[float]]:
     return found
 
 
-def place_of_likeliest(chances: Sequence[float], *, min_confidence: float = 0.2) -> int | None:
+def likeliest(chances: Sequence[float], *, min_confidence: float = MIN_CONFIDENCE) -> int | None:
     """Return the place of the likeliest cause; None where none is likely enough to be named."""
     best = int(np.argmax(chances)) if chances else None
     return best if best is not None and chances[best] >= min_confidence else None

@@ -5,6 +5,9 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 from msgspec import Struct
 
+MIN_CONFIDENCE = 0.2
+"""Below it a cause is not named, not even as a guess."""
+
 
 class CauseCandidate(Struct, frozen=True):
     """A cause that accounts for something.

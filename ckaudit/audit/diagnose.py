@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from ckaudit.audit.confidence import CauseCandidate, confidences
+from ckaudit.audit.confidence import MIN_CONFIDENCE, CauseCandidate, confidences
 from ckaudit.audit.judge import gravity, resolve
 from ckaudit.audit.playbook import RECORDS, part_of
 from ckaudit.causes.cause import Advice, Cause, Findings, total
@@ -38,7 +38,7 @@ def diagnose(
     causes: Iterable[Cause],
     *,
     accepted: Iterable[Finding] = (),
-    min_confidence: float = 0.2,
+    min_confidence: float = MIN_CONFIDENCE,
 ) -> list[Diagnosis]:
     """Return the causes that account for something, likeliest first.
 

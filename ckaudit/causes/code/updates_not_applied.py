@@ -55,7 +55,7 @@ def updates_not_applied(
         yield supports(strong, skipped.message, skipped)
     elif count is not None:
         yield contradicts(strong, "the optimizer counts its updates, and none is missing", count.name)
-    if nothing := where_nothing_is_updated(findings, moved, gradient):
+    if nothing := finding_of_no_updates(findings, moved, gradient):
         yield supports(strong, NOTHING_UPDATED, nothing)
         if rate is None:
             yield contradicts(medium, "no learning rate is recorded, and a rate of zero would look the same", nothing)
@@ -71,7 +71,7 @@ def updates_not_applied(
         yield contradicts(decisive, "the learning rate is zero: steps are taken, of no length", zero)
 
 
-def where_nothing_is_updated(findings: Findings, moved: Series | None, gradient: Series | None) -> Finding | None:
+def finding_of_no_updates(findings: Findings, moved: Series | None, gradient: Series | None) -> Finding | None:
     """Return what says that no tensor is updated any more though there are gradients; None where some are, or nobody knows.
 
     Args:

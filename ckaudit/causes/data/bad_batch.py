@@ -116,8 +116,8 @@ def bad_batch(
     was seen to be odd needs no such signs. Weights are starting values, to be fitted on runs of known truth.
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
-    if breaks_in_evaluation_alone(findings, loss):
-        yield contradicts(strong, "evaluations alone break: of the batches that were trained on none is known to", broken)
+    if alone := breaks_in_evaluation_alone(findings, loss):
+        yield contradicts(strong, alone, broken)
         return
     if broken is not None and broken.first_step is not None:
         yield from _broken(findings, broken, loss, lead, strong, medium)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.code.updates_not_applied import NOTHING_UPDATED, where_nothing_is_updated
+from ckaudit.causes.code.updates_not_applied import NOTHING_UPDATED, finding_of_no_updates
 from ckaudit.causes.shared.rate_course import fall_of, known_rate
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -46,7 +46,7 @@ def learning_rate_is_zero(
     """
     first = findings.first(learning_rate_zero)
     if first is None or first.first_step is None:
-        if rate is None and (nothing := where_nothing_is_updated(findings, moved, gradient)):
+        if rate is None and (nothing := finding_of_no_updates(findings, moved, gradient)):
             yield supports(medium / 2, f"{NOTHING_UPDATED}, and no learning rate is recorded", nothing)
         else:
             yield contradicts(2 * strong, "the learning rate is not zero, or not all tensors stand still", learning_rate.name)

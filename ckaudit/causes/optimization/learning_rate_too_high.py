@@ -120,8 +120,8 @@ def learning_rate_too_high(
     which all matrices began at zero holds nothing but its updates, which are large beside it at any rate.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    if breaks_in_evaluation_alone(findings, loss):
-        yield contradicts(2 * strong, "evaluations alone break: nothing says that the training does", val_loss.name)
+    if alone := breaks_in_evaluation_alone(findings, loss):
+        yield contradicts(2 * strong, alone, val_loss.name)
     if first_sign_of_large_updates(findings) is None:
         yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
     if zeros := len(matrices_begun_at_zero(size, table_of(facts))):

@@ -56,8 +56,8 @@ def missing_warmup(
     Weights are starting values, to be fitted on runs of known truth.
     """
     first = first_sign_of_large_updates(findings)
-    if breaks_in_evaluation_alone(findings, loss):
-        yield contradicts(2 * strong, "evaluations alone break: nothing says that the training does", val_loss.name)
+    if alone := breaks_in_evaluation_alone(findings, loss):
+        yield contradicts(2 * strong, alone, val_loss.name)
     if first is None:
         yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
     onset = first.first_step if first is not None else None

@@ -76,8 +76,8 @@ def nonfinite_operation(
     if first is None or first.first_step is None:
         return
     start = first.first_step
-    if breaks_in_evaluation_alone(findings, loss):
-        yield contradicts(medium, "evaluations alone break: nothing says that the training does", first)
+    if alone := breaks_in_evaluation_alone(findings, loss):
+        yield contradicts(medium, alone, first)
         return
     near = [
         finding

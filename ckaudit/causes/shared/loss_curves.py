@@ -271,11 +271,11 @@ def gradient_at_jump(gradient: Series | None, step: int, *, before: int = 3) -> 
     return float(gradient.values[earlier, 0].max(initial=0.0)), float(gradient.values[rows, 0][0])
 
 
-def breaks_in_evaluation_alone(findings: Findings, loss: Series | None) -> bool:
-    """Tell whether all that is known to break is the held-out loss, and the training loss never did or was not recorded."""
-    if loss is not None and loss.nonfinite.any():
-        return False
-    return {finding.where for finding in findings.of(nonfinite_values)} == {val_loss.name}
+def breaks_in_evaluation_alone(findings: Findings, loss: Series | None) -> str:
+    """Return that all that is known to break is the held-out loss, where the training loss never did or was not recorded."""
+    broken = {finding.where for finding in findings.of(nonfinite_values)}
+    is_alone = broken == {val_loss.name} and (loss is None or not loss.nonfinite.any())
+    return "evaluations alone break: nothing says that the training does" if is_alone else ""
 
 
 def has_finite_loss_before(loss: Series | None, step: int, *, within: int | None = None) -> bool:

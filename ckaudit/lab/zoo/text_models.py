@@ -305,7 +305,7 @@ def dialogues(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     return {"tokens": chain(source, rows, LENGTH - 1)}
 
 
-def preferences(source: torch.Generator, rows: int) -> dict[str, Tensor]:
+def preference_rows(source: torch.Generator, rows: int) -> dict[str, Tensor]:
     """Return questions, an answer to each in its own language, which is preferred, and one in another."""
     tokens = chain(source, rows, LENGTH - 2)
     asked, answered = tokens[:, :ASKED], tokens[:, ASKED:]
@@ -334,7 +334,7 @@ FAMILIES = {
     "lora": replace(TEXT, model=lora, lr=3e-3, warmup=0),
     "adapters": replace(TEXT, model=adapters, lr=5e-3, warmup=0),
     "sft": replace(TEXT, model=llama, rows=dialogues, through="sft"),
-    "dpo": replace(TEXT, model=llama, rows=preferences, through="dpo", lr=3e-4, batch=8, train=512, held_out=32),
+    "dpo": replace(TEXT, model=llama, rows=preference_rows, through="dpo", lr=3e-4, batch=8, train=512, held_out=32),
     "bert": replace(TEXT, model=bert, rows=masked_tokens, lr=1e-3),
     "roberta": replace(TEXT, model=roberta, rows=masked_tokens, lr=1e-3),
     "electra": replace(TEXT, model=electra, rows=masked_tokens, lr=1e-3),
