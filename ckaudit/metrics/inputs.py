@@ -7,27 +7,29 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.metrics.activations import activation_rms
+from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import ratio, relabelled, together
-from ckaudit.metrics.weights import weight_norm
+from ckaudit.metrics.weights import weight_norm, weight_rms
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, empty, single
 
 
 @metric(
     unit="1",
-    reads=["data.input_mean", "data.input_std", activation_rms, weight_norm],
+    reads=["data.input_mean", "data.input_std", activation_rms, weight_norm, weight_rms],
     source="FAULTS, TheDeepChecker missing_normalization",
     memory=1,
 )
 def input_scale(run: Run) -> Series:
     r"""Root mean square of a model's inputs: of the batches where these were seen, else as far as the first layer tells.
 
-    $$s = \sqrt{\mu^2 + \sigma^2}, \quad s = \mathrm{rms}(W x) \cdot \sqrt{m} \,/\, \lVert W \rVert_F$$
+    $$s = \sqrt{\mu^2 + \sigma^2}$$
+    $$s = \sqrt{\mathrm{rms}(W x + b)^2 - \mathrm{rms}(b)^2} \cdot \sqrt{m} \,/\, \lVert W \rVert_F$$
 
-    Shape (C, 1), labelled by "the batches" or by the first layer, of m outputs: that is exact for inputs that are independent of
-    one another where the layer adds nothing of its own, and near 1 for normed ones. Not recorded for a model that begins with an
-    embedding, nor where run.json does not list the tensors in their order.
+    Shape (C, 1), labelled by "the batches" or by the first layer, of m outputs: that is exact for inputs of mean zero that are
+    independent of one another, and near 1 for normed ones. Not recorded for a model that begins with an embedding, where half of
+    what the layer puts out is its bias, nor where run.json does not list the tensors in their order.
     """
     seen = _of_batches(run)
     if seen:
@@ -41,6 +43,11 @@ def input_scale(run: Run) -> Series:
     norm = relabelled(weight_norm(run).only(lambda label: label == name), module)
     if not rms.labels or not norm.labels:
         return empty("input_scale")
+    own = relabelled(weight_rms(run).only(lambda label: label == f"{module}.bias"), module)
+    if own.labels:
+        squares = np.square(rms.values) - np.square(np.nan_to_num(cells_like(rms, own)))
+        is_input = squares > np.square(rms.values) / 2
+        rms = replace(rms, values=np.sqrt(np.where(is_input, squares, np.nan)), recorded=rms.recorded & is_input)
     return ratio(rms, norm).mapped(lambda values: np.asarray(values * math.sqrt(outputs)), "input_scale", "1")
 
 

@@ -22,6 +22,22 @@ def test_the_scale_of_independent_inputs_is_found_from_the_first_layer():
     assert cells(input_scale(recorded())) == {(10, "a"): pytest.approx(7.0, rel=0.05)}
 
 
+@pytest.mark.parametrize(("bias", "scale"), [(0.5, 7.0), (30.0, None)])
+def test_the_bias_of_the_first_layer_is_none_of_its_inputs(bias, scale):
+    rng = np.random.default_rng(0)
+    weight, batch = rng.normal(0, 0.1, (64, 32)), rng.normal(0, 7.0, (32, 5000))
+    rms = float(np.sqrt(np.mean((weight @ batch - bias) ** 2)))
+    facts = {"a.weight": TensorFacts(kind="mlp", module="a", shape=[64, 32]), "a.bias": TensorFacts(module="a", shape=[64])}
+    sections = {
+        "activations.*.rms": {10: {"a": rms}},
+        "weights.*.frobenius_norm": {10: {"a.weight": float(np.linalg.norm(weight)), "a.bias": 8 * bias}},
+        "weights.*.mean": {10: {"a.weight": 0.0, "a.bias": -bias}},
+        "weights.*.std": {10: {"a.weight": 0.1, "a.bias": 0.0}},
+    }
+    found = cells(input_scale(run_of(sections, tensors=facts)))
+    assert found == ({} if scale is None else {(10, "a"): pytest.approx(scale, rel=0.05)})
+
+
 def test_an_embedding_and_a_vector_tell_nothing():
     assert not input_scale(recorded(kind="embedding"))
     assert not input_scale(recorded(shape=(64,)))

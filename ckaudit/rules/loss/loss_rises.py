@@ -15,7 +15,7 @@ from ckaudit.rules.loss.overfitting import CARRIED
 from ckaudit.rules.rule import FACTS, TARGET_MOVES, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
+from ckaudit.run.rises import OPENING, SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_COST, begins_at_zero, difference_noise, looks_like_a_score
 from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns, target_moves
 from ckaudit.run.series import Floats, Series, Steps
@@ -78,7 +78,8 @@ def loss_rises(
     that moves, and its rise is a note; so is that of a loss which began at zero, or near it and fell below, as of a policy,
     unless it ends further above its beginning than it had come below; and one at which the model leaves no larger share of its
     targets unexplained than before: they vary more, as those that a critic makes itself. So is what is sev2 while the
-    held-out loss falls from evaluation to evaluation: batches that are mixed or augmented are harder at times.
+    held-out loss falls from evaluation to evaluation: batches that are mixed or augmented are harder at times. A climb that came
+    back within the first twentieth of all steps, as while the rate warms up, has cost no more than these: a note.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -99,7 +100,8 @@ def loss_rises(
         if (hit.value or 0.0) - (hit.limit or 0.0) > negligible_rise(hit.limit or 0.0, first)
     ]
     yield from (
-        _softened(hit, why or _why_targets_explain(explained, hit) or _why_evaluations_fall(val, hit)) for hit in climbing
+        _softened(hit, why or _why_targets_explain(explained, hit) or _why_evaluations_fall(val, hit) or _why_opening(hit, steps))
+        for hit in climbing
     )
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return
@@ -148,6 +150,12 @@ def _why_targets_explain(explained: Series | None, hit: Hit, *, min_checkpoints:
 
 def _softened(hit: Hit, why: str) -> Hit:
     return replace(hit, severity="note", message=f"{hit.message}; {why}") if why else hit
+
+
+def _why_opening(hit: Hit, steps: Steps) -> str:
+    """Return that a climb that came back was over within `OPENING` of all steps, nothing where it was not."""
+    is_over = hit.severity == "sev2" and (hit.last or 0) <= OPENING * float(steps[-1])
+    return "it was over in the opening of the run" if is_over else ""
 
 
 def _why_evaluations_fall(val: Series | None, hit: Hit) -> str:

@@ -13,7 +13,7 @@ from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_medi
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, TARGET_MOVES, TURNS, Hit, Skip, rule
 from ckaudit.run.medians import median
-from ckaudit.run.rises import SOLVED
+from ckaudit.run.rises import OPENING, SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
 from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns, target_moves
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -45,9 +45,8 @@ MAX_LONE_SHARE, MAX_LONE_SHARE_OF_FEW = 0.01, 0.05
 MIN_PART_SHARE = 0.5
 """Share of the height of a jump from which a flag is part of one: flags in what is left of a loss are not where it began."""
 
-OPENING, OPENING_STEPS = 0.05, 200
-"""Share and number of the steps in which a warm-up may throw the loss up: a peak there is judged as an early jump only. One that
-is back within that share of the steps has cost no more: large rates leave a sharp valley so (Lewkowycz et al. 2020)."""
+OPENING_STEPS = 200
+"""Of a short run as many steps are its opening: a peak there is judged as an early jump only."""
 
 
 @rule(

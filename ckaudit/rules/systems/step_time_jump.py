@@ -50,7 +50,7 @@ def step_time_jump(
     windows, or where none stands out, the end is judged: steps of half a second or more that last half as long again as the
     fastest before, or `min_ratio` at that cost, by five standard errors; or half as long again as in the first third, of which
     hardly one took as long as the shorter ones of the last. Lines in which an evaluation may have taken the time, that of its
-    step and the next, count as the line before them where half of all are others.
+    step and the next, count as the line before them where half of all are others; where all lines hold one, no cost counts.
     ## Why it matters
     A device throttles, a node is shared, a cache is full: the same work at a higher price, and nothing else shows it.
     ## False alarms
@@ -59,6 +59,8 @@ def step_time_jump(
     one agree within 1.5 % and all from there on take longer by 3 %: one slow device in a large job costs no more than
     that (BLOOM's took 105 s for a step, and 111 s with one).
     """
+    if val is not None and np.isin(time.steps, val.steps).all():
+        min_lost_seconds = np.inf  # nobody knows what of its time was the evaluation's
     time = _without_evaluations(time, val)
     steps, values = windows(time, window)
     if len(steps) < lasting_windows + 3:
