@@ -72,7 +72,7 @@ def not_in_optimizer(
     if listed is not None:
         yield supports(decisive, listed.message, listed)
     elif missing is not None and not (missing.values[missing.finite] > 0).any():
-        yield contradicts(decisive + medium, "the groups of the optimizer hold every trainable tensor", missing.name)
+        yield contradicts(strong + medium, "the groups of the optimizer hold every trainable tensor", missing.name)
     fed_places = norm.labels if norm is not None else ()
     frozen = [
         finding

@@ -27,6 +27,7 @@ from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.decay_outweighs_learning import decay_outweighs_learning
+from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
@@ -47,6 +48,7 @@ OTHER_TROUBLE = (
     decay_outweighs_learning,
     learning_rate_zero,
     schedule_off_plan,
+    weight_scale_off,
 )
 """Illnesses that may raise one tensor's gradient, and are no part of it where they come first."""
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.inputs import input_scale
@@ -24,9 +26,9 @@ def input_scale_off(
 
     ## What it checks
     The root mean square of a model's inputs, of its batches where they were seen, else as its first layer tells it, in the
-    `first_steps` steps, while that layer's weights are still random: in most of them above `max_rms`, as of images from 0 to
-    255, or below `min_rms`, as of images that were divided twice. In the lab's dev split normed inputs give 0.8 to 1.1, images
-    times 255 give 205 to 233.
+    `first_steps` steps, while that layer's weights are still random: at the first checkpoint, and at most of them, above
+    `max_rms`, as of images from 0 to 255, or below `min_rms`, as of images that were divided twice. In the lab's dev split
+    normed inputs give 0.8 to 1.1, images times 255 give 205 to 233.
     ## Why it matters
     Initial weights and learning rates are made for inputs of about one; others saturate the first layer or vanish in it.
     ## False alarms
@@ -38,7 +40,8 @@ def input_scale_off(
         return
     early = (scale.steps <= max(first_steps, int(scale.steps[0])))[:, None]
     for bad, limit, word in ((scale.values > max_rms, max_rms, "large"), (scale.values < min_rms, min_rms, "small")):
-        if 2 * (bad & early).sum() <= early.sum():
+        # Weights that change their scale change what the first layer tells of its inputs.
+        if 2 * (bad & early).sum() <= early.sum() or not bad[int(np.argmax(scale.finite[:, 0]))]:
             continue
         for span in spans(scale, bad & early):
             yield Hit.over(

@@ -32,9 +32,10 @@ def learning_rate_jump(
     ## What it checks
     Steps at which the rate changes by more than `min_jump` of itself beyond what the slopes on both sides explain, and
     `min_ratio_to_neighbours` times as much as at the steps around them (M06: a discontinuity at a restart). At a resume, at most
-    `steps_after_resume` steps after its seam, and upwards to more than `max_ratio_at_resume` times all rates before, it is sev2;
-    elsewhere it is noted, for stairs and warm restarts jump as they are meant to. In a log too short for slopes a fall by more
-    than `min_jump` from one step to the next is noted where the plan is so long that no schedule falls by a tenth of that.
+    `steps_after_resume` steps after its seam and by more than at 95 of 100 steps before it, and upwards to more than
+    `max_ratio_at_resume` times all rates before, it is sev2; elsewhere it is noted, for stairs and warm restarts jump as they
+    are meant to. In a log too short for slopes a fall by more than `min_jump` from one step to the next is noted where the plan
+    is so long that no schedule falls by a tenth of that.
     ## Why it matters
     After a resume with another rate the run is another experiment; a rate that was never reached before is what no warm-up
     has prepared.
@@ -59,13 +60,20 @@ def learning_rate_jump(
     highest = np.concatenate([[np.inf], np.maximum.accumulate(values)[:-1]])
     after_seam = np.zeros(len(steps), bool)
     for seam in seams(facts):
-        after_seam |= (steps > seam) & (steps <= seam + steps_after_resume)
+        after_seam |= (steps > seam) & (steps <= seam + steps_after_resume) & _is_unusual(steps, values, seam)
     serious = jumps & (after_seam | (values > max_ratio_at_resume * highest))
     for row in map(int, np.flatnonzero(serious)):
         where = "after the resume" if after_seam[row] else "to more than it ever was"
         yield _hit("sev2", steps, values, row, "the learning rate jumps from {limit:.3g} to {value:.3g}, " + where)
     if rows := np.flatnonzero(jumps & ~serious).tolist():
         yield _stairs(steps, values, rows)
+
+
+def _is_unusual(steps: Steps, values: Floats, seam: int, *, share: float = 0.95) -> Mask:
+    """Tell of each step whether the rate changes by more than it does, per step, at that share of the steps before a seam."""
+    pace = np.abs(np.diff(values, prepend=values[:1])) / np.diff(steps, prepend=steps[0] - 1)
+    before = pace[1:][steps[1:] <= seam]
+    return np.asarray(pace > np.quantile(before, share)) if len(before) else np.ones(len(steps), bool)
 
 
 def _stairs(steps: Steps, values: Floats, rows: list[int]) -> Hit:
