@@ -82,10 +82,7 @@ def batch_facts(
         source=UNSET if source is None else source,
     )
     inputs, targets = inputs_and_targets(batch)
-    if inputs is not None and _is_tokens(inputs) and vocabulary:
-        facts.token_histogram = token_histogram(inputs, vocabulary)
-    if inputs is not None and dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape):
-        facts.input_mean, facts.input_std = map(shortest, mean_and_std(inputs))
+    _describe(facts, inputs, vocabulary)
     if inputs is not None and len(inputs.shape) > 1 and inputs.shape[0] > 1 and _tells_rows_apart(inputs):
         facts.duplicate_share = shortest(duplicate_share(inputs))
     if inputs is not None and targets is not None and _are_aligned(inputs, targets):
@@ -93,6 +90,26 @@ def batch_facts(
         facts.target_shift_match = UNSET if shift is None else shortest(shift)
         facts.target_equals_input = UNSET if same is None else shortest(same)
     return facts if facts != BatchFacts() else None
+
+
+def input_facts(inputs: Array | None, vocabulary: int | None) -> BatchFacts | None:
+    """Return what is known of a batch by the inputs that a model was given, None where that is nothing.
+
+    Args:
+        inputs: The model's first argument, which need not be rows of a data set.
+        vocabulary: Number of different tokens.
+    """
+    facts = BatchFacts()
+    _describe(facts, inputs, vocabulary)
+    return facts if facts != BatchFacts() else None
+
+
+def _describe(facts: BatchFacts, inputs: Array | None, vocabulary: int | None) -> None:
+    """Put in how often each token is there, or mean and deviation of numbers."""
+    if inputs is not None and _is_tokens(inputs) and vocabulary:
+        facts.token_histogram = token_histogram(inputs, vocabulary)
+    if inputs is not None and dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape):
+        facts.input_mean, facts.input_std = map(shortest, mean_and_std(inputs))
 
 
 def _relation(inputs: Array, targets: Array, *, is_mapping: bool, is_shifted_later: bool) -> tuple[float | None, float | None]:

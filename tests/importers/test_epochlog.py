@@ -165,3 +165,10 @@ def test_a_start_that_came_to_no_epoch_lends_its_time_to_none(tmp_path):
     (run,) = read(tmp_path, begun + trained)
     times = [time for _, time in curve(run, "time")]
     assert [after - before for before, after in pairwise(times)] == [60.0, 60.0]
+
+
+def test_how_far_a_progress_bar_is_is_no_loss(tmp_path):
+    bar = "Epoch {0}/9 train:  34%|###       | 10/29 [03:29<06:36, 20.18s/it]\n"
+    lines = [bar.format(epoch) + f"Epoch {epoch}/9 Train Loss: {3 / epoch:.4f}\n" for epoch in range(1, 6)]
+    (run,) = read(tmp_path, "".join(lines) + bar.format(6))
+    assert curve(run, "train_loss_raw") == [(1, 3.0), (2, 1.5), (3, 1.0), (4, 0.75), (5, 0.6)]

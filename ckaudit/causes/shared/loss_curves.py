@@ -94,8 +94,8 @@ def lost_noise(
     """Return the share by which losses of neighbouring steps differ at the end, where batches have become all alike.
 
     Losses of different samples differ: by 0.3 % and more in the lab, by 1 % in public logs. Below `low` of their level, and
-    `times` less than in an earlier part in which they went up and down, every step sees the same samples. None where they differ
-    as they should, and where they never did: a batch of all rows makes a smooth curve.
+    `times` less than in an earlier part in which they went up and down by more than that, every step sees the same samples. None
+    where they differ as they should, and where they never did: a batch of all rows, or a mean over them, makes a smooth curve.
     """
     if train is None or not train.labels:
         return None
@@ -105,7 +105,7 @@ def lost_noise(
     pieces = np.array_split(losses, parts)
     shares = np.array([difference_noise(part) / max(abs(median(part)), 1e-300) for part in pieces])
     earlier = [share for share, part in zip(shares[1:-1], pieces[1:-1], strict=True) if _goes_up_and_down(part)]
-    return float(shares[-1]) if shares[-1] < low and max(earlier, default=0.0) > times * shares[-1] else None
+    return float(shares[-1]) if shares[-1] < low and max(earlier, default=0.0) > max(low, times * shares[-1]) else None
 
 
 def _goes_up_and_down(values: Floats, *, min_turns: float = 1 / 3) -> bool:

@@ -162,6 +162,8 @@ def _values(line: str, begin: int, phase: str) -> dict[str, str]:
     """
     values: dict[str, str] = {}
     for pair in PAIR.finditer(line, begin):
+        if line.startswith("%|", pair.end()):  # how far a progress bar is
+            continue
         key = _MEAN.sub("", pair[1].lower())
         if key == "loss" or (key.endswith("loss") and name_of(key) == "train_loss_raw" and "train" not in key):
             before = phase + line[: pair.start()]

@@ -17,10 +17,11 @@ from ckaudit.contract.schema.checkpoint import AttentionStats
 from ckaudit.contract.schema.manifest import AttentionDirection
 from ckaudit.contract.schema.tensor_names import depth_of, layer_names
 from ckaudit.contract.sizes import SizedPart
+from ckaudit.recorder.batches import inputs_and_targets
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks.attention_hooks import AttentionWatch, seen_direction, stated_direction
 from ckaudit.recorder.hooks.forward_stats import DeferredStats, ForwardStats
-from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.hooks.hook import Hook, InputsHook
 from ckaudit.recorder.hooks.loss_functions import LossWatch
 from ckaudit.recorder.hooks.sdpa_sample import SEQUENCES, AttentionCall, largest_logits, sample_stats, take
 from ckaudit.recorder.hooks.vital_signs import DeferredNumbers, Vitals, blocks
@@ -114,6 +115,14 @@ class ForwardHooks:
             self._watch.attach(self._once(lambda name, module, call: self._computed(name, module, call, grid(name))))
         if self._losses:
             self._losses.attach()
+            self._handles.append(self._model.register_forward_pre_hook(InputsHook(self._see_inputs), with_kwargs=True))
+
+    def _see_inputs(self, given: tuple[tuple[Any, ...], Mapping[str, Any]]) -> None:
+        """Keep what the model is given first; validation runs without gradients, a later call is another micro-batch."""
+        if self._seen.inputs is None and torch.is_grad_enabled():
+            by_place, by_name = given
+            inputs = inputs_and_targets(by_place[:1])[0] if by_place else inputs_and_targets(by_name)[0]
+            self._seen.inputs = inputs if isinstance(inputs, Tensor) else None
 
     def attach_vitals(self, *, dead: bool = False) -> None:
         """Look at the next forward pass for vitals only, at blocks and attention; `dead` adds dead units and heads."""

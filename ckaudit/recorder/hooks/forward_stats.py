@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container
 
 from msgspec import Struct, field
+from torch import Tensor
 
 from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, LossFunctionStats, MoeStats
 from ckaudit.contract.schema.manifest import AttentionDirection
@@ -26,6 +27,7 @@ class ForwardStats(Struct):
         routers: Routing by name of the router.
         moe: The same by layer name.
         loss_function: What the loss function was given, where it was seen.
+        inputs: What the model was given first, numbers or tokens, where its own call was seen.
         seconds: Time that the hooks took.
     """
 
@@ -39,6 +41,7 @@ class ForwardStats(Struct):
     routers: dict[str, MoeStats] = field(default_factory=dict)
     moe: dict[str, MoeStats] = field(default_factory=dict)
     loss_function: LossFunctionStats | None = None
+    inputs: Tensor | None = None
     seconds: float = 0.0
 
     def name_layers(self, *, shown: Container[str]) -> None:

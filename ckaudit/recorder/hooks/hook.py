@@ -45,6 +45,14 @@ class Hook:
         return _ignoring, ()
 
 
+class InputsHook(Hook):
+    """A forward pre-hook with keywords that calls `look` with what the module takes, by place and by name."""
+
+    def __call__(self, _module: Any, *values: Any) -> None:
+        """Look at both: a tuple and a dictionary."""
+        super().__call__(_module, values)
+
+
 def ignore(*_values: Any) -> None:
     """Do nothing."""
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource, Trigger
-from ckaudit.recorder.batches import batch_facts, embedded_words, shifts_labels
+from ckaudit.recorder.batches import batch_facts, embedded_words, input_facts, shifts_labels
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.drill.settings import VARIABLE, settings_from_environment
@@ -235,7 +235,9 @@ class RunSession:
             with self._guard("looking at the batch"):
                 facts: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._words}
                 facts["is_shifted_later"] = self._shifts_labels
-                checkpoint.data = batch_facts(batch, input_hash=attempt.input_hash, **facts) or UNSET
+                known = batch_facts(batch, input_hash=attempt.input_hash, **facts)
+                # Whoever passes no batch lets the model's own inputs speak, as far as they are no rows of a data set.
+                checkpoint.data = known or input_facts(seen.inputs, self._words) or UNSET
             # The file cannot hold the time of its own writing, so it holds that of the file before.
             checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start, self._folder.write_seconds)
             # The other ranks know of no event: a first rank that wrote alone would have them look dead.

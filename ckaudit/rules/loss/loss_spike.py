@@ -32,6 +32,9 @@ the least event of an ill run 3.3, of a public log 21."""
 RESTART_RATIO, BACK_SHARE = 2.0, 0.5
 """A learning rate raised twice over is a restart; an incident is over once half of its jump is gone."""
 
+MIN_POINTS_BACK = 3
+"""Points after an event by which a record that ends soon tells that it is over: all of them, for there are few."""
+
 NOT_BACK = 5
 """Points of an incident that is not back: in a log of every thousandth step two points already lie further apart than that."""
 
@@ -247,7 +250,7 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
             loss.steps[rows[first : last + 1]],
             "note"
             if first == last
-            and len(peaks) < MAX_LONE_SHARE_OF_FEW * len(values)
+            and len(peaks) < max(2, MAX_LONE_SHARE_OF_FEW * len(values))
             and values[worst] <= (1 + EARLY_JUMP) * values[0]
             else "sev2",
             "the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
@@ -303,10 +306,14 @@ def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: f
 def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) -> Incident:
     """Return an incident up to the first `quiet` points whose median has given back its share of the jump."""
     level = loss[incident.first] / relative[incident.first]
-    if incident.is_open or not np.isfinite(level):
+    if not np.isfinite(level):
         return incident
     inside = loss[incident.first : incident.last + 1]
     limit = level + (1 - BACK_SHARE) * (np.max(inside[np.isfinite(inside)]) - level)
+    if incident.is_open:  # the record ends soon after it: what there is says whether it is over
+        left = loss[incident.last + 1 :]
+        is_over = np.isfinite(left).sum() >= MIN_POINTS_BACK and bool((left[np.isfinite(left)] < limit).all())
+        return replace(incident, is_open=not is_over)
     width = 2 * quiet
     while True:  # most are back in the first block: of a long log only as much is looked at as it takes
         later = np.flatnonzero(np.isfinite(loss[incident.last + 1 : incident.last + 1 + width])) + incident.last + 1

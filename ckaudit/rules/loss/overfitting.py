@@ -8,7 +8,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.evaluation import eval_artifact_hash
-from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
+from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, untrained_loss, val_loss
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
@@ -169,7 +169,7 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
     train = logged.values[known, 0]
     third = max(1, len(val) // 3)
     few = max(EVALS_PER_QUARTER, len(train) // 20)
-    start, end = median(train[:EVALS_PER_QUARTER]), median(train[-few:])
+    start, end = untrained_loss(train), median(train[-few:])
     if end >= (1 - LARGE_RISE) * start or not ends_lower(train, min_fall=LARGE_RISE):
         return None
     early, late = median(val[:third]), median(val[-third:])
