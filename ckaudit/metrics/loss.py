@@ -16,6 +16,10 @@ from ckaudit.run.tensors import loss_vocabulary
 LOGGED_AS = ("train_loss_raw", "loss", "train_loss_ema")
 """Names of the training loss, the one that says most first."""
 
+OPENING = 0.05
+"""Share of the steps in which a warm-up may throw the loss up: what is back within them has cost no more, for large rates leave a
+sharp valley so (Lewkowycz et al. 2020)."""
+
 HARD_BATCH = 0.25
 """Share of its first that the loss of a batch of hard examples may come to in a task that is solved."""
 

@@ -37,10 +37,6 @@ HEAVY_NOISE = 0.2
 """Share of the level by which points scatter so that only a clear rise counts: of flat curves of 30 % noise and 10 to 30 points a
 third come to 3 deviations and a law of learning that fits no better, and one in fifteen to six."""
 
-OPENING = 0.05
-"""Share of the steps in which a warm-up may throw the loss up: what is back within them has cost no more, for large rates leave a
-sharp valley so (Lewkowycz et al. 2020)."""
-
 SOLVED = 0.1
 """A loss below this share of its first is learnt for the most part, and small gradients and updates are no illness."""
 

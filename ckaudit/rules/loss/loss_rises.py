@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
-from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.loss import OPENING, train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_rms
@@ -15,7 +15,7 @@ from ckaudit.rules.loss.overfitting import CARRIED
 from ckaudit.rules.rule import FACTS, TARGET_MOVES, TURNS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.rises import OPENING, SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
+from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_COST, begins_at_zero, difference_noise, looks_like_a_score
 from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns, target_moves
 from ckaudit.run.series import Floats, Series, Steps

@@ -6,14 +6,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.loss import HARD_BATCH, stays_solved, train_loss_raw, untrained_loss
+from ckaudit.metrics.loss import HARD_BATCH, OPENING, stays_solved, train_loss_raw, untrained_loss
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, TARGET_MOVES, TURNS, Hit, Skip, rule
 from ckaudit.run.medians import median
-from ckaudit.run.rises import OPENING, SOLVED
+from ckaudit.run.rises import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
 from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns, target_moves
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -250,7 +250,7 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
             loss.steps[rows[first : last + 1]],
             "note"
             if first == last
-            and len(peaks) < max(2, MAX_LONE_SHARE_OF_FEW * len(values))
+            and len(peaks) < MAX_LONE_SHARE_OF_FEW * len(values)
             and values[worst] <= (1 + EARLY_JUMP) * values[0]
             else "sev2",
             "the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
