@@ -1,6 +1,9 @@
 import numpy as np
+import pytest
 import torch
+from torch import nn
 
+from ckaudit.recorder import Recorder
 from ckaudit.recorder.batches import (
     batch_facts,
     batch_hash,
@@ -132,3 +135,67 @@ def test_the_scale_of_inputs_in_bfloat16_is_that_of_their_numbers():
     found = facts((inputs, torch.zeros(64, dtype=torch.long)))
     assert abs(found.input_mean - numbers.mean()) < 1e-6
     assert abs(found.input_std - numbers.std()) < 1e-6
+
+
+class Scaled(nn.Module):
+    """A model that takes its inputs by place or by name, beside something that is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, inputs=None, attention_mask=None, *, scale=1.0):
+        return self.layer(scale * inputs)
+
+
+def trained(tmp_path, read, give, **finished):
+    """Return a checkpoint's facts on its batch; `give` calls the model on numbers of mean 3 and deviation 2."""
+    torch.manual_seed(0)
+    model = Scaled()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    inputs = 3 + 2 * torch.randn(64, 4)
+    with Recorder(model, tmp_path, optimizer=optimizer) as recorder:
+        for _ in range(10):
+            optimizer.zero_grad()
+            with torch.no_grad():
+                model(100 + inputs)  # an evaluation inside the step
+            loss = give(model, inputs).square().mean()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss, **{name: value(inputs) for name, value in finished.items()})
+    return read(tmp_path, 10).data, inputs.numpy()
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda model, inputs: model(inputs),
+        lambda model, inputs: model(attention_mask=torch.ones(64, 4), inputs=inputs, scale=1.0),
+        lambda model, inputs: model(inputs) + model(inputs - 50),  # the second call is none of the first batch's
+    ],
+)
+def test_where_no_batch_is_passed_the_first_inputs_of_the_model_tell(tmp_path, read, give):
+    found, inputs = trained(tmp_path, read, give)
+    assert np.isclose([found.input_mean, found.input_std], [inputs.mean(), inputs.std()], rtol=1e-5).all()
+    assert not found.duplicate_share  # what a model takes need not be rows of a data set
+    assert not found.input_hash
+
+
+def test_a_batch_that_is_passed_goes_before_what_the_model_takes(tmp_path, read):
+    found, inputs = trained(tmp_path, read, lambda model, inputs: model(inputs), batch=lambda inputs: (2 * inputs,))
+    assert np.isclose(found.input_mean, 2 * inputs.mean(), rtol=1e-5)
+    assert found.input_hash
+
+
+def test_tokens_that_a_model_takes_are_counted(tmp_path, read, tiny):
+    model = tiny()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    tokens = torch.arange(40).reshape(4, 10) % 17
+    with Recorder(model, tmp_path, optimizer=optimizer) as recorder:
+        for _ in range(10):
+            optimizer.zero_grad()
+            loss = model(tokens).square().mean()
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    assert read(tmp_path, 10).data.token_histogram == np.bincount(tokens.numpy().reshape(-1), minlength=17).tolist()
