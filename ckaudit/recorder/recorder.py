@@ -255,7 +255,8 @@ class Recorder(OnDemand):
 
         Args:
             loss: Training loss of the step, unscaled: a number or a tensor of one element.
-            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where both are tokens.
+            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where both are tokens. Without
+                it a checkpoint describes the first inputs of the model's own call.
             batch_id: The loader's own name of the batch.
             source: Where the batch came from.
             **values: More values of the line, as in `log`; a label goes in as `**{"slice_val_loss/regular": 1.8}`.

@@ -18,14 +18,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.importers.formats.keyvalue import PAIR, name_of
+from ckaudit.importers.formats.keyvalue import PAIR, is_wanted, name_of, named_lines
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
+from ckaudit.importers.tables.numbers import Numbers, number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import NO_RANK, LineOrigin
-from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, read_scanned
+from ckaudit.importers.text.line_reader import Fact, LogContent, StepLines
+from ckaudit.importers.text.log import Format, NamedLines, is_text, nothing_of_the_whole, read_scanned, taken_apart
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, mark_of, prefix_end
 
 NAME = "epoch text log"
@@ -105,7 +104,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
         return _named(rows, mapped, notes)
 
-    return read_scanned(log, source, columns, Format(_DIALECT, meaning, _manifest))
+    return read_scanned(log, source, columns, Format(taken_apart(NAME, is_wanted), meaning, nothing_of_the_whole))
 
 
 def _lines(data: bytes) -> Iterator[EpochLine]:
@@ -250,37 +249,11 @@ def _steps(lines: Sequence[EpochLine]) -> tuple[np.ndarray, list[str]]:
 
 def _named(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
     """Give the columns their names; a validation loss of exactly 0 beside a training loss was not computed."""
-    columns: dict[str, Numbers] = {}
-    taken = []
-    for key, column in rows.columns.items():
-        name = mapped.get(key) or name_of(key)
-        if name and name not in ("step", "time", "step_time"):
-            columns[name] = fill_missing(columns[name], column) if name in columns else column
-            taken.append(f"{name} from {shorten_name(key)}")
-    loss_notes = []
+    named = named_lines(rows, mapped, notes)
+    columns = named.rows.columns
     if "val_loss" in columns and "train_loss_raw" in columns:
         zero = columns["val_loss"].recorded & (columns["val_loss"].values == 0)
         if zero.any() and zero.sum() == columns["val_loss"].recorded.sum():
             del columns["val_loss"]
-            loss_notes.append("the validation loss is exactly 0 throughout: it was not computed, and was left out")
-    return NamedLines(StepLines(rows.steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *notes, *loss_notes])
-
-
-def _manifest(*_: object) -> list[str]:
-    """Say nothing: such a log tells nothing of its run as a whole."""
-    return []
-
-
-def _no_cells(*_: object) -> None:
-    """Find no cells: the lines were taken apart already."""
-
-
-def _nothing_follows(_: str) -> bool:
-    return False
-
-
-def _no_facts(_: str) -> tuple[tuple[str, str], ...]:
-    return ()
-
-
-_DIALECT = Dialect(NAME, (), _no_cells, lambda key: name_of(key) is not None, _nothing_follows, (), _no_facts)
+            named.notes.append("the validation loss is exactly 0 throughout: it was not computed, and was left out")
+    return named

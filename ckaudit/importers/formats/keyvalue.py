@@ -201,6 +201,24 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -
     return NamedLines(StepLines(steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *step_notes, *notes])
 
 
+def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
+    """Give the columns of a log without units and clocks their names.
+
+    Args:
+        rows: The lines, their columns by key.
+        mapped: Catalogue name of each key that the user named.
+        notes: What was done to get the lines.
+    """
+    columns: Columns = {}
+    taken = []
+    for key, column in rows.columns.items():
+        name = mapped.get(key) or name_of(key)
+        if name and name not in ("step", "time", "step_time"):
+            columns[name] = fill_missing(columns[name], column) if name in columns else column
+            taken.append(f"{name} from {shorten_name(key)}")
+    return NamedLines(StepLines(rows.steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *notes])
+
+
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
     """Return a column in the catalogue's unit, None where its unit is of another quantity."""
     match = _UNIT.fullmatch(key)

@@ -10,17 +10,14 @@ time of a step.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 from msgspec import Struct
 
-from ckaudit.importers.formats.keyvalue import name_of
+from ckaudit.importers.formats.keyvalue import is_wanted, name_of, named_lines
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.numbers import Numbers, number
+from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_patterns import NO_RANK, LineOrigin
-from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, read_scanned
+from ckaudit.importers.text.line_reader import Fact, LogContent, StepLines, step_lines
+from ckaudit.importers.text.log import Format, NamedLines, is_text, nothing_of_the_whole, read_scanned, taken_apart
 from ckaudit.importers.text.prefix import MAX_LINE
 
 NAME = "progress bars (tqdm)"
@@ -95,20 +92,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what no bar shows.
     """
     found = _last_versions([*_sightings(source.data)])
-    keys = list(dict.fromkeys(key for sighting in found for key in sighting.values))
-    cells = [[sighting.values.get(key) for sighting in found] for key in keys]
-    rows = StepLines(
-        np.array([sighting.step for sighting in found], np.int64),
-        LineOrigin(
-            np.array([sighting.line for sighting in found], np.int64),
-            np.full(len(found), NO_RANK, np.int64),
-            np.full(len(found), np.nan),
-        ),
-        {key: _numbers(column) for key, column in zip(keys, cells, strict=True)},
-    )
-    unwanted = [] if columns else [key for key in keys if name_of(key) is None]
+    rows = step_lines([(sighting.line, sighting.step, sighting.values) for sighting in found])
+    unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), len(_LINE_END.split(source.data)), [], unwanted)
-    return read_scanned(log, source, columns, Format(_DIALECT, _named, _manifest))
+    return read_scanned(log, source, columns, Format(taken_apart(NAME, is_wanted), _named, nothing_of_the_whole))
 
 
 def _sightings(data: bytes) -> Iterator[Sighting]:
@@ -153,39 +140,9 @@ def _last_versions(found: Sequence[Sighting]) -> list[Sighting]:
     ]
 
 
-def _numbers(cells: Sequence[float | None]) -> Numbers:
-    known = np.array([cell is not None for cell in cells], bool)
-    return Numbers(np.array([np.nan if cell is None else cell for cell in cells], np.float64), known)
-
-
 def _holds(sighting: Sighting, name: str) -> bool:
     return any(name_of(key) == name for key in sighting.values)
 
 
 def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
-    """Give the columns their catalogue names; a rate and what else a bar says of time is left out."""
-    columns: dict[str, Numbers] = {}
-    taken = []
-    for key, column in rows.columns.items():
-        name = mapped.get(key) or name_of(key)
-        if name and name not in (*columns, "step", "time", "step_time"):
-            columns[name] = column
-            taken.append(f"{name} from {shorten_name(key)}")
-    notes = [f"taken: {', '.join(taken)}", "of a bar that was written over, each version is a step of its own"]
-    return NamedLines(StepLines(rows.steps, rows.origin, columns), notes)
-
-
-def _manifest(*_: object) -> list[str]:
-    """Say nothing: a bar tells nothing of its run as a whole."""
-    return []
-
-
-_DIALECT = Dialect(
-    name=NAME,
-    hints=(),
-    cells=lambda _line, _start: None,
-    wanted=lambda key: name_of(key) is not None,
-    derived=lambda _key: False,
-    needles=(),
-    facts=lambda _text: (),
-)
+    return named_lines(rows, mapped, ["of a bar that was written over, each version is a step of its own"])

@@ -1,6 +1,6 @@
 """One pass over a text log: lines of a step become columns of numbers, other lines become facts of the run and errors."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -8,6 +8,7 @@ from msgspec import Struct
 from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, nothing
 from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, ErrorLine, error_line, lines_with
 from ckaudit.importers.text.line_patterns import (
+    NO_RANK,
     Cell,
     Ints,
     LineOrigin,
@@ -84,6 +85,19 @@ class StepLines(Struct):
         """Return the rows at `places`, in their order."""
         columns = {key: column.at(places) for key, column in self.columns.items()}
         return StepLines(self.steps[places], self.origin.at(places), columns)
+
+
+def step_lines(found: Sequence[tuple[int, int, Mapping[str, float]]]) -> StepLines:
+    """Return lines of steps out of the number, the step and the values by key of each, of which nobody knows rank or time."""
+    keys = dict.fromkeys(key for _, _, values in found for key in values)
+    columns = {}
+    for key in keys:
+        known = np.array([key in values for _, _, values in found], bool)
+        columns[key] = Numbers(np.array([values.get(key, np.nan) for _, _, values in found], np.float64), known)
+    origin = LineOrigin(
+        np.array([line for line, _, _ in found], np.int64), np.full(len(found), NO_RANK, np.int64), np.full(len(found), np.nan)
+    )
+    return StepLines(np.array([step for _, step, _ in found], np.int64), origin, columns)
 
 
 class LogContent(Struct):

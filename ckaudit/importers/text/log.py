@@ -47,6 +47,29 @@ class Format(Struct, frozen=True):
     manifest: Callable[[Manifest, Sequence[Fact], TextRun], list[str]]
 
 
+def taken_apart(name: str, wanted: Callable[[str], bool]) -> Dialect:
+    """Return the dialect of a format whose module finds the lines of steps by itself.
+
+    Args:
+        name: The format.
+        wanted: Tells which keys are taken.
+    """
+    return Dialect(
+        name=name,
+        hints=(),
+        cells=lambda _line, _start: None,
+        wanted=wanted,
+        derived=lambda _key: False,
+        needles=(),
+        facts=lambda _text: (),
+    )
+
+
+def nothing_of_the_whole(*_: object) -> list[str]:
+    """Write nothing to the manifest, for a log that tells nothing of its run as a whole."""
+    return []
+
+
 def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[Imported]:
     """Read every run of a text log.
 
