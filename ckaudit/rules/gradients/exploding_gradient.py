@@ -23,10 +23,6 @@ WINDOW = 50
 MIN_HISTORY = 10
 """Points before the first that is held against a running median: fewer are no usual size."""
 
-TAIL_POINTS, ONSET_POINTS, BEYOND_TAIL = 200, 25, 3.0
-"""Where batches differ much by themselves, what is usual are 98 of 100 of so many points: of the later half, for a start has
-norms of its own, and without the last ones, in which it may have begun. An explosion stands out of them so many times."""
-
 HOLDER_SHARE = 0.9
 """Share of the squared norm from which a tensor is the place: it has more than nine others together."""
 
@@ -57,12 +53,11 @@ def exploding_gradient(
     One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
     axis, M09), and beyond its median over the first ten points, is sev2, and a note while the loss is at its lowest.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
-    An explosion is only noted where it is no more than three times what 98 of 100 of the 200 points before came to by
-    themselves, of the later half of them, without the last 25; where the loss is no higher in it than in the ten points before,
-    nor in any tenth of the run from it on, and ends below them by `felt_loss_share`; where the norm stays below its own median
-    over the first ten points, or has grown by less than `max_ratio` to the power of 1.5, and the loss stays within
-    `felt_loss_share` of its range above the lowest. So is one before and after which the loss, by medians of ten points, is
-    below a tenth of its first, and below a quarter in between.
+    An explosion is only noted where the loss is no higher in it than in the ten points before, nor in any tenth of the run from
+    it on, and ends below them by `felt_loss_share`; where the norm stays below its own median over the first ten points, or has
+    grown by less than `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the
+    lowest. So is one before and after which the loss, by medians of ten points, is below a tenth of its first, and below a
+    quarter in between.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
@@ -143,11 +138,7 @@ def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float, *, 
     """Tell whether a norm is no larger than at the start, and the loss as good as the best, or the task is and stays solved."""
     began = median(norm.values[norm.finite[:, 0], 0][:MIN_HISTORY])
     is_small = bool((norm.values[span.rows, 0] < began).all())
-    if (
-        _is_of_the_tail(span, norm)
-        or stays_solved(loss, span.first, span.last)
-        or (for_long and _falls_all_the_way(loss, span.first, span.last, felt))
-    ):
+    if stays_solved(loss, span.first, span.last) or (for_long and _falls_all_the_way(loss, span.first, span.last, felt)):
         return True
     return is_small and _is_at_best(loss, span.first, span.last, felt)
 
@@ -163,15 +154,6 @@ def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, 
         return False
     level, levels = median(before), [median(part) for part in np.array_split(after, parts)]
     return max(*levels, *running_medians(within, 3)) <= level and levels[-1] < level - felt * abs(level)
-
-
-def _is_of_the_tail(span: Span, norm: Series) -> bool:
-    """Tell whether the largest norm of a stretch is no more than what batches have come to before by themselves."""
-    values = norm.values[norm.finite[:, 0] & (norm.steps < span.first), 0]
-    before = values[len(values) // 2 : -ONSET_POINTS][-TAIL_POINTS:]
-    if len(before) < MIN_HISTORY:
-        return False
-    return float(np.nanmax(norm.values[span.rows, 0])) <= BEYOND_TAIL * float(np.quantile(before, 0.98))
 
 
 def _is_at_best(loss: Series | None, first: int, last: int, felt: float) -> bool:
