@@ -11,6 +11,7 @@ another run, one that goes back to anywhere else a resume. build-nanogpt writes 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -160,6 +161,7 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
 
 
 # Meaning of the keys: catalogue names, units, and the step from which a program counts.
+@lru_cache(maxsize=4096)  # a log has few keys, and each of its lines has them
 def name_of(key: str) -> str | None:
     """Return what the catalogue calls a key, its unit in brackets left off; None where nothing is known.
 
