@@ -3,21 +3,31 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckaudit.audit import triage
+    from ckaudit.api import Audit, Difference, Metrics, assert_healthy, diff, metrics, triage, validate
     from ckaudit.recorder import Recorder, Writer
     from ckaudit.run.read import read_run
-    from ckaudit.validate import validate
 
 __version__ = "0.1.0"
 
-__all__ = ["Recorder", "Writer", "__version__", "read_run", "triage", "validate"]
+__all__ = [
+    "Audit",
+    "Difference",
+    "Metrics",
+    "Recorder",
+    "Writer",
+    "__version__",
+    "assert_healthy",
+    "diff",
+    "metrics",
+    "read_run",
+    "triage",
+    "validate",
+]
 
-_HOMES = {
+_HOMES = {name: "ckaudit.api" for name in __all__ if name != "__version__"} | {
     "Recorder": "ckaudit.recorder",
     "Writer": "ckaudit.recorder",
     "read_run": "ckaudit.run.read",
-    "triage": "ckaudit.audit",
-    "validate": "ckaudit.validate",
 }
 
 

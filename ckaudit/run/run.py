@@ -95,6 +95,11 @@ class Run(Struct, frozen=True, eq=False):
     units: Mapping[str, str] = field(default_factory=dict)
     _derived: dict[object, object] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """Return a line: its name, its files and its last step."""
+        last = "no step" if self.last_step is None else f"to step {self.last_step}"
+        return f"<Run {self.name!a}: {self.files} files, {len(self.checkpoint_steps)} checkpoints, {last}>"
+
     @property
     def tensors(self) -> TensorTable:
         """What is known of the parameter tensors."""

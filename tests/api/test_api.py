@@ -1,0 +1,146 @@
+"""The commands as functions: what they return is what the commands say, short in a notebook, and safe there."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ckaudit
+from ckaudit.errors import UnreadableError, UsageError
+
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
+ILL, HEALTHY = RUNS / "lr_too_high", RUNS / "healthy"
+
+
+def said(*arguments: str) -> str:
+    """Return what the command line prints."""
+    return subprocess.run([sys.executable, "-m", "ckaudit", *arguments], capture_output=True, text=True, check=False).stdout
+
+
+def written(folder: Path, losses: list[float], name: str = "log.csv") -> Path:
+    """Write losses as a table under a name of their own."""
+    path = folder / name
+    path.write_text("iteration,my nll\n" + "".join(f"{step},{loss}\n" for step, loss in enumerate(losses, 1)))
+    return path
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_an_audit_is_what_the_command_says(kind: type) -> None:
+    audit = ckaudit.triage(kind(ILL))
+    document = json.loads(said("triage", str(ILL), "--no-config", "--format", "json"))
+    assert audit.to_dict() == document
+    assert audit.severity == document["severity"] == audit.findings[0].severity
+    assert audit.verdict == document["verdict"]
+    assert [cause.cause for cause in audit.diagnoses] == [cause["cause"] for cause in document["diagnoses"]]
+
+
+def test_a_run_that_is_in_memory_is_audited_as_its_folder_is() -> None:
+    run = ckaudit.read_run(ILL)
+    of_memory, of_folder = (
+        [(found.severity, found.code, found.where, found.first_step, found.value) for found in audit.findings]
+        for audit in (ckaudit.triage(run, step=100), ckaudit.triage(ILL, step=100))
+    )
+    assert of_memory == of_folder
+    assert len(repr(run)) < 300
+
+
+def test_what_a_notebook_shows_is_short_and_the_text_is_whole() -> None:
+    audit = ckaudit.triage(ILL)
+    assert repr(audit).startswith("<Audit of ")
+    assert len(repr(audit)) < 500
+    assert audit.word in repr(audit)
+    assert audit.findings[0].code in str(audit)
+    html = audit._repr_html_()
+    assert html.count("<tr>") >= 1 + len(audit.findings[:12])
+    assert "<svg" in html
+    assert len(html) < 20_000
+
+
+def test_the_curve_of_a_notebook_goes_through_the_losses(tmp_path: Path) -> None:
+    losses = [float(value) for value in np.linspace(4, 2, 30)]
+    html = ckaudit.triage(written(tmp_path, losses), columns={"loss": "my nll"})._repr_html_()
+    points = [point.split(",") for point in html.partition('points="')[2].partition('"')[0].split()]
+    ups = np.array([float(up) for _, up in points])
+    assert len(points) >= 30
+    assert np.allclose(ups, np.interp(np.arange(len(ups)), [0, len(ups) - 1], [2, 118]), atol=5)
+
+
+def test_names_out_of_files_are_text_in_a_notebook(tmp_path: Path) -> None:
+    folder = tmp_path / "<img src=x onerror=alert(1)>"
+    folder.mkdir()
+    audit = ckaudit.triage(written(folder, [3.0] * 40 + [float("nan")] * 20, "<script>.csv"), columns={"loss": "my nll"})
+    assert audit.severity == "sev0"
+    for text in (audit._repr_html_(), ckaudit.metrics(folder / "<script>.csv", columns={"loss": "my nll"})._repr_html_()):
+        assert "<script" not in text
+        assert "<img" not in text
+
+
+def test_a_log_says_how_much_could_be_judged(tmp_path: Path) -> None:
+    audit = ckaudit.triage(written(tmp_path, [4 * 0.98**step for step in range(60)]), columns={"loss": "my nll"})
+    assert (audit.severity, audit.word) == (None, "LIMITED")
+    assert not audit.fails("note")
+
+
+def test_metrics_are_those_of_the_command() -> None:
+    metrics = ckaudit.metrics(HEALTHY, "grad_*", "train_loss_raw")
+    document = json.loads(said("metrics", str(HEALTHY), "grad_*", "train_loss_raw", "--format", "json"))
+    assert list(metrics) == [metric["name"] for metric in document["metrics"]]
+    table = metrics.to_arrow()
+    rows = [row["value"] for row in table.to_pylist() if row["metric"] == "train_loss_raw"]
+    series = metrics["train_loss_raw"]
+    assert rows == series.values[series.recorded].tolist()
+    assert table.num_rows == sum(int(each.recorded.sum()) for each in metrics.values())
+    assert len(repr(metrics)) < 300
+
+
+def test_runs_are_held_against_each_other() -> None:
+    difference = ckaudit.diff(HEALTHY, ILL)
+    document = json.loads(said("diff", str(HEALTHY), str(ILL), "--format", "json"))
+    assert difference.to_dict() == document
+    assert difference.word == document["word"] == "worse"
+    assert "WORSE" in difference._repr_html_()
+    assert ckaudit.diff(str(HEALTHY), str(HEALTHY)).word == "same"
+
+
+def test_a_folder_is_held_against_the_contract() -> None:
+    assert ckaudit.validate(HEALTHY).severity is None
+    assert ckaudit.validate(HEALTHY, ILL).report.files > ckaudit.validate(HEALTHY).report.files
+
+
+def test_an_ill_run_fails_a_test_with_all_that_is_said() -> None:
+    assert not ckaudit.assert_healthy(HEALTHY).fails()
+    with pytest.raises(AssertionError, match=r"<Audit of .*lr_too_high"):
+        ckaudit.assert_healthy(ILL)
+    with pytest.raises(UsageError, match="there is no severity 'sev7'"):
+        ckaudit.assert_healthy(HEALTHY, fail_on="sev7")  # type: ignore[arg-type]
+
+
+def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (RUNS.parents[1] / "README.md").read_text(encoding="utf-8")
+    (block,) = [part.partition("```")[0] for part in text.split("```python\n") if "assert_healthy" in part.partition("```")[0]]
+    for name in ("run", "before"):
+        (tmp_path / name).symlink_to(HEALTHY, target_is_directory=True)
+    monkeypatch.chdir(tmp_path)
+    exec(block, {})  # noqa: S102  our own example
+
+
+def test_what_is_not_there_is_said() -> None:
+    with pytest.raises(UnreadableError, match=r"runs/none does not exist"):
+        ckaudit.triage("runs/none")
+    with pytest.raises(UsageError, match="nothing to compare"):
+        ckaudit.diff(HEALTHY)
+
+
+def test_packages_that_bear_the_name_of_a_command_are_packages_still() -> None:
+    script = (
+        "import ckaudit, ckaudit.diff.align, ckaudit.metrics.loss as loss\n"
+        f"run = {str(HEALTHY)!r}\n"
+        "ckaudit.triage(run)\n"
+        "print(len(ckaudit.metrics(run)) > 9, ckaudit.diff(run, run).word, ckaudit.metrics.loss is loss)\n"
+        "print(ckaudit.validate(run).word)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "same", "True", "OK"], done.stderr
