@@ -124,7 +124,7 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
     for name in ("run", "before"):
         (tmp_path / name).symlink_to(HEALTHY, target_is_directory=True)
     monkeypatch.chdir(tmp_path)
-    exec(block, {})  # noqa: S102  our own example
+    exec(block, {})
 
 
 def test_what_is_not_there_is_said() -> None:
