@@ -36,6 +36,7 @@ FLOORS = {
     "api": 12,
     "cli": 12,
     "__main__": 13,
+    "pytest_plugin": 13,
     "__init__": 13,
 }
 SAMPLES = {"phonenumbers", "py3langid", "rensa", "tokenizers"}
