@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RunPath = str | os.PathLike[str]
-MAX_ROWS = 12
+MAX_ROWS = 8
 """Findings that a notebook shows; `str` and `to_dict` leave none out."""
 
 CURVE = (640, 120)
@@ -114,11 +114,11 @@ class Audit:
         parts = [
             f"<p>{title}<br><small>{_text(self.report.subject)}</small></p>",
             _curve(self.report.charts),
-            _table(("severity", "code", "where", "steps", "what"), findings),
             _table(("confidence", "likely cause", "first knob"), causes),
+            _table(("severity", "code", "where", "steps", "what"), findings),
         ]
-        if more := len(self.findings) - MAX_ROWS:
-            parts.insert(3, f"<p><small>and {more} more</small></p>" if more > 0 else "")
+        if (more := len(self.findings) - MAX_ROWS) > 0:
+            parts.append(f"<p><small>and {more} more</small></p>")
         return "".join(parts)
 
 
@@ -340,7 +340,7 @@ def _text(text: str) -> str:
 def _steps(found: Finding) -> str:
     if found.first_step is None:
         return ""
-    return f"{found.first_step}" if found.last_step in (None, found.first_step) else f"{found.first_step} to {found.last_step}"
+    return f"{found.first_step}" if found.last_step in (None, found.first_step) else f"{found.first_step}\u2013{found.last_step}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -366,4 +366,5 @@ def _curve(charts: Sequence[Chart]) -> str:
     return (
         f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="training loss">'
         f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="1.5"/></svg>'
+        f"<br><small>training loss, {low:.4g} to {high:.4g}</small>"
     )
