@@ -25,8 +25,10 @@ from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.report import SEVERITIES, Chart, Diagnosis, Finding, Report, Severity
 from ckaudit.diff.compare import compare
 from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.material.counts import plural
 from ckaudit.reports import render
 from ckaudit.reports.escape import visible
+from ckaudit.reports.terminal.screen_text import badge
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 from ckaudit.validate import validate as validate_paths
@@ -41,7 +43,7 @@ MAX_ROWS = 8
 CURVE = (640, 120)
 """Width and height of the loss in a notebook, in pixels."""
 
-COLOURS = {"sev0": "#b42318", "sev1": "#b42318", "sev2": "#b54708", "note": "#475467"}
+COLOURS = {"sev0": "#b42318", "sev1": "#b42318", "sev2": "#b54708", "note": "#475467", "ok": "#067647"}
 
 
 class Audit:
@@ -62,8 +64,8 @@ class Audit:
 
     @property
     def word(self) -> str:
-        """The severity in capitals; without a finding "OK", or "LIMITED" where not every vital check could judge."""
-        return self.severity.upper() if self.severity else "LIMITED" if self.report.judged == "limited" else "OK"
+        """What the screen says in capitals: the severity, else "OK", or "LIMITED" or "NOT JUDGED" where checks lacked data."""
+        return badge(self.report)[0]
 
     @property
     def verdict(self) -> str:
@@ -97,7 +99,7 @@ class Audit:
 
     def __repr__(self) -> str:
         """Return a line: the run, the gravest severity and the verdict."""
-        found = f"{self.word}, {len(self.findings)} findings"
+        found = f"{self.word}, {plural(len(self.findings), 'finding')}"
         return f"<Audit of {visible(self.report.subject)}: {found}: {visible(self.verdict)}>"
 
     def __str__(self) -> str:
@@ -106,7 +108,8 @@ class Audit:
 
     def _repr_html_(self) -> str:
         """Return the verdict, the loss, the findings and the first causes as HTML for a notebook."""
-        title = f'<b style="color:{COLOURS[self.severity or "note"]}">{self.word}</b> {_text(self.verdict)}'
+        word, colour = badge(self.report)
+        title = f'<b style="color:{COLOURS[colour]}">{word}</b> {_text(self.verdict)}'
         findings = [
             (found.severity, found.code, found.where or "", _steps(found), found.message) for found in self.findings[:MAX_ROWS]
         ]

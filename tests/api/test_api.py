@@ -81,7 +81,23 @@ def test_names_out_of_files_are_text_in_a_notebook(tmp_path: Path) -> None:
 def test_a_log_says_how_much_could_be_judged(tmp_path: Path) -> None:
     audit = ckaudit.triage(written(tmp_path, [4 * 0.98**step for step in range(60)]), columns={"loss": "my nll"})
     assert (audit.severity, audit.word) == (None, "LIMITED")
+    assert "LIMITED" in audit._repr_html_()
     assert not audit.fails("note")
+
+
+def test_what_could_not_be_judged_is_not_ok(tmp_path: Path) -> None:
+    path = tmp_path / "rate.csv"
+    path.write_text("step,lr\n" + "".join(f"{step},0.001\n" for step in range(1, 60)))
+    audit = ckaudit.triage(path)
+    assert (audit.severity, audit.word) == (None, "NOT JUDGED")
+    assert "0 findings" in repr(audit)
+    assert str(audit).split("\n")[0].strip().startswith("NOT JUDGED")
+
+
+def test_one_finding_is_counted_as_one(tmp_path: Path) -> None:
+    audit = ckaudit.triage(written(tmp_path, [3.0] * 40 + [float("nan")] * 20), columns={"loss": "my nll"})
+    assert len(audit.findings) == 1
+    assert "SEV0, 1 finding:" in repr(audit)
 
 
 def test_metrics_are_those_of_the_command() -> None:
