@@ -142,7 +142,7 @@ def _message(finding: Finding, cause: Diagnosis | None) -> dict[str, Any]:
     place = f" at {finding.pointer}" if finding.pointer else ""
     sentence = finding.message + place + (f" ({'; '.join(details)})" if details else "")
     if cause:
-        sentence += f". {words.likelihood(cause.confidence).capitalize()}: {cause.title}. First: {cause.knob}"
+        sentence += f". {words.likelihood(cause.confidence).capitalize()}: {cause.title.removesuffix('.')}. First: {cause.knob}"
     return {"message": _text(sentence)}
 
 

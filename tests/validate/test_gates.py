@@ -1,4 +1,4 @@
-"""The two gates that call validate from outside: the pre-commit hook and the GitHub action, as their files are written."""
+"""What calls ckaudit from outside: the hooks of pre-commit and the GitHub action, as their files are written."""
 
 import json
 import os
@@ -13,8 +13,9 @@ from tests.validate.material import checkpoint, healthy_run, name_of, write
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[2]
+RUNS = ROOT / "fixtures" / "runs"
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
-(HOOK,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+HOOK, TRIAGE_HOOK = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 
 
 def fill(text: str, values: dict[str, str]) -> str:
@@ -33,6 +34,7 @@ def run_action(tmp_path: Path, *, install: bool = False, **inputs: str) -> list[
             continue
         environment = os.environ | {name: fill(value, values) for name, value in step["env"].items()}
         environment["GITHUB_OUTPUT"] = str(tmp_path / "output")
+        environment["GITHUB_STEP_SUMMARY"] = str(tmp_path / "summary.md")
         environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment["PYTHONPATH"] = "" if install else str(ROOT)
         script = tmp_path / "step.sh"
@@ -58,29 +60,57 @@ def flawed(tmp_path):
     return run
 
 
+def results_of(tmp_path: Path) -> list[list[str]]:
+    """Return the rules of the findings in the SARIF file, for each run that was audited."""
+    sarif = json.loads((tmp_path / "ckaudit.sarif").read_text())
+    assert len({run["automationDetails"]["id"] for run in sarif["runs"]}) == len(sarif["runs"])
+    return [[result["ruleId"] for result in run["results"]] for run in sarif["runs"]]
+
+
 def test_the_action_passes_a_healthy_run_and_leaves_an_empty_sarif_file(tmp_path):
-    steps = run_action(tmp_path, path=str(healthy_run(tmp_path / "run")))
-    assert [(name, done.returncode) for name, done in steps] == [("Write SARIF", 0), ("Validate", 0)]
-    assert (tmp_path / "output").read_text() == f"file={tmp_path}/ckaudit.sarif\n"
-    sarif = json.loads((tmp_path / "ckaudit.sarif").read_text())
-    assert [run["results"] for run in sarif["runs"]] == [[]]
+    steps = run_action(tmp_path, path=str(RUNS / "healthy"))
+    assert [(name, done.returncode) for name, done in steps] == [("Audit", 0)]
+    assert (tmp_path / "output").read_text() == f"sarif={tmp_path}/ckaudit.sarif\n"
+    assert results_of(tmp_path) == [[]]
+    assert (tmp_path / "summary.md").read_text().startswith("### ckaudit triage: **OK**")
 
 
-def test_the_action_fails_a_broken_run_marks_the_place_and_leaves_the_sarif_file(tmp_path, broken):
-    steps = run_action(tmp_path, path=f"\n{healthy_run(tmp_path / 'run')}\n{broken}\n")
-    assert [(name, done.returncode) for name, done in steps] == [("Write SARIF", 0), ("Validate", 1)]
-    assert steps[1][1].stdout.startswith("::error ")
-    assert name_of(30) in steps[1][1].stdout
-    sarif = json.loads((tmp_path / "ckaudit.sarif").read_text())
-    assert [result["ruleId"] for result in sarif["runs"][0]["results"]] == ["SCH004"]
+def test_the_action_fails_a_run_that_diverged(tmp_path):
+    steps = run_action(tmp_path, path=f"{RUNS / 'healthy'}\n{RUNS / 'lr_too_high'}\n")
+    assert [(name, done.returncode) for name, done in steps] == [("Audit", 1)]
+    assert "::error " in steps[0][1].stdout
+    assert "ckaudit triage: **SEV1**" in (tmp_path / "summary.md").read_text()
+    healthy, ill = results_of(tmp_path)
+    report = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "ckaudit", "triage", str(RUNS / "lr_too_high"), "--format", "json"],
+            capture_output=True,
+            check=False,
+        ).stdout
+    )
+    assert healthy == []
+    assert sorted(ill) == sorted(finding["code"] for finding in report["findings"])
 
 
-@pytest.mark.parametrize(
-    ("inputs", "code"), [({}, 0), ({"strict": "true"}, 1), ({"fail-on": "sev2"}, 1), ({"format": "markdown"}, 0)]
-)
+@pytest.mark.parametrize(("run", "code"), [("healthy", 0), ("lr_too_high", 1)])
+def test_the_action_holds_a_run_against_a_good_one(tmp_path, run, code):
+    steps = run_action(tmp_path, path=str(RUNS / run), against=str(RUNS / "healthy"))
+    assert steps[-1][1].returncode == code
+    assert (tmp_path / "summary.md").read_text().startswith("### ckaudit gate")
+
+
+def test_the_action_marks_where_a_run_breaks_the_contract(tmp_path, broken):
+    steps = run_action(tmp_path, path=f"\n{healthy_run(tmp_path / 'run')}\n{broken}\n", command="validate")
+    assert [(name, done.returncode) for name, done in steps] == [("Audit", 1)]
+    assert "::error " in steps[0][1].stdout
+    assert name_of(30) in steps[0][1].stdout
+    assert results_of(tmp_path) == [[], ["SCH004"]]
+
+
+@pytest.mark.parametrize(("inputs", "code"), [({}, 0), ({"fail-on": "sev2"}, 1), ({"format": "markdown"}, 0)])
 def test_the_inputs_of_the_action_reach_the_command(tmp_path, flawed, inputs, code):
-    steps = run_action(tmp_path, path=str(flawed), **inputs)
-    assert steps[-1][0] == "Validate"
+    steps = run_action(tmp_path, path=str(flawed), command="validate", **inputs)
+    assert steps[-1][0] == "Audit"
     assert steps[-1][1].returncode == code
 
 
@@ -88,15 +118,16 @@ def test_what_a_baseline_accepts_fails_no_job_and_opens_no_alert(tmp_path, broke
     known = str(tmp_path / "known.json")
     command = [sys.executable, "-m", "ckaudit", "validate", str(broken), "--baseline", known, "--update-baseline"]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    steps = run_action(tmp_path, path=str(broken), baseline=known)
-    assert [(name, done.returncode) for name, done in steps] == [("Write SARIF", 0), ("Validate", 0)]
-    assert "1 finding does not count" in steps[1][1].stdout
-    sarif = json.loads((tmp_path / "ckaudit.sarif").read_text())
-    assert [run["results"] for run in sarif["runs"]] == [[]]
+    steps = run_action(tmp_path, path=str(broken), command="validate", baseline=known)
+    assert [(name, done.returncode) for name, done in steps] == [("Audit", 0)]
+    assert "1 finding does not count" in steps[0][1].stdout
+    assert results_of(tmp_path) == [[]]
 
 
-def test_the_action_fails_where_there_is_nothing_to_validate(tmp_path):
-    assert run_action(tmp_path, path=str(tmp_path / "nowhere"))[-1][1].returncode == 2
+@pytest.mark.parametrize("command", ["triage", "validate"])
+@pytest.mark.parametrize("path", ["nowhere", "\n \n"])
+def test_the_action_fails_where_there_is_nothing_to_audit(tmp_path, command, path):
+    assert run_action(tmp_path, path=path, command=command)[-1][1].returncode == 2
 
 
 def test_a_path_is_never_code(tmp_path):
@@ -130,3 +161,11 @@ def test_the_hook_calls_a_command_that_the_package_has(broken):
     )
     assert done.returncode == 1
     assert name_of(30) in done.stdout
+
+
+@pytest.mark.parametrize(("run", "code"), [("healthy", 0), ("lr_too_high", 1)])
+def test_a_hook_audits_the_run_that_is_named(run, code):
+    entry, *arguments = TRIAGE_HOOK["entry"].split()
+    assert re.search(TRIAGE_HOOK["files"], "out/trainer_state.json")
+    done = subprocess.run([sys.executable, "-m", entry, *arguments, str(RUNS / run)], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == code
