@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckaudit.api import Audit, Difference, Metrics, assert_healthy, diff, metrics, triage, validate
+    from ckaudit.api import Audit, Difference, Metrics, assert_healthy, diff, gate, metrics, triage, validate
     from ckaudit.recorder import Recorder, Writer
     from ckaudit.run.read import read_run
 
@@ -18,6 +18,7 @@ __all__ = [
     "__version__",
     "assert_healthy",
     "diff",
+    "gate",
     "metrics",
     "read_run",
     "triage",

@@ -20,12 +20,14 @@ import msgspec
 from ckaudit.audit.engine import triage as triage_path
 from ckaudit.audit.engine import triage_run
 from ckaudit.audit.measure import Measured, Measurement, StepRange, measure
-from ckaudit.contract.schema.diff import Axis, Comparison
+from ckaudit.contract.schema.diff import Axis, Comparison, Outcome
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.report import SEVERITIES, Chart, Diagnosis, Finding, Report, Severity
-from ckaudit.diff.compare import compare
+from ckaudit.diff.compare import compare, compare_canary
+from ckaudit.diff.gate import gated
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.material.counts import plural
+from ckaudit.policy.policy_schema import Terms
 from ckaudit.reports import render
 from ckaudit.reports.escape import visible
 from ckaudit.reports.terminal.screen_text import badge
@@ -126,7 +128,7 @@ class Audit:
 
 
 class Difference:
-    """What `diff` says of runs beside a reference.
+    """What `diff` says of runs beside a reference, or `gate` of a run beside good ones.
 
     Attributes:
         comparison: All of it, as the JSON schema `ck.diff.v1` has it.
@@ -146,6 +148,11 @@ class Difference:
         """One sentence."""
         return self.comparison.verdict
 
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the gate says: "passed", "failed" or "incomparable"; None where `diff` was asked."""
+        return self.comparison.gate.outcome if self.comparison.gate else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the whole comparison as dictionaries and lists."""
         document: dict[str, Any] = msgspec.json.decode(render(self.comparison, "json"))
@@ -154,7 +161,7 @@ class Difference:
     def __repr__(self) -> str:
         """Return a line: the runs, the word and the verdict."""
         names = ", ".join(map(visible, self.comparison.subjects))
-        return f"<Difference of {names}: {self.word}: {visible(self.verdict)}>"
+        return f"<Difference of {names}: {self.outcome or self.word}: {visible(self.verdict)}>"
 
     def __str__(self) -> str:
         """Return what the command prints."""
@@ -163,7 +170,8 @@ class Difference:
     def _repr_html_(self) -> str:
         """Return the word, the verdict and what each pair came to as HTML for a notebook."""
         rows = [(pair.right, pair.word, pair.verdict) for pair in self.comparison.pairs]
-        return f"<p><b>{_text(self.word.upper())}</b> {_text(self.verdict)}</p>" + _table(("run", "word", "verdict"), rows)
+        word = (self.outcome or self.word).upper()
+        return f"<p><b>{_text(word)}</b> {_text(self.verdict)}</p>" + _table(("run", "word", "verdict"), rows)
 
 
 class Metrics(Mapping[str, Series]):
@@ -275,6 +283,23 @@ def diff(reference: RunPath, *others: RunPath, noise: Sequence[RunPath] = (), al
         raise UsageError("there is nothing to compare it with", hint="name a second run: ckaudit.diff(reference, other)")
     paths = [_path(run) for run in (reference, *others)]
     return Difference(compare(paths, axis=align, noise=[_path(run) for run in noise]))
+
+
+def gate(canary: RunPath, *good: RunPath, align: Axis = "step") -> Difference:
+    """Hold a run against runs that are known to be good.
+
+    Args:
+        canary: What is judged.
+        good: One run or more; the spread of several is what chance explains.
+        align: As in `diff`.
+
+    Raises:
+        UsageError: Where no good run is named.
+    """
+    if not good:
+        raise UsageError("there is no good run to hold it against", hint="name one: ckaudit.gate(canary, good)")
+    comparisons = compare_canary(_path(canary), [_path(run) for run in good], axis=align)
+    return Difference(gated(comparisons, Terms(), policy=None))
 
 
 def metrics(run: RunPath, *names: str, step: int | None = None, columns: Mapping[str, str] | None = None) -> Metrics:

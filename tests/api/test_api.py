@@ -116,9 +116,20 @@ def test_runs_are_held_against_each_other() -> None:
     difference = ckaudit.diff(HEALTHY, ILL)
     document = json.loads(said("diff", str(HEALTHY), str(ILL), "--format", "json"))
     assert difference.to_dict() == document
-    assert difference.word == document["word"] == "worse"
+    assert (difference.word, difference.outcome) == (document["word"], None) == ("worse", None)
     assert "WORSE" in difference._repr_html_()
     assert ckaudit.diff(str(HEALTHY), str(HEALTHY)).word == "same"
+
+
+@pytest.mark.parametrize(("canary", "outcome"), [(HEALTHY, "passed"), (ILL, "failed")])
+def test_a_run_is_held_against_good_ones(canary: Path, outcome: str) -> None:
+    gated = ckaudit.gate(canary, HEALTHY)
+    assert gated.to_dict() == json.loads(said("gate", str(canary), "--against", str(HEALTHY), "--no-config", "--format", "json"))
+    assert gated.outcome == outcome
+    assert f": {outcome}: " in repr(gated)
+    assert outcome.upper() in gated._repr_html_()
+    with pytest.raises(UsageError, match="no good run"):
+        ckaudit.gate(canary)
 
 
 def test_a_folder_is_held_against_the_contract() -> None:
