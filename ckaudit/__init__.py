@@ -34,8 +34,10 @@ _HOMES = {name: "ckaudit.api" for name in __all__ if name != "__version__"} | {
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: the auditor must start fast, and without torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "recorder":  # `ckaudit.recorder.huggingface.RecorderCallback`, as the advice has it
+        return import_module("ckaudit.recorder")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -1,6 +1,7 @@
 """What is said where the library of an extra is missing."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import Distribution
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ckaudit.audit.vital_checks import CALLBACK
 from ckaudit.optional import install_command
 from tests.forked import ckaudit
 
@@ -79,6 +81,15 @@ def test_an_import_without_its_library_names_the_command():
     for said, (line, missing, extra) in zip(done.stdout.splitlines(), WITHOUT, strict=True):
         assert len(missing) > 1 or f"needs {missing[0]}" in said, line  # Lightning has two names
         assert f"[{extra}]" in said, line
+
+
+@pytest.mark.parametrize("trainer", ["huggingface", "lightning"])
+def test_the_callback_that_is_advised_needs_no_import_of_its_own(trainer):
+    pytest.importorskip({"huggingface": "transformers"}.get(trainer, trainer))
+    (expression,) = re.findall(r"ckaudit\.\S+Callback", CALLBACK[trainer])
+    script = f"import ckaudit; print({expression}.__module__)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"ckaudit.recorder.{trainer}"
 
 
 @pytest.mark.parametrize(

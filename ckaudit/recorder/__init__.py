@@ -12,13 +12,16 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "Recorder", "Writer"]
 
 _HOMES = {"Recorder": "ckaudit.recorder.recorder", "Writer": "ckaudit.recorder.writer"}
+_TRAINERS = ("huggingface", "lightning")  # modules: `ckaudit.recorder.huggingface.RecorderCallback` needs no import of its own
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: a writer must not need torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _TRAINERS:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needed(f"ckaudit.{name}", "torch"):
         return getattr(import_module(_HOMES[name]), name)
