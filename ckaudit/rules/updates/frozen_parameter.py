@@ -12,7 +12,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import initial_loss_excess
-from ckaudit.metrics.weights import update_norm
+from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of, whole_parts
@@ -22,16 +22,29 @@ DECLARED = ("frozen", "trainable")
 """Keys of the configuration in run.json that list patterns of names, of what is meant to stand still and of what is not."""
 
 
-@rule("MOVE003", severity="sev2", needs=[gradient_norm, FACTS], wants=[update_norm, initial_loss_excess], unit="tensors")
+MIN_ELEMENTS = 64
+"""Of fewer elements the largest says little of how they are distributed."""
+
+
+@rule(
+    "MOVE003",
+    severity="sev2",
+    needs=[gradient_norm, FACTS],
+    wants=[update_norm, initial_loss_excess, weight_max_abs, weight_rms],
+    unit="tensors",
+)
 def frozen_parameter(
     gradient: Series,
     facts: Manifest,
     update: Series | None,
     start: Series | None,
+    largest: Series | None,
+    rms: Series | None,
     *,
     max_frozen_share: float = 0.5,
     min_points: int = 2,
     min_nats_below_guess: float = 0.5,
+    max_peak_of_draw: float = 1.9,
 ) -> Iterator[Hit | Skip]:
     """Tensors that neighbours of their kind train are not trained.
 
@@ -39,7 +52,10 @@ def frozen_parameter(
     Tensors that do not ask for a gradient, and those that do but never got one nor an update at `min_points` checkpoints, while
     others train. Fewer than `max_frozen_share` of all is sev2, for who freezes on purpose usually freezes most; else a note. It
     is a note as well where the first loss is by `min_nats_below_guess` nats lower than a guess: then the model was trained
-    before.
+    before. Most of a model, or a whole part, is sev2 all the same where each frozen matrix is still as it was drawn, evenly
+    between two ends: its largest element is then the root of 3 times its root mean square, and at most `max_peak_of_draw` times;
+    training stretches the tails. Not so where a trained matrix has the shape of each: teachers and target networks begin as
+    copies.
     ## Why it matters
     They stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (once in a model of 175
     billion, its table of positions).
@@ -48,7 +64,7 @@ def frozen_parameter(
     Fixed tables of sinusoids and parts that the forward pass does not use are left out, and so is what is thawed later, and a
     matrix with its bias beside which two trained ones make up a product of its shape and lower rank (LoRA). A part
     of the model with blocks of its own that is frozen as a whole, such as an image tower, a teacher or the first stages, is a
-    note.
+    note. What is random on purpose, as in a reservoir or random features, is to be declared.
     """
     yield from too_few(gradient, min_points)
     tensors = table_of(facts)
@@ -61,7 +77,8 @@ def frozen_parameter(
     if not unintended or len(unintended) == len(names):
         return
     learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -min_nats_below_guess
-    by_intent = learnt or len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*unintended}
+    is_large = len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*unintended}
+    by_intent = learnt or (is_large and not _is_as_drawn(unintended, tensors, largest, rms, max_peak_of_draw))
     severity: Severity = "note" if by_intent else "sev2"
     yield Hit(
         severity=severity,
@@ -76,6 +93,31 @@ def frozen_parameter(
         message="{where} is not trained, while " + f"{len(names) - len(still)} of {len(names)} tensors are; "
         "run.json declares nothing of it",
     )
+
+
+def _is_as_drawn(
+    still: Sequence[str], tensors: TensorTable, largest: Series | None, rms: Series | None, max_peak_of_draw: float
+) -> bool:
+    """Tell whether all frozen matrices are spread evenly between two ends, and are no copies of trained ones."""
+    if largest is None or rms is None:
+        return False
+    shapes = {name: tuple(fact.shape) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) > 1}
+    matrices = [name for name in still if name in shapes and math.prod(shapes[name]) >= MIN_ELEMENTS]
+    trained = {shape for name, shape in shapes.items() if name not in still}
+    if not matrices or {shapes[name] for name in matrices} <= trained:
+        return False
+    return all(
+        name in largest.labels
+        and name in rms.labels
+        and max(_column(largest, name), default=math.nan) <= max_peak_of_draw * min(_column(rms, name), default=math.nan)
+        for name in matrices
+    )
+
+
+def _column(series: Series, name: str) -> list[float]:
+    column = series.labels.index(name)
+    values: list[float] = series.values[series.finite_in(column), column].tolist()
+    return values
 
 
 def _beside_adapters(still: Sequence[str], tensors: TensorTable) -> frozenset[str]:
