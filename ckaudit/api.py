@@ -6,11 +6,9 @@
 ('sev1', 5)
 """
 
-import math
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,13 +20,13 @@ from ckaudit.audit.engine import triage_run
 from ckaudit.audit.measure import Measured, Measurement, StepRange, measure
 from ckaudit.contract.schema.diff import Axis, Comparison, Outcome
 from ckaudit.contract.schema.import_options import Choice
-from ckaudit.contract.schema.report import SEVERITIES, Chart, Diagnosis, Finding, Report, Severity
+from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Report, Severity
 from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.diff.gate import gated
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.material.counts import plural
 from ckaudit.policy.policy_schema import Terms
-from ckaudit.reports import render
+from ckaudit.reports import notebook, render
 from ckaudit.reports.escape import visible
 from ckaudit.reports.terminal.screen_text import badge
 from ckaudit.run.run import Run
@@ -39,13 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RunPath = str | os.PathLike[str]
-MAX_ROWS = 8
-"""Findings that a notebook shows; `str` and `to_dict` leave none out."""
-
-CURVE = (640, 120)
-"""Width and height of the loss in a notebook, in pixels."""
-
-COLOURS = {"sev0": "#b42318", "sev1": "#b42318", "sev2": "#b54708", "note": "#475467", "ok": "#067647"}
 
 
 class Audit:
@@ -110,21 +101,7 @@ class Audit:
 
     def _repr_html_(self) -> str:
         """Return the verdict, the loss, the findings and the first causes as HTML for a notebook."""
-        word, colour = badge(self.report)
-        title = f'<b style="color:{COLOURS[colour]}">{word}</b> {_text(self.verdict)}'
-        findings = [
-            (found.severity, found.code, found.where or "", _steps(found), found.message) for found in self.findings[:MAX_ROWS]
-        ]
-        causes = [(f"{cause.confidence:.2f}", cause.title, cause.knob) for cause in self.diagnoses[:3]]
-        parts = [
-            f"<p>{title}<br><small>{_text(self.report.subject)}</small></p>",
-            _curve(self.report.charts),
-            _table(("confidence", "likely cause", "first knob"), causes),
-            _table(("severity", "code", "where", "steps", "what"), findings),
-        ]
-        if (more := len(self.findings) - MAX_ROWS) > 0:
-            parts.append(f"<p><small>and {more} more</small></p>")
-        return "".join(parts)
+        return notebook.audit(self.report)
 
 
 class Difference:
@@ -169,9 +146,7 @@ class Difference:
 
     def _repr_html_(self) -> str:
         """Return the word, the verdict and what each pair came to as HTML for a notebook."""
-        rows = [(pair.right, pair.word, pair.verdict) for pair in self.comparison.pairs]
-        word = (self.outcome or self.word).upper()
-        return f"<p><b>{_text(word)}</b> {_text(self.verdict)}</p>" + _table(("run", "word", "verdict"), rows)
+        return notebook.comparison(self.comparison)
 
 
 class Metrics(Mapping[str, Series]):
@@ -229,7 +204,7 @@ class Metrics(Mapping[str, Series]):
             (name, f"{series.values[series.recorded][-1]:.4g}" if series.recorded.any() else "", self._measured[name].title)
             for name, series in self.items()
         ]
-        return _table(("metric", "last", "what it is"), rows)
+        return notebook.table(("metric", "last", "what it is"), rows)
 
 
 def triage(
@@ -359,40 +334,3 @@ def _path(run: RunPath) -> Path:
         here = visible(str(Path.cwd()))
         raise UnreadableError(f"{visible(str(path))} does not exist", hint=f"It was looked for from {here}.")
     return path
-
-
-def _text(text: str) -> str:
-    return escape(visible(text))
-
-
-def _steps(found: Finding) -> str:
-    if found.first_step is None:
-        return ""
-    return f"{found.first_step}" if found.last_step in (None, found.first_step) else f"{found.first_step}\u2013{found.last_step}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a table of HTML, nothing where there are none."""
-    if not rows:
-        return ""
-    cells = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    return f"<table><tr>{''.join(f'<th>{_text(cell)}</th>' for cell in head)}</tr>{body}</table>"
-
-
-def _curve(charts: Sequence[Chart]) -> str:
-    """Return the loss as a line of SVG, nothing where it was not recorded at two steps."""
-    values = next((chart.values for chart in charts if chart.name == "loss"), [])
-    points = [
-        (place, float(value)) for place, value in enumerate(values) if isinstance(value, int | float) and math.isfinite(value)
-    ]
-    if len(points) < 2:
-        return ""
-    (width, height), low, high = CURVE, min(value for _, value in points), max(value for _, value in points)
-    across, up = width / max(1, len(values) - 1), (height - 4) / (high - low or 1.0)
-    line = " ".join(f"{place * across:.1f},{height - 2 - (value - low) * up:.1f}" for place, value in points)
-    return (
-        f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="training loss">'
-        f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="1.5"/></svg>'
-        f"<br><small>training loss, {low:.4g} to {high:.4g}</small>"
-    )
