@@ -24,7 +24,7 @@ from ckaudit.importers.tables.numbers import Numbers, number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import NO_RANK, LineOrigin
 from ckaudit.importers.text.line_reader import Fact, LogContent, StepLines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, nothing_of_the_whole, read_scanned, taken_apart
+from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, mark_of, prefix_end
 
 NAME = "epoch text log"
@@ -104,7 +104,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
         return _named(rows, mapped, notes)
 
-    return read_scanned(log, source, columns, Format(taken_apart(NAME, is_wanted), meaning, nothing_of_the_whole))
+    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
 
 
 def _lines(data: bytes) -> Iterator[EpochLine]:

@@ -10,7 +10,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import Fact, LogContent, StepLines, step_lines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, nothing_of_the_whole, read_scanned, taken_apart
+from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, blocks
 
 NAME = "lines of losses"
@@ -39,7 +39,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = step_lines(list(_lines(source.data)))
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), source.data.count(b"\n") + 1, [], unwanted)
-    return read_scanned(log, source, columns, Format(taken_apart(NAME, is_wanted), _named, nothing_of_the_whole))
+    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), _named, no_run_facts))
 
 
 def _lines(data: bytes) -> Iterator[Numbered]:

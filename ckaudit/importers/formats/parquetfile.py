@@ -38,9 +38,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     file = opened(source)
     header = [name for name, _ in _leaves(file.schema_arrow)]
-    known = {name: column for name, column in columns.items() if column in header or not label_columns(header)}
-    wanted = wanted_of(header, choices_of(header, known, source.shown))
     names = label_columns(header)
+    known = {name: column for name, column in columns.items() if column in header or not names}
+    wanted = wanted_of(header, choices_of(header, known, source.shown))
     table = columns_of(file, list(dict.fromkeys([*(header[position] for position in sorted(wanted)), *names])), source.shown)
     values = {position: numbers_of(table[header[position]]) for position in wanted}
     labels = {name: Labels.of_codes(*coded(table[name])) for name in names}

@@ -17,7 +17,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import Fact, LogContent, StepLines, step_lines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, nothing_of_the_whole, read_scanned, taken_apart
+from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE
 
 NAME = "progress bars (tqdm)"
@@ -39,7 +39,7 @@ _COUNTERS = frozenset({"epoch", "step", "train epoch", "training epoch"})
 _OF_EVALUATIONS = frozenset({"val_loss", "val_ppl"})
 
 
-class Sighting(Struct, frozen=True):
+class BarValues(Struct, frozen=True):
     """The values of one version of a bar, or of another line, and the update that they hold at.
 
     Attributes:
@@ -78,7 +78,7 @@ def detects(source: Source) -> bool:
     others = 0
     for line in _LINE_END.split(source.data[:HEAD_BYTES]):
         if _MARK in line:
-            steps |= {found.step for found in _sightings(line) if _holds(found, "train_loss_raw")}
+            steps |= {found.step for found in _versions(line) if _holds(found, "train_loss_raw")}
         else:
             others += b"loss" in line
     return len(steps) >= max(MIN_STEPS, others)
@@ -91,14 +91,14 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no step has a value.
         UsageError: Where `columns` names what no bar shows.
     """
-    found = _last_versions([*_sightings(source.data)])
-    rows = step_lines([(sighting.line, sighting.step, sighting.values) for sighting in found])
+    found = _last_versions([*_versions(source.data)])
+    rows = step_lines([(version.line, version.step, version.values) for version in found])
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), len(_LINE_END.split(source.data)), [], unwanted)
-    return read_scanned(log, source, columns, Format(taken_apart(NAME, is_wanted), _named, nothing_of_the_whole))
+    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), _named, no_run_facts))
 
 
-def _sightings(data: bytes) -> Iterator[Sighting]:
+def _versions(data: bytes) -> Iterator[BarValues]:
     """Yield the values of every version of a bar that shows any, and those that other lines tell of evaluations."""
     bar = _Bar()
     for place, raw in enumerate(_LINE_END.split(data), 1):
@@ -118,7 +118,7 @@ def _sightings(data: bytes) -> Iterator[Sighting]:
             values |= _values(match[4])
             step = bar.see(int(match[2]), int(match[3])) if values else 0
         if values and step > 0:
-            yield Sighting(place, step, values)
+            yield BarValues(place, step, values)
 
 
 def _values(text: str) -> dict[str, float]:
@@ -131,7 +131,7 @@ def _of_evaluation(key: str) -> str:
     return f"val {key}" if name_of(key) in ("train_loss_raw", "train_ppl") else key
 
 
-def _last_versions(found: Sequence[Sighting]) -> list[Sighting]:
+def _last_versions(found: Sequence[BarValues]) -> list[BarValues]:
     """Return of neighbours at one update that show the same values the last."""
     return [
         one
@@ -140,8 +140,8 @@ def _last_versions(found: Sequence[Sighting]) -> list[Sighting]:
     ]
 
 
-def _holds(sighting: Sighting, name: str) -> bool:
-    return any(name_of(key) == name for key in sighting.values)
+def _holds(version: BarValues, name: str) -> bool:
+    return any(name_of(key) == name for key in version.values)
 
 
 def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:

@@ -47,7 +47,7 @@ class Format(Struct, frozen=True):
     manifest: Callable[[Manifest, Sequence[Fact], TextRun], list[str]]
 
 
-def taken_apart(name: str, wanted: Callable[[str], bool]) -> Dialect:
+def parsed_dialect(name: str, wanted: Callable[[str], bool]) -> Dialect:
     """Return the dialect of a format whose module finds the lines of steps by itself.
 
     Args:
@@ -65,7 +65,7 @@ def taken_apart(name: str, wanted: Callable[[str], bool]) -> Dialect:
     )
 
 
-def nothing_of_the_whole(*_: object) -> list[str]:
+def no_run_facts(*_: object) -> list[str]:
     """Write nothing to the manifest, for a log that tells nothing of its run as a whole."""
     return []
 
@@ -109,7 +109,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
     several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []
     clock, doubt = clock_of(run.parts)
     lines = np.maximum.accumulate(np.concatenate([part.rows.origin.lines for part in run.parts]))
-    troubles = error_events([sighting for sighting in log.sightings if begin < sighting.line < end], lines.tolist())
+    troubles = error_events([version for version in log.sightings if begin < version.line < end], lines.tolist())
     errors = add_rates(run, troubles, clock)
     timing = _add_times(run, clock, manifest, facts)
     table = table_of(run)

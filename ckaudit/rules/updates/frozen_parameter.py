@@ -78,7 +78,9 @@ def frozen_parameter(
         return
     learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -min_nats_below_guess
     is_large = len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*unintended}
-    by_intent = learnt or (is_large and not _is_as_drawn(unintended, tensors, largest, rms, max_peak_of_draw))
+    by_intent = learnt or (
+        is_large and not _is_as_drawn(unintended, {*names} - {*still}, tensors, largest, rms, max_peak_of_draw)
+    )
     severity: Severity = "note" if by_intent else "sev2"
     yield Hit(
         severity=severity,
@@ -96,15 +98,19 @@ def frozen_parameter(
 
 
 def _is_as_drawn(
-    still: Sequence[str], tensors: TensorTable, largest: Series | None, rms: Series | None, max_peak_of_draw: float
+    still: Sequence[str],
+    trained: Collection[str],
+    tensors: TensorTable,
+    largest: Series | None,
+    rms: Series | None,
+    max_peak_of_draw: float,
 ) -> bool:
     """Tell whether all frozen matrices are spread evenly between two ends, and are no copies of trained ones."""
     if largest is None or rms is None:
         return False
     shapes = {name: tuple(fact.shape) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) > 1}
     matrices = [name for name in still if name in shapes and math.prod(shapes[name]) >= MIN_ELEMENTS]
-    trained = {shape for name, shape in shapes.items() if name not in still}
-    if not matrices or {shapes[name] for name in matrices} <= trained:
+    if not matrices or {shapes[name] for name in matrices} <= {shapes.get(name) for name in trained}:
         return False
     return all(
         name in largest.labels
