@@ -8,7 +8,7 @@ import pytest
 if TYPE_CHECKING:
     from ckaudit.api import Audit
 
-SEVERITIES = ("sev0", "sev1", "sev2", "note")
+SEVERITIES = ("sev0", "sev1", "sev2", "note")  # as the report's schema has them, which every run of pytest would have to load
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,8 +48,12 @@ class RunItem(pytest.Item):
 
         assert_healthy(self.run, fail_on=self.config.getoption("--ckaudit-fail-on"))
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *_: object, **__: object) -> str:
-        """Return what the audit says, or why there is none, without a traceback of ours."""
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *rest: Any, **styles: Any) -> Any:
+        """Return what the audit says, or why there is none; a traceback only where the auditor itself broke."""
+        from ckaudit.errors import CkauditError
+
+        if not isinstance(excinfo.value, AssertionError | CkauditError):
+            return super().repr_failure(excinfo, *rest, **styles)
         hint = getattr(excinfo.value, "hint", "")
         return f"{excinfo.value}\n{hint}".rstrip()
 

@@ -53,3 +53,14 @@ def test_the_fixture_audits_inside_a_test(run_pytest, tmp_path: Path) -> None:
     _, printed = run_pytest()
     assert "1 failed, 1 passed" in printed
     assert "FAILED test_of_two_runs.py::test_bad" in printed
+
+
+def test_where_the_auditor_breaks_its_place_is_shown(run_pytest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("of the auditor's own")
+
+    monkeypatch.setattr("ckaudit.api.assert_healthy", broken)
+    code, printed = run_pytest("--ckaudit", RUNS / "healthy")
+    assert code == 1
+    assert "test_pytest_plugin.py" in printed
+    assert "ZeroDivisionError" in printed
