@@ -24,8 +24,11 @@ Formats:
   parquet      a row per line, a column per name; null is not recorded, NaN
   arrow        was NaN; sessions, words and run.json are kept
   csv          the same without run.json; an empty cell is not recorded
-  tensorboard  a folder with an event file for each session, in 64 bits
-  wandb-csv    a history with _step; without what a resume replaced
+  tensorboard  a folder with an event file for each session, in 64 bits;
+               words and run.json are kept as texts
+  wandb-csv    a history with _step; without run.json and without what
+               a resume replaced
+Every format is read back as it was written, value for value.
 Without --to the end of FILE tells: .parquet, .arrow, .feather or .csv.
 \b
 In DuckDB:
@@ -133,3 +136,5 @@ def _tell(logged: "Logged", format: str, target: Path) -> None:  # noqa: A002  w
         say(f"note: {len(logged.findings):,} faults in its files: ckaudit validate names them")
     if format == "wandb-csv" and len(logged.sessions) > 1:
         say("note: a W&B history only goes on: what a resume replaced was left out")
+    if format in ("csv", "wandb-csv") and logged.manifest is not None:
+        say("note: a CSV has no room for run.json, so what the run says of itself was left out; parquet keeps it")

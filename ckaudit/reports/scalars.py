@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from ckaudit import __version__
 from ckaudit.contract.io.codec import encode
-from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORTED_WORDS
+from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORT_SESSION, EXPORTED_WORDS
 from ckaudit.run.read import Progress
 from ckaudit.run.scalars import Logged
 
@@ -102,7 +102,8 @@ def write_rows(header: Iterable[str], pieces: Iterable[Any], sink: BinaryIO) -> 
 def _write_wandb_csv(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write the history that counts, like that of W&B: `_step`, `_runtime`, `_timestamp`, then a column per name.
 
-    Its steps only rise, so that what a resume replaced has no place in it. Names keep their own spelling.
+    Its steps only rise, so that what a resume replaced has no place in it. Names keep their own spelling, and the column of
+    sessions before them tells a reader that they do.
     """
     counted = logged.counted()
     described = schema(counted)
@@ -110,7 +111,7 @@ def _write_wandb_csv(logged: Logged, sink: BinaryIO, progress: Progress | None =
     names = [name for name in described.names if name not in ("step", "session", "time")]
     started = [_first(counted)] if timed else []
     pieces = (_history(piece, names, started) for piece in batches(counted, described, progress))
-    write_rows(["_step", *(["_runtime", "_timestamp"] if timed else []), *names], pieces, sink)
+    write_rows(["_step", *(["_runtime", "_timestamp"] if timed else []), EXPORT_SESSION, *names], pieces, sink)
 
 
 def _first(counted: Logged) -> float:
@@ -127,4 +128,5 @@ def _history(piece: Any, names: list[str], started: list[float]) -> Any:
         columns += [pc.subtract(piece["time"], start), piece["time"]]
         shown += ["_runtime", "_timestamp"]
     numbered = [f"{index}" for index in range(len(names))]  # names may stand twice in a batch, and are written by hand
-    return pa.record_batch([*columns, *(piece[name] for name in names)], names=[*shown, *numbered])
+    named = [piece[name] for name in names]
+    return pa.record_batch([*columns, piece["session"], *named], names=[*shown, EXPORT_SESSION, *numbered])

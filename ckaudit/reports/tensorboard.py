@@ -1,7 +1,7 @@
 """TensorBoard event files: one for each session, as a trainer that resumes writes them; a resume says from which step on.
 
 Values are tensors of 64 bits, so that nothing is rounded; words are text under `name:text`. A line without a time has the
-wall time 0.
+wall time 0. The first event names the writer and the session, and `run.json` stands as text, so that all of it can be read back.
 """
 
 import struct
@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.contract.schema.scalars import EXPORTED_WORDS
+from ckaudit.contract.io.files import MANIFEST_NAME
+from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORTED_WORDS
 from ckaudit.run.read import Progress
 from ckaudit.run.scalars import Logged
 
@@ -23,7 +25,7 @@ _SCALAR, _TENSOR = 1, 2  # DataClass
 
 _DOUBLE, _STRING = 2, 7  # DataType
 
-_WALL, _STEP, _FILE, _SUMMARY, _LOG = 1, 2, 3, 5, 7  # Event
+_WALL, _STEP, _FILE, _SUMMARY, _LOG, _SOURCE = 1, 2, 3, 5, 7, 10  # Event
 
 Bytes = NDArray[np.uint8]
 
@@ -39,9 +41,12 @@ def write(logged: Logged, folder: Path, progress: Progress | None = None) -> Non
             first = next(tables, None)
             step = int(first.steps[0]) if first is not None else 0
             begun = fixed(_WALL, double(_first_time(first)))
-            sink.write(framed([begun + field(_FILE, _VERSION)]))
+            written_by = field(_SOURCE, field(1, f"{EXPORT_MARK} {session}".encode()))
+            sink.write(framed([begun + field(_FILE, _VERSION) + written_by]))
             if number:
                 sink.write(framed([begun + varint(_STEP, step) + field(_LOG, varint(1, _START))]))
+            elif logged.manifest is not None:
+                sink.write(framed([begun + field(_SUMMARY, _word(MANIFEST_NAME, encode(logged.manifest)))]))
             for table in [first, *tables] if first is not None else ():
                 sink.write(_lines(table))
                 done += len(table.steps)
@@ -78,11 +83,13 @@ def _lines(table: LineTable) -> bytes:
 
 
 def _alike(recorded: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], list[int]]]:
-    """Yield the rows that hold the same names, and these; none of rows without any."""
+    """Yield the rows that hold the same names, and these; rows with nothing but a time hold none."""
+    if not len(recorded):
+        yield np.arange(recorded.shape[1]), []
+        return
     patterns, group = np.unique(recorded.T, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
-        if pattern.any():
-            yield np.flatnonzero(group.ravel() == number), np.flatnonzero(pattern).tolist()
+        yield np.flatnonzero(group.ravel() == number), np.flatnonzero(pattern).tolist()
 
 
 def _by_width(steps: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
@@ -122,14 +129,19 @@ def _scalar(tag: str, value: bytes) -> bytes:
 
 
 def _words(table: LineTable, times: NDArray[np.float64]) -> Iterator[tuple[int, bytes]]:
-    metadata = field(9, field(1, field(1, b"text")) + varint(4, _TENSOR))
     for name, texts in table.texts.items():
         for row, word in enumerate(texts):
             if word is not None:
-                tensor = varint(1, _STRING) + field(2, field(2, varint(1, 1))) + field(8, _text(word))
-                value = field(1, field(1, _text(name + EXPORTED_WORDS)) + metadata + field(8, tensor))
+                value = _word(name + EXPORTED_WORDS, _text(word))
                 event = fixed(_WALL, double(float(times[row]))) + varint(_STEP, int(table.steps[row])) + field(_SUMMARY, value)
                 yield row, framed([event])
+
+
+def _word(tag: str, text: bytes) -> bytes:
+    """Return a value of a summary that is text."""
+    metadata = field(9, field(1, field(1, b"text")) + varint(4, _TENSOR))
+    tensor = varint(1, _STRING) + field(2, field(2, varint(1, 1))) + field(8, text)
+    return field(1, field(1, _text(tag)) + metadata + field(8, tensor))
 
 
 def _text(text: str) -> bytes:

@@ -334,11 +334,15 @@ class Logged(Struct, frozen=True, eq=False):
                 yield _table(session, steps[start : start + max_lines], numbers, columns, texts)
 
     def counted(self) -> "Logged":
-        """Return the run without what a later session replaced, as one session."""
-        logs = SessionLogs()
-        for table in self.tables():
-            logs.add_table(table)
-        return replace(self, sessions={0: logs.merged()[0]})
+        """Return the run without what a later session replaced."""
+        kept: dict[int, ScalarLog] = {}
+        end: int | None = None
+        for session, log in sorted(self.sessions.items(), reverse=True):
+            own = log if end is None else log.split(end)[0]
+            if own:
+                kept[session] = own
+            end = min((int(step) for step in (*_steps_of(log)[:1], *(() if end is None else (end,)))), default=None)
+        return replace(self, sessions=dict(sorted(kept.items())))
 
 
 def logged(run: Run, logs: SessionLogs) -> Logged:

@@ -17,7 +17,7 @@ import pytest
 from ckaudit.audit.load_run import scalars_of
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
-from ckaudit.importers import Choice, import_source
+from ckaudit.importers import Choice, import_runs, import_source
 from ckaudit.reports.scalars import write, write_folder
 from tests.loops import for_each
 
@@ -178,7 +178,7 @@ def test_duckdb_reads_the_parquet_as_the_help_says(tmp_path):
     assert nans == sum(math.isnan(line.get("learning_rate", 0.0)) for line in made.values())
 
 
-def test_a_history_for_wandb_goes_on_only_and_is_read_by_the_importer_of_tables(tmp_path):
+def test_a_history_for_wandb_only_goes_on(tmp_path):
     made: Lines = {
         (0, 1): {"train_loss_raw": 3.0, "time": 1.7e9},
         (0, 2): {"train_loss_raw": 9.0, "time": 1.7e9 + 1},
@@ -187,16 +187,16 @@ def test_a_history_for_wandb_goes_on_only_and_is_read_by_the_importer_of_tables(
     }
     path = exported(recorded(tmp_path / "run", made), "wandb-csv", tmp_path / "history.csv")
     assert path.read_text().splitlines()[:3] == [
-        "_step,_runtime,_timestamp,train_loss_raw,learning_rate",
-        "1,0,1700000000,3,",
-        "2,100.5,1700000100.5,2,",
+        "_step,_runtime,_timestamp,_ckaudit_session,train_loss_raw,learning_rate",
+        "1,0,1700000000,0,3,",
+        "2,100.5,1700000100.5,1,2,",
     ]
     same(
         read_back(path),
         {
             (0, 1): {"train_loss_raw": 3.0, "time": 1.7e9},
-            (0, 2): {"train_loss_raw": 2.0, "time": 1.7e9 + 100.5},
-            (0, 3): {"learning_rate": math.inf, "time": 1.7e9 + 101},
+            (1, 2): {"train_loss_raw": 2.0, "time": 1.7e9 + 100.5},
+            (1, 3): {"learning_rate": math.inf, "time": 1.7e9 + 101},
         },
     )
 
@@ -315,7 +315,6 @@ def test_event_files_hold_every_value(tmp_path, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_event_files_come_back_through_the_importer_of_tensorboard(tmp_path, seed):
-    """A resume that goes back is a session there; one that only goes on leaves no trace in event files."""
     pytest.importorskip("google.protobuf")
     source = random.Random(seed)
     made: Lines = {}
@@ -326,6 +325,85 @@ def test_event_files_come_back_through_the_importer_of_tensorboard(tmp_path, see
     (tmp_path / "tb").mkdir()
     write_folder(scalars_of(recorded(tmp_path / "run", made)), "tensorboard", tmp_path / "tb")
     same(read_back(tmp_path / "tb"), made)
+
+
+ALL = (*TABLES, "tensorboard", "wandb-csv")
+RUNS = ("zeroed_projection", "experts_two_ranks", "nan_batch", "float16_overflow")
+
+
+def exported_in(source: Path, format: str, path: Path) -> Path:  # noqa: A002
+    if format != "tensorboard":
+        return exported(source, format, path)
+    path.mkdir()
+    write_folder(scalars_of(source), format, path)
+    return path
+
+
+@for_each("format", ALL)
+@for_each("name", RUNS)
+def test_every_line_that_was_recorded_comes_back_from_every_format(tmp_path, format, name):  # noqa: A002
+    folder = Path(__file__).parents[2] / "fixtures" / "runs" / name
+    found = read_back(exported_in(folder, format, tmp_path / f"{name}-{format}"))
+    logged: Lines = {}
+    for text in (folder / "scalars.jsonl").read_text().splitlines():
+        line = json.loads(text)
+        logged.setdefault((line.pop("session", 0), line.pop("step")), {}).update(line)
+    numbers = {word: repr(float(word)) for word in ("NaN", "Infinity", "-Infinity")}
+    for place, line in logged.items():
+        for key, value in line.items():
+            if key != "schema_version" and value is not None:
+                said = numbers.get(value, repr(value)) if isinstance(value, str) else repr(float(value))
+                assert repr(found[place][key]) == said, (key, place)
+
+
+@pytest.mark.parametrize("format", ALL)
+def test_names_that_no_catalogue_has_and_sessions_that_only_go_on_come_back(tmp_path, format):  # noqa: A002
+    made: Lines = {
+        (0, 1): {"time": 1.7e9},
+        (0, 2): {"my own/score": 0.1, "min_normalized_entropy": 1 / 3, "lr_phase": "warm-up", "lr_phase/2": -0.0},
+        (2, 3): {"my own/score": math.nan, "batch_hash": "12:text", "time": 1.7e9 + 5},
+        (2, 2**40): {"batch_hash": "NaN of it"},
+    }
+    same(read_back(exported_in(recorded(tmp_path / "run", made), format, tmp_path / "out")), made)
+
+
+def test_a_header_of_any_length_comes_back(tmp_path):
+    made: Lines = {(0, 1): {f"relative_movement/layer.{index}.weight": index / 3 for index in range(5000)}}
+    for format in ("csv", "wandb-csv"):  # noqa: A001
+        same(read_back(exported(recorded(tmp_path / "run", made), format, tmp_path / format)), made)
+
+
+def test_event_files_keep_what_a_run_is(tmp_path):
+    run = recorded(tmp_path / "run", lines(1))
+    (run / "run.json").write_text(json.dumps({"schema_version": "ck.run.v1", "name": "nano", "vocabulary": 512}))
+    manifest = import_source(exported_in(run, "tensorboard", tmp_path / "out")).manifest
+    assert (manifest.name, manifest.vocabulary) == ("nano", 512)
+
+
+def test_exports_in_folders_side_by_side_are_runs(tmp_path):
+    (tmp_path / "tb").mkdir()
+    for name, loss in (("a", 1.5), ("b", 2.5)):
+        exported_in(recorded(tmp_path / name, {(0, 1): {"train_loss_raw": loss}}), "tensorboard", tmp_path / "tb" / name)
+    assert {run.name: run.rows for run in import_runs(tmp_path / "tb")} == {
+        "a": [{"step": 1, "train_loss_raw": 1.5}],
+        "b": [{"step": 1, "train_loss_raw": 2.5}],
+    }
+
+
+def test_two_exports_in_one_folder_are_refused(tmp_path):
+    for name in ("a", "b"):
+        exported_in(recorded(tmp_path / f"run-{name}", {(0, 1): {"train_loss_raw": 1.5}}), "tensorboard", tmp_path / name)
+    (source,) = (tmp_path / "b").iterdir()
+    source.rename(tmp_path / "a" / f"{source.name}.copy")
+    with pytest.raises(UnreadableError, match="both of session 0: two runs lie in one folder"):
+        import_source(tmp_path / "a")
+
+
+def test_an_export_that_was_cut_off_says_how_much_is_missing(tmp_path):
+    folder = exported_in(recorded(tmp_path / "run", lines(0)), "tensorboard", tmp_path / "tb")
+    path = next(folder.iterdir())
+    path.write_bytes(path.read_bytes()[:-5])
+    assert any("ends in the middle of an event" in note for note in import_source(folder).notes)
 
 
 def test_lines_without_a_time_get_none_from_tensorboard(tmp_path):

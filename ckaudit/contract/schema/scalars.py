@@ -53,13 +53,16 @@ SHARE_UNITS: Mapping[str, Unit] = {
 """What a reader takes a logged share to be in; the other unit is recognised by its range where that is possible."""
 
 EXPORT_MARK = "ckaudit.export"
-"""Key in the metadata of a Parquet or Arrow file: the table of scalars in it is one of ours."""
+"""Key in the metadata of a Parquet or Arrow file, and the writer of an event file: the scalars in it are ours, as they were."""
 
 EXPORTED_WORDS = ":text"
 """What ends the name of a column that holds words in such a table."""
 
 EXPORT_KEYS = ("step", "session")
 """The first columns of such a table, which a CSV is known by."""
+
+EXPORT_SESSION = "_ckaudit_session"
+"""The column of sessions in an exported history like that of W&B, which it is known by."""
 
 
 class ScalarLine(Struct, kw_only=True, omit_defaults=True):

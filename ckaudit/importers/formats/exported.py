@@ -1,12 +1,13 @@
 """Tables that `ckaudit export` wrote: Parquet, Arrow or CSV, a row per line of `scalars.jsonl`.
 
 The first columns are `step` and `session`; null, or an empty cell, was not recorded, NaN was recorded as NaN; words stand
-in columns of their own. Nothing is guessed, and nothing gets lost.
+in columns of their own. Nothing is guessed, and nothing gets lost. The history like that of W&B has `_step`, `_runtime` and
+`_timestamp` before its sessions.
 """
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,25 +15,28 @@ import numpy as np
 
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.scalars import EXPORT_KEYS, EXPORT_MARK, EXPORTED_WORDS
+from ckaudit.contract.schema.scalars import EXPORT_KEYS, EXPORT_MARK, EXPORT_SESSION, EXPORTED_WORDS
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import MAX_STEP
-from ckaudit.importers.tables.table import HEAD_BYTES, text_of
+from ckaudit.importers.tables.table import text_of
 
 NAME = "a table of ckaudit export"
 GENERIC = False
 
+_OF_HISTORY = {"_step": "step", "_timestamp": "time", EXPORT_SESSION: "session"}
+_RUNTIME = "_runtime"  # the time since the first one
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"
 
 
 def detects(source: Source) -> bool:
-    """Tell by the mark in the metadata, of a CSV by its first two columns."""
+    """Tell by the mark in the metadata, of a CSV by its first two columns, of a history by that of its sessions."""
     if source.is_folder:
         return False
     if source.head.startswith((_PARQUET, _ARROW)):
         return EXPORT_MARK.encode() in source.data
-    return tuple(_header(source.head)[:2]) == EXPORT_KEYS
+    header = _header(source.head)
+    return tuple(header[:2]) == EXPORT_KEYS or _is_history(header)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -61,9 +65,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _header(head: bytes) -> list[str]:
     """Return the names in the first line of a CSV."""
     try:
-        return next(csv.reader(io.StringIO(text_of(head[:HEAD_BYTES]), newline="")), [])
+        return next(csv.reader(io.StringIO(text_of(head), newline="")), [])
     except csv.Error:
         return []
+
+
+def _is_history(header: Sequence[str]) -> bool:
+    return header[:1] == ["_step"] and EXPORT_SESSION in header[1:4]
 
 
 def _table(data: bytes) -> Any:
@@ -77,24 +85,26 @@ def _table(data: bytes) -> Any:
         return pa.ipc.open_file(pa.BufferReader(data)).read_all()
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
-    names = _header(data)
+    start = _end_of_header(data)
+    names = _header(data[:start])
+    shown = [_OF_HISTORY.get(name, name) for name in names] if _is_history(names) else names
     types = {name: pa.string() if name.endswith(EXPORTED_WORDS) else pa.float64() for name in names}
-    types |= dict.fromkeys(EXPORT_KEYS, pa.int64())
-    start = _end_of_header(data) if any("\n" in name or "\r" in name for name in names) else data.index(b"\n") + 1
+    types |= {name: pa.int64() for name, read in zip(names, shown, strict=True) if read in EXPORT_KEYS}
     # Only a cell with nothing in it, not even quotes, is not recorded.
     converted = ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
-    return read_csv(
-        pa.BufferReader(data[start:]), ReadOptions(column_names=names), ParseOptions(newlines_in_values=True), converted
-    )
+    parsed = ParseOptions(newlines_in_values=True)
+    table = read_csv(pa.BufferReader(data[start:]), ReadOptions(column_names=names), parsed, converted).rename_columns(shown)
+    return table.drop_columns([_RUNTIME]) if shown is not names and _RUNTIME in names else table
 
 
 def _end_of_header(data: bytes) -> int:
-    """Return where the first record ends that has a line end within quotes."""
-    quotes = 0
-    for place, byte in enumerate(data):
-        quotes += byte == ord('"')
-        if byte == ord("\n") and not quotes % 2:
-            return place + 1
+    """Return where the first record ends; a line end within quotes belongs to a name."""
+    place = quotes = 0
+    while (end := data.find(b"\n", place)) >= 0:
+        quotes += data.count(b'"', place, end)
+        place = end + 1
+        if not quotes % 2:
+            return place
     return len(data)
 
 

@@ -19,6 +19,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.layers.histogram_moments import Moments
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import list_names
+from ckaudit.importers.trackers.exported_events import is_exported, read_exported
 from ckaudit.importers.trackers.points import NO_TIME, Points, Series
 from ckaudit.importers.trackers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
 from ckaudit.importers.trackers.tracked import TrackedRun, json_settings, runs_of, write_config
@@ -102,6 +103,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     folders: dict[str, list[Source]] = {}
     for name, file in _files(source) if source.is_folder else [(source.path.name, source)]:
         folders.setdefault(name.rpartition("/")[0], []).append(file)
+    ours = [name for name, files in folders.items() if is_exported(files)]
+    exported = [read_exported(name, folders.pop(name), columns) for name in ours]
+    return exported + _read_foreign(source, folders, columns) if folders else exported
+
+
+def _read_foreign(source: Source, folders: Mapping[str, list[Source]], columns: Mapping[str, str]) -> list[Imported]:
+    """Read the runs that other programs wrote, the files of each by folder."""
     tracked = _tracked_runs([_part(name, files) for name, files in folders.items()])
     if sum(map(len, folders.values())) == MAX_FILES:
         tracked[0].notes.append(f"only the first {MAX_FILES:,} event files were read: name the folder of a run")
