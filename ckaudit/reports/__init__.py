@@ -5,20 +5,41 @@ from importlib import import_module
 from ckaudit.reports.view import PLAIN, View
 
 FEW_FORMATS = ("terminal", "json", "markdown")
-FORMATS = ("terminal", "json", "sarif", "junit", "github", "markdown")
+TOLD_FORMATS = (*FEW_FORMATS, "brief")
+FORMATS = ("terminal", "json", "sarif", "junit", "github", "markdown", "brief")
 
 RENDERERS: dict[str, dict[str, str]] = {
-    "Report": {format_: f"{format_}:render" for format_ in FORMATS},
-    "Comparison": {"terminal": "diff.terminal:render", "json": "json:render", "markdown": "diff.markdown:render"},
+    "Report": {format_: f"{format_}:render" for format_ in FORMATS} | {"brief": "brief.report:render"},
+    "Comparison": {
+        "terminal": "diff.terminal:render",
+        "json": "json:render",
+        "markdown": "diff.markdown:render",
+        "brief": "brief.comparison:render",
+    },
     "Autopsy": {"terminal": "autopsy:terminal", "json": "json:render", "markdown": "autopsy:markdown"},
-    "Coverage": {"terminal": "terminal.coverage:render", "json": "coverage:as_json", "markdown": "coverage:markdown"},
+    "Coverage": {
+        "terminal": "terminal.coverage:render",
+        "json": "coverage:as_json",
+        "markdown": "coverage:markdown",
+        "brief": "brief.coverage:render",
+    },
     "Drop": {"terminal": "benchmark_drop:terminal", "json": "json:render", "markdown": "benchmark_drop:markdown"},
     "Score": {"terminal": "lab.terminal:render", "json": "json:render", "markdown": "lab.markdown:render"},
     "PairScore": {"terminal": "lab.wild:pairs_on_screen", "json": "json:render", "markdown": "lab.wild:pairs_on_paper"},
     "WildScore": {"terminal": "lab.wild:on_screen", "json": "json:render", "markdown": "lab.wild:on_paper"},
     "DrillReport": {"terminal": "lab.drill:on_screen", "json": "json:render", "markdown": "lab.drill:on_paper"},
-    "Pages": {"terminal": "terminal.explain:pages", "json": "explain:json_pages", "markdown": "explain:markdown_pages"},
-    "Groups": {"terminal": "terminal.explain:groups", "json": "explain:json_groups", "markdown": "explain:markdown_groups"},
+    "Pages": {
+        "terminal": "terminal.explain:pages",
+        "json": "explain:json_pages",
+        "markdown": "explain:markdown_pages",
+        "brief": "brief.pages:render",
+    },
+    "Groups": {
+        "terminal": "terminal.explain:groups",
+        "json": "explain:json_groups",
+        "markdown": "explain:markdown_groups",
+        "brief": "brief.pages:groups",
+    },
 }
 
 

@@ -10,7 +10,15 @@ from tests.reports.interviewed import interviewed
 from tests.reports.sample import SAMPLES as REPORTS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-SUFFIXES = {"terminal": "txt", "json": "json", "sarif": "sarif", "junit": "xml", "github": "github.txt", "markdown": "md"}
+SUFFIXES = {
+    "terminal": "txt",
+    "json": "json",
+    "sarif": "sarif",
+    "junit": "xml",
+    "github": "github.txt",
+    "markdown": "md",
+    "brief": "brief.txt",
+}
 SAMPLES = {**REPORTS, "interviewed": interviewed}
 
 CASES = {f"{name}.{SUFFIXES[kind]}": (name, kind, View()) for name in SAMPLES for kind in FORMATS}

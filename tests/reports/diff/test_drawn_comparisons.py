@@ -17,7 +17,15 @@ from tests.loops import for_each
 from tests.reports.diff.sample import SAMPLES
 
 GOLDEN = Path(__file__).parent / "golden"
-SUFFIXES = {"terminal": "txt", "json": "json", "sarif": "sarif", "junit": "xml", "github": "github.txt", "markdown": "md"}
+SUFFIXES = {
+    "terminal": "txt",
+    "json": "json",
+    "sarif": "sarif",
+    "junit": "xml",
+    "github": "github.txt",
+    "markdown": "md",
+    "brief": "brief.txt",
+}
 CASES = {f"{name}.{SUFFIXES[kind]}": (name, kind, View()) for name in SAMPLES for kind in FORMATS}
 CASES |= {
     f"{name}.{width}.txt": (name, "terminal", View(width=width)) for name in ("worse", "several") for width in (40, 60, 120)

@@ -1,0 +1,78 @@
+"""A text that is never longer than it may be: sentences end early, and of a list the first that fit are said."""
+
+from collections.abc import Mapping, Sequence
+
+from ckaudit.reports.escape import visible
+
+MAX_CHARACTERS = 1_599
+"""Just under 400 tokens, at four characters each."""
+ROOM_OF_ITEMS = 500
+"""Characters that a list has, whatever stands around it, up to a third of the text."""
+MIN_LINE = 40
+DOTS = "..."
+
+
+def clipped(text: str, limit: int) -> str:
+    """Return a text on one line in at most `limit` characters, ending after a word where it is cut.
+
+    >>> clipped("one two three", 11)
+    'one two...'
+    """
+    line = visible(text)
+    if len(line) <= limit:
+        return line
+    short = line[: limit - len(DOTS) + 1]
+    return (short.rpartition(" ")[0] or short[:-1]).rstrip(" ,;:") + DOTS
+
+
+def few(names: Sequence[str], count: int) -> str:
+    """Return the first names of a list, and how many there are beside them.
+
+    >>> few(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = len(names) - count
+    return ", ".join(names[:count]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def fitted(head: Sequence[str], items: Mapping[str, str], tail: Sequence[str], *, limit: int = MAX_CHARACTERS) -> str:
+    """Return lines joined to a text of at most `limit` characters, which ends in a newline.
+
+    Args:
+        head: Lines on top.
+        items: Lines between by a short name, the most important first; those that do not fit are named.
+        tail: Lines at the end.
+        limit: Characters in all.
+    """
+    wanted = sum(len(line) + 1 for line in items.values())
+    around = _squeezed([line for line in (*head, *tail) if line], limit - min(wanted, ROOM_OF_ITEMS, limit // 3))
+    above = sum(1 for line in head if line)
+    shown = _first_that_fit(items, limit - sum(len(line) + 1 for line in around))
+    return "\n".join([*around[:above], *shown, *around[above:]]) + "\n"
+
+
+def _squeezed(lines: list[str], room: int) -> list[str]:
+    """Return lines that take `room` characters with their ends: the longest is cut as long as they do not."""
+    while (excess := sum(len(line) + 1 for line in lines) - room) > 0:
+        place, longest = max(enumerate(lines), key=lambda pair: len(pair[1]))
+        if len(longest) <= MIN_LINE:
+            break
+        lines[place] = clipped(longest, max(MIN_LINE, len(longest) - max(excess, len(DOTS))))
+    return lines
+
+
+def _first_that_fit(items: Mapping[str, str], room: int) -> list[str]:
+    shown: list[str] = []
+    names = list(items)
+    for place, line in enumerate(items.values()):
+        rest = names[place + 1 :]
+        left = room - len(line) - 1
+        if left < (len(_and_more(rest)) + 1 if rest else 0):
+            return [*shown, _and_more(names[place:])]
+        shown.append(line)
+        room = left
+    return shown
+
+
+def _and_more(names: Sequence[str]) -> str:
+    return clipped(f"and {len(names):,} more: {few(names, 6)}", 100)

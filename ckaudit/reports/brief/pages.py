@@ -1,0 +1,48 @@
+"""Pages of explain in under 400 tokens: what a name means, what is looked at, its limits, and what it hangs together with."""
+
+from collections.abc import Sequence
+
+from ckaudit.explain.page import Group, Page
+from ckaudit.reports.brief.fit import MAX_CHARACTERS, clipped, few, fitted
+from ckaudit.reports.view import View
+
+MAX_PAGES = 4  # with more of them too little could be said of each
+LEFT_OUT = ("Runs that show it", "cited", "looks back", "by scale", "by stage")
+
+
+def render(pages: Sequence[Page], view: View) -> str:  # noqa: ARG001  it has one length
+    """Return what to know of each name first; everything else is where the last line says."""
+    return brief(pages, more="more: the same ckaudit explain without --format")
+
+
+def brief(pages: Sequence[Page], *, more: str) -> str:
+    """Return the same with another last line; several pages share the room."""
+    shown = pages[:MAX_PAGES]
+    if rest := [page.name for page in pages[MAX_PAGES:]]:
+        more = f"and {few(rest, 3)}: name fewer at once\n{more}"
+    room = (MAX_CHARACTERS - len(more) - 1) // max(1, len(shown))
+    return "".join(fitted([_head(page)], _rest(page), [], limit=room) for page in shown) + more + "\n"
+
+
+def groups(listed: Sequence[Group], view: View) -> str:  # noqa: ARG001  it has one length
+    """Return how many names there are of each kind, and the first of them."""
+    lines = {
+        group.title: clipped(f"{group.title} {len(group.lines):,}: {few([line.name for line in group.lines], 2)}", 90)
+        for group in listed
+    }
+    return fitted([], lines, ["more: ckaudit explain lists all names, ckaudit explain NAME tells one"])
+
+
+def _head(page: Page) -> str:
+    return clipped(f"{page.kind} {' '.join([page.name, *page.ids])}: {page.title}", 260)
+
+
+def _rest(page: Page) -> dict[str, str]:
+    """Return a line for each part of a page, by its title: what one reads it for first."""
+    lines = {f"formula {formula.row}".strip(): f"formula: {formula.tex}" for formula in page.formulas[:1]}
+    lines |= {section.title: " ".join([f"{section.title}:", section.text, *section.items]) for section in page.sections}
+    if page.thresholds:
+        lines["limits"] = "limits: " + few([f"{threshold.name} {threshold.default}" for threshold in page.thresholds], 8)
+    lines |= {label: f"{label}: {few(names, 6)}" for label, names in page.links.items()}
+    lines |= {label: f"{label}: {text}" for label, text in page.table().items()}
+    return {label: clipped(" ".join(text.split()), 300) for label, text in lines.items() if label not in LEFT_OUT}
