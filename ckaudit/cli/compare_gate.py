@@ -62,7 +62,7 @@ def command(
     from ckaudit.cli.deliver import write_output
     from ckaudit.cli.gate import open_gate
 
-    request = requested(format, output, verbose=verbose)
+    request = requested(format, output, verbose=verbose, base=options.base([canary]))
     one_of(align, AXES, "axis")
     vital = one_of(require, ("vital",), "requirement") if require else ""
     if not against:

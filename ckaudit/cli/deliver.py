@@ -1,17 +1,18 @@
 """From a report to the reader: drawn, written, and summed up in an exit code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ckaudit.cli.options import SEVERITIES, one_of
+from ckaudit.cli.options import one_of
 from ckaudit.cli.output import check_folder, fit_to_stdout, say, write_text
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
 
 if TYPE_CHECKING:
-    from ckaudit.contract.schema.report import Report, Severity
+    from ckaudit.contract.schema.report import Place, PlaceKey, Report, Severity
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -28,6 +29,7 @@ class Request(Struct, frozen=True, kw_only=True):
         pictures: Draw pictures on a screen.
         base: Folder that file names start from.
         formats: The formats there are.
+        places: File and line at which findings that name no file begin, where that was looked up.
     """
 
     format: str
@@ -40,6 +42,7 @@ class Request(Struct, frozen=True, kw_only=True):
     pictures: bool = True
     base: str = ""
     formats: tuple[str, ...] = FORMATS
+    places: "Mapping[PlaceKey, Place]" = MappingProxyType({})
 
     def __post_init__(self) -> None:
         one_of(self.format, self.formats, "format")
@@ -59,7 +62,14 @@ def deliver(report: "Report", request: Request) -> int:
 
 def write_output(draw: Callable[[View], str], request: Request) -> None:
     """Write what `draw` makes of a view: to a file, or to standard output."""
-    view = View(verbose=request.verbose, quiet=request.quiet, pictures=request.pictures, base=request.base)
+    view = View(
+        verbose=request.verbose,
+        quiet=request.quiet,
+        pictures=request.pictures,
+        base=request.base,
+        fail_on=request.fail_on,
+        places=request.places,
+    )
     if not request.output:
         view, encoding = fit_to_stdout(view, drawn=request.format == "terminal")
         write_text(draw(view), encoding)
@@ -74,8 +84,9 @@ def exit_code(report: "Report", request: Request) -> tuple[int, str]:
 
     A finding counts before anything that went missing: what is found is found. A check that broke is not a clean one.
     """
-    limit = request.fail_on or (report.policy and report.policy.fail_on) or "sev1"
-    failing = SEVERITIES[: SEVERITIES.index(limit) + 1]
+    from ckaudit.reports.words import failing_severities
+
+    failing = failing_severities(report, request.fail_on)
     if any(finding.severity in failing for finding in report.findings):
         return 1, ""
     if broken := _broken(report):

@@ -125,11 +125,11 @@ def command(
     return exit_code(comparison, fail_on)
 
 
-def requested(format: str, output: str, *, verbose: bool) -> "Request":  # noqa: A002  what the option is called
-    """Return what was asked for of the product, or raise `UsageError`."""
+def requested(format: str, output: str, *, verbose: bool, base: str = "") -> "Request":  # noqa: A002  what the option is called
+    """Return what was asked for of the product, findings being of the folder `base`, or raise `UsageError`."""
     from ckaudit.cli.deliver import Request
 
-    return Request(format=format, output=output, fail_on=None, allow_empty=True, verbose=verbose, formats=FORMATS)
+    return Request(format=format, output=output, fail_on=None, allow_empty=True, verbose=verbose, formats=FORMATS, base=base)
 
 
 def one_mode(**modes: bool) -> str:

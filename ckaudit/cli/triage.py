@@ -137,6 +137,13 @@ def command(
     with progress("reading") as tick:
         report = triage(Path(run), step=at, choice=choice, questions=asked, gate=gate, progress=tick)
     write_baseline(report, gate)
+    if format == "sarif":  # the other formats show no lines, or have nothing to show them beside
+        from msgspec.structs import replace
+
+        from ckaudit.audit.evidence_files import evidence_files
+
+        findings = [*report.findings, *(suppressed.finding for suppressed in report.suppressed)]
+        request = replace(request, places=evidence_files(Path(run), findings))
     return deliver(report, request)
 
 

@@ -139,6 +139,13 @@ UNLIKE = _kind(
     "The runs are not alike in something that leaves questions without an answer.",
     "Make the runs alike in it, or align them by tokens: ckaudit diff --align tokens.",
 )
+GATE = _kind(
+    "DIFF022",
+    "gate",
+    "sev1",
+    "The canary is worse than the good runs, or cannot be judged against them.",
+    "The other DIFF codes say in what; what counts, and what may be worse, stands in the policy under [gate].",
+)
 
 _BY_NAME = {kind.name: kind for kind in violations.KINDS.values() if kind.code.startswith("DIFF")}
 

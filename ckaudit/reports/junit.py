@@ -1,9 +1,12 @@
-"""JUnit XML: a suite per code with its check as the test case, for continuous integration that draws tests."""
+"""JUnit XML: a suite per code with its check as the test case, for continuous integration that draws tests.
+
+A case fails where the command does: by findings as grave as `--fail-on`. Milder ones stand in the output of a case that passes.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from ckaudit.contract.schema.report import Check, Finding, Report, Suppressed
+from ckaudit.contract.schema.report import Check, Finding, Report, Severity, Suppressed
 from ckaudit.reports import words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.report_sections import policy_sentences, suppressed_of, why_suppressed
@@ -16,18 +19,21 @@ ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def render(report: Report, view: View = PLAIN) -> str:
     """Return `report` as JUnit XML; times are left out, so that equal reports give equal bytes."""
     cases = [*report.checks, *_uncatalogued(report)]
+    failing = words.failing_severities(report, view.fail_on)
     findings: dict[str, list[Finding]] = {}
     for finding in report.findings:
         findings.setdefault(finding.code, []).append(finding)
     sentences = policy_sentences(report)
-    failed = sum(check.outcome == "failed" for check in cases)
+    failed = sum(_fails(check, findings.get(check.code, []), failing) for check in cases)
     errors = sum(check.outcome == "error" for check in cases)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     name = _attribute(f"ckaudit {report.command} {report.subject}")
     tests = len(cases) + bool(sentences) + len(report.vital)
     lines.append(f'<testsuites name={name} tests="{tests}" failures="{failed}" errors="{errors}">')
     for check in cases:
-        lines += _suite(check, findings.get(check.code, []), suppressed_of(report, check.code), view)
+        own = findings.get(check.code, [])
+        body = _body(check, own, suppressed_of(report, check.code), view, fails=_fails(check, own, failing))
+        lines += _suite(check, body)
     lines += _policy_suite(sentences)
     lines += _vital(report)
     return "\n".join([*lines, "</testsuites>"]) + "\n"
@@ -42,12 +48,17 @@ def _uncatalogued(report: Report) -> Iterator[Check]:
             yield Check(code=code, name=name, title=name.replace("_", " "), severity=severity, outcome="failed", findings=count)
 
 
-def _suite(check: Check, findings: list[Finding], suppressions: list[Suppressed], view: View) -> list[str]:
+def _fails(check: Check, findings: list[Finding], failing: Collection[Severity]) -> bool:
+    """Return whether a check found something that is grave enough; one that only says that it failed, as its kind may be."""
+    gravest = {finding.severity for finding in findings} or {check.severity}
+    return check.outcome == "failed" and not gravest.isdisjoint(failing)
+
+
+def _suite(check: Check, body: str | None) -> list[str]:
     """Return the lines of one suite: its counts and the one case in it."""
-    body = _body(check, findings, suppressions, view)
-    counts = f'failures="{int(check.outcome == "failed")}" errors="{int(check.outcome == "error")}"'
-    skipped = int(body is not None and body.startswith("<skipped"))
-    head = f'  <testsuite name={_attribute(check.code)} tests="1" {counts} skipped="{skipped}">'
+    kinds = {"failures": "<failure", "errors": "<error", "skipped": "<skipped"}
+    counts = " ".join(f'{name}="{int(body is not None and body.startswith(start))}"' for name, start in kinds.items())
+    head = f'  <testsuite name={_attribute(check.code)} tests="1" {counts}>'
     case = f"    <testcase classname={_attribute(check.code)} name={_attribute(f'{check.name}: {check.title}')}"
     inside = [f"{case}/>"] if body is None else [f"{case}>", f"      {body}", "    </testcase>"]
     return [head, *inside, "  </testsuite>"]
@@ -79,15 +90,18 @@ def _policy_suite(sentences: list[str]) -> list[str]:
     return [head, case, body, "    </testcase>", "  </testsuite>"]
 
 
-def _body(check: Check, findings: list[Finding], suppressions: list[Suppressed], view: View) -> str | None:
-    """Return what stands inside a case, or None for one that passed; a case is skipped where all its findings are accepted."""
+def _body(check: Check, findings: list[Finding], suppressions: list[Suppressed], view: View, *, fails: bool) -> str | None:
+    """Return what stands inside a case, or None for one without findings; it is skipped where all of them are accepted."""
     if check.outcome == "skipped":
         reason = (check.reason or "no reason given") + (f": {check.detail}" if check.detail else "")
         return f"<skipped message={_attribute(reason)}/>"
     if check.outcome == "error":
         return f'<error type="error" message={_attribute(check.detail or "the check broke")}/>'
-    if check.outcome == "failed":
+    if fails:
         return _failure(check, findings, suppressions, view)
+    if findings:
+        severe = f"{findings[0].severity}, which does not fail:\n" if check.outcome == "failed" else ""
+        return f"<system-out>{_escape(severe + _text(findings, suppressions, view))}</system-out>"
     if suppressions:
         reasons = ", ".join(dict.fromkeys(why_suppressed(suppressed) for suppressed in suppressions))
         message = f"{words.plural(len(suppressions), 'finding')} accepted: {reasons}"
@@ -96,18 +110,23 @@ def _body(check: Check, findings: list[Finding], suppressions: list[Suppressed],
 
 
 def _failure(check: Check, findings: list[Finding], suppressions: list[Suppressed], view: View) -> str:
-    """Return the failure with the first finding as its message and the first `view.limit` of them as its text."""
+    """Return the failure with the first finding as its message."""
     severity = findings[0].severity if findings else check.severity
-    first = findings[0].message if findings else check.title
+    first = findings[0].message if findings else check.detail or check.title
     message = first if len(findings) < 2 else f"{words.plural(len(findings), 'finding')}, first: {first}"
+    text = _escape(_text(findings, suppressions, view))
+    return f"<failure type={_attribute(severity)} message={_attribute(message)}>{text}</failure>"
+
+
+def _text(findings: list[Finding], suppressions: list[Suppressed], view: View) -> str:
+    """Return the first `view.limit` findings, one a line, and how many more there are."""
     shown = findings if view.verbose else findings[: view.limit]
     lines = [_line(finding, view.base) for finding in shown]
     if len(findings) > len(shown):
         lines.append(f"... and {len(findings) - len(shown):,} more")
     if suppressions:
         lines.append(f"and {words.plural(len(suppressions), 'finding')} accepted")
-    text = _escape("\n".join(lines))
-    return f"<failure type={_attribute(severity)} message={_attribute(message)}>{text}</failure>"
+    return "\n".join(lines)
 
 
 def _line(finding: Finding, base: str) -> str:

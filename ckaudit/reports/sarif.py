@@ -1,11 +1,13 @@
 """SARIF 2.1.0, the OASIS format that code hosts and editors read."""
 
+import os
 from collections import Counter
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report, Suppressed
+from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report, Suppressed, place_key
 from ckaudit.reports import words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.json import dumps
@@ -13,6 +15,7 @@ from ckaudit.reports.report_sections import policy_sentences, why_suppressed
 from ckaudit.reports.view import PLAIN, View
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+RUN = "RUN"  # by which addresses in an audited folder elsewhere are resolved, as `originalUriBaseIds` has it
 
 
 def render(report: Report, view: View = PLAIN) -> str:
@@ -20,11 +23,9 @@ def render(report: Report, view: View = PLAIN) -> str:
     rules = _rules(report)
     places = {rule["id"]: index for index, rule in enumerate(rules)}
     seen: Counter[str] = Counter()
-    # A file outside the working folder has no relative address from there: it keeps the one from the audited folder.
-    base = "" if view.base.startswith(("/", "..")) else view.base
     causes = {code: diagnosis for diagnosis in reversed(report.diagnoses) for code in diagnosis.explains}
     results = [
-        _result(finding, places[finding.code], base, seen)
+        _result(finding, places[finding.code], view, seen)
         | _message(finding, causes.get(finding.code))
         | _state(report, suppressed)
         for finding, suppressed in _findings_with_suppressions(report)
@@ -40,7 +41,15 @@ def render(report: Report, view: View = PLAIN) -> str:
     }
     if notes := [*policy_sentences(report), *words.limits(report), *words.advice(report)]:
         invocation["toolConfigurationNotifications"] = [{"level": "note", "message": _text(sentence)} for sentence in notes]
-    run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "unicodeCodePoints", "results": results}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"description": _text(f"{name} {report.command} {report.subject}")},
+        "invocations": [invocation],
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+    }
+    if _is_outside(view.base):
+        run["originalUriBaseIds"] = {RUN: {"uri": _absolute(view.base) + "/"}}
     return dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
@@ -88,19 +97,20 @@ def _rule(finding: Finding, check: Check | None) -> dict[str, Any]:
     return rule
 
 
-def _result(finding: Finding, index: int, base: str, seen: Counter[str]) -> dict[str, Any]:
+def _result(finding: Finding, index: int, view: View, seen: Counter[str]) -> dict[str, Any]:
     """Return one result without its message.
 
     Args:
         finding: What was found.
         index: Place of its rule among the run's rules.
-        base: Folder before the file's address.
+        view: The folder before files' addresses, and lines of findings that name no file.
         seen: How often each fingerprint was given out; the count keeps equal findings apart.
     """
     mark = _fingerprint(finding)
     seen[mark] += 1
+    file, line = view.places.get(place_key(finding), ("", 1)) if finding.file is None else (finding.file, finding.line or 1)
     location: dict[str, Any] = {
-        "physicalLocation": {"artifactLocation": {"uri": _uri(finding, base)}, "region": {"startLine": finding.line or 1}}
+        "physicalLocation": {"artifactLocation": _artifact(file, view.base), "region": {"startLine": line}}
     }
     if finding.where:
         location["logicalLocations"] = [{"fullyQualifiedName": visible(finding.where)}]
@@ -129,9 +139,25 @@ def _fingerprint(finding: Finding) -> str:
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _uri(finding: Finding, base: str) -> str:
-    """Return the relative address of the file, or of the audited folder where a finding has no file."""
-    path = words.located(finding, base) or (base.rstrip("/") + "/" if base else "./")
+def _artifact(file: str, base: str) -> dict[str, str]:
+    """Return the address of a file, or of the audited folder where `file` is empty: relative, unless it lies elsewhere."""
+    if not base and _is_outside(file):
+        return {"uri": _absolute(file)}
+    if _is_outside(base):
+        return {"uri": _quoted(file or "./"), "uriBaseId": RUN}
+    return {"uri": _quoted((f"{base.rstrip('/')}/" if base else "") + file or "./")}
+
+
+def _is_outside(path: str) -> bool:
+    """Return whether a path leads out of the working folder, so that it has no relative address from there."""
+    return Path(path).is_absolute() or path.startswith(os.pardir)
+
+
+def _absolute(path: str) -> str:
+    return Path(path).resolve().as_uri()
+
+
+def _quoted(path: str) -> str:
     # Every colon is quoted too: in the first segment it would read as a scheme.
     return quote(path, errors="surrogatepass")
 

@@ -1,6 +1,11 @@
-"""View settings, the same for every renderer: width, colours, how much is said."""
+"""View settings, the same for every renderer: width, colours, how much is said, what fails."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ckaudit.contract.schema.report import Place, PlaceKey, Severity
 
 
 class View(NamedTuple):
@@ -15,6 +20,8 @@ class View(NamedTuple):
         unicode: Whether characters beyond ASCII may be used.
         pictures: Draw pictures.
         limit: Equal findings shown before the rest are only counted.
+        fail_on: The least grave severity that is drawn as a failure; None: as `words.failing_severities` says.
+        places: File and line at which findings that name no file begin, where that was looked up.
     """
 
     verbose: bool = False
@@ -25,6 +32,8 @@ class View(NamedTuple):
     unicode: bool = True
     pictures: bool = True
     limit: int = 20
+    fail_on: "Severity | None" = None
+    places: "Mapping[PlaceKey, Place]" = MappingProxyType({})
 
     def columns(self, narrowest: int = 40, widest: int = 110) -> int:
         """Return how many columns to draw on: those of the screen within two limits, 100 where no screen says how many."""

@@ -138,6 +138,16 @@ def path_line(path: list[str], *, unicode: bool) -> str:
     return (" \N{RIGHTWARDS ARROW} " if unicode else " -> ").join(path)
 
 
+def failing_severities(report: Report, fail_on: Severity | None = None) -> tuple[Severity, ...]:
+    """Return the severities that fail: from `fail_on` on, without it from what the report's policy says, else from sev1.
+
+    Of a comparison all answers that count do, which are its findings but for notes.
+    """
+    usual: Severity = "sev2" if report.command in ("diff", "gate") else "sev1"
+    least = fail_on or (report.policy and report.policy.fail_on) or usual
+    return SEVERITIES[: SEVERITIES.index(least) + 1]
+
+
 def broken_checks(checks: Iterable[Check]) -> list[Check]:
     """Return the checks that broke instead of judging."""
     return [check for check in checks if check.outcome == "error"]

@@ -1,4 +1,5 @@
 import sys
+from importlib import import_module
 from types import ModuleType
 
 import pytest
@@ -19,6 +20,7 @@ def engine(monkeypatch):
 
         for module, function in (("ckaudit.validate", "validate"), ("ckaudit.audit", "triage")):
             fake = ModuleType(module)
+            fake.__path__ = import_module(module).__path__  # all else in the package is the real one
             setattr(fake, function, answer)
             monkeypatch.setitem(sys.modules, module, fake)
         return calls

@@ -5,10 +5,10 @@ import msgspec
 import pytest
 import xmlschema
 
-from ckaudit.contract.schema.report import Check
+from ckaudit.contract.schema.report import SEVERITIES, Check, PolicyUsed
 from ckaudit.reports import render
 from ckaudit.reports.view import View
-from tests.reports.sample import SAMPLES, clean, empty, gated, invalid
+from tests.reports.sample import SAMPLES, clean, empty, gated, ill, invalid
 
 SCHEMA = Path(__file__).parents[2] / "fixtures" / "vendor" / "junit-10.xsd"
 
@@ -73,9 +73,31 @@ def test_a_broken_check_is_an_error():
 
 
 def test_a_finding_without_a_check_still_fails():
-    root = parse(msgspec.structs.replace(invalid(), checks=[]))
+    root = parse(msgspec.structs.replace(invalid(), checks=[]), View(fail_on="sev2"))
     assert sorted(suite.get("name") for suite in root) == ["SCH003", "SCH004", "SCH008", "SYN005", "SYN009"]
     assert root.get("failures") == "5"
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("least", SEVERITIES)
+def test_a_case_fails_exactly_where_a_finding_is_as_grave_as_was_asked(name, least):
+    report = SAMPLES[name]()
+    root = parse(report, View(fail_on=least))
+    grave = {each.code for each in report.findings if SEVERITIES.index(each.severity) <= SEVERITIES.index(least)}
+    assert {case.get("classname") for case in root.iter("testcase") if case.find("failure") is not None} == grave
+    assert int(root.get("failures")) == len(grave)
+
+
+def test_what_is_milder_stands_in_the_output_of_a_case_that_passes():
+    (case,) = [case for case in parse(ill()).iter("testcase") if case.get("classname") == "ATT003"]
+    assert case.find("failure") is None
+    assert case.find("system-out").text.splitlines()[0] == "sev2, which does not fail:"
+    assert "head 2 of blocks.1 spreads its attention evenly" in case.find("system-out").text
+
+
+def test_the_policy_says_what_fails_where_nobody_asks():
+    policy = PolicyUsed(file="ckaudit.toml", changes=[], fail_on="sev0")
+    assert parse(msgspec.structs.replace(ill(), policy=policy)).get("failures") == "0"
 
 
 def test_no_character_that_xml_forbids_comes_through():

@@ -1,12 +1,12 @@
 import json
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import jsonschema
 import msgspec
 import pytest
 
-from ckaudit.contract.schema.report import Check
+from ckaudit.contract.schema.report import Check, place_key
 from ckaudit.reports import render
 from ckaudit.reports.view import View
 from tests.reports.sample import SAMPLES, gated, ill, invalid
@@ -47,10 +47,44 @@ def test_addresses_are_relative_and_decode_to_the_file():
     assert [place["region"]["startLine"] for place in places] == [41, 1, 7, 12, 1, 44]
 
 
-@pytest.mark.parametrize("base", ["/data/run", "../run"])
-def test_a_folder_outside_the_working_folder_is_left_out_of_addresses(base):
-    first = run_of(invalid(), View(base=base))["results"][0]["locations"][0]
-    assert first["physicalLocation"]["artifactLocation"]["uri"] == "analysis_checkpoint_step_00000100.json"
+def addresses_of(run):
+    """Return the whole address of each result, as a reader resolves it."""
+    bases = {name: base["uri"] for name, base in run.get("originalUriBaseIds", {}).items()}
+    places = [result["locations"][0]["physicalLocation"]["artifactLocation"] for result in run["results"]]
+    return [bases[place["uriBaseId"]] + place["uri"] if "uriBaseId" in place else place["uri"] for place in places]
+
+
+@pytest.mark.parametrize("base", ["{}/odd run", "../odd run"])
+def test_a_folder_outside_the_working_folder_is_named_once_and_files_resolve_to_it(base, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run = run_of(invalid(), View(base=base.format(tmp_path)))
+    assert [*run["originalUriBaseIds"]] == ["RUN"]
+    file = tmp_path / "odd run" / "analysis_checkpoint_step_00000100.json"
+    assert Path(unquote(urlsplit(addresses_of(run)[0]).path)) == file
+    assert urlsplit(addresses_of(run)[0]).scheme == "file"
+
+
+def test_a_single_file_outside_the_working_folder_keeps_its_whole_address():
+    report = invalid()
+    finding = msgspec.structs.replace(report.findings[0], file="/data/run.json")
+    assert addresses_of(run_of(msgspec.structs.replace(report, findings=[finding]))) == ["file:///data/run.json"]
+
+
+def test_the_run_says_what_was_audited():
+    assert run_of(ill())["automationDetails"]["description"]["text"] == "ckaudit triage runs/nano"
+
+
+def test_a_finding_points_at_the_line_that_was_looked_up_and_keeps_its_fingerprint():
+    report = ill()
+    places = {place_key(report.findings[0]): ("scalars.jsonl", 480)}
+    run = run_of(report, View(base="runs/nano", places=places))
+    first, second = (result["locations"][0]["physicalLocation"] for result in run["results"][:2])
+    assert first == {"artifactLocation": {"uri": "runs/nano/scalars.jsonl"}, "region": {"startLine": 480}}
+    assert second["artifactLocation"]["uri"] == "runs/nano/"
+    assert [result["partialFingerprints"] for result in run["results"]] == [
+        result["partialFingerprints"] for result in run_of(report)["results"]
+    ]
 
 
 def test_tensors_are_logical_locations():

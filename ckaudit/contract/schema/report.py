@@ -88,6 +88,18 @@ class Finding(Struct, kw_only=True, omit_defaults=True, frozen=True):
     help: Annotated[str | None, doc("One sentence on what to do.")] = None
 
 
+Place = tuple[str, int]
+"""A file, relative to the audited folder, and a line in it, from 1."""
+
+PlaceKey = tuple[str, str | None, int | None]
+"""What tells findings of one report from each other: code, place in the model, first step."""
+
+
+def place_key(finding: Finding) -> PlaceKey:
+    """Return by what a finding is known where files are looked up for it."""
+    return finding.code, finding.where, finding.first_step
+
+
 class Evidence(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """One reason for or against a cause."""
 

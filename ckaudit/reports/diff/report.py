@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from ckaudit.contract.schema.diff import Answer, Comparison, Departure
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, Severity, worst
 from ckaudit.contract.violations import Kind
-from ckaudit.diff.catalogue import PARTING, UNLIKE, kind_of
+from ckaudit.diff.catalogue import GATE, PARTING, UNLIKE, kind_of
 from ckaudit.reports.diff import sentences as say
 
 BAD = ("worse", "different")
@@ -15,12 +17,14 @@ BAD = ("worse", "different")
 def report_of(comparison: Comparison) -> Report:
     """Return what a comparison says as findings and checks.
 
-    A worse or different answer counts as its question's kind says, one that a gate excuses as a note.
+    A worse or different answer counts as its question's kind says, one that a gate excuses as a note; and where the gate
+    passes, so does everything. Whether it passes is a check of its own.
     Questions that cannot be answered are checks that were skipped; a difference that leaves them so is a finding of its own.
     """
-    findings = sorted(
-        _once(comparison, _findings(comparison)), key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)
-    )
+    found = _once(comparison, _findings(comparison))
+    if comparison.gate is not None and comparison.gate.outcome == "passed":
+        found = [replace(finding, severity="note") for finding in found]
+    findings = sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
     return Report(
         schema_version=VERSION,
         tool=comparison.tool,
@@ -88,7 +92,7 @@ def _finding(kind: Kind, message: str, severity: Severity, **fields: Any) -> Fin
 
 
 def _checks(comparison: Comparison, findings: list[Finding]) -> Iterator[Check]:
-    """Yield a check for each kind of question, and one for whether the runs can be compared."""
+    """Yield a check for each kind of question, one for whether the runs can be compared, and one for a gate."""
     answers: dict[str, list[Answer]] = {}
     for pair in comparison.pairs:
         for answer in pair.answers:
@@ -101,6 +105,9 @@ def _checks(comparison: Comparison, findings: list[Finding]) -> Iterator[Check]:
             yield _made(kind, "failed", counts[kind.code])
         elif kind is UNLIKE and comparison.pairs:
             yield _made(kind, "passed", 0)
+    if comparison.gate is not None:
+        passes = comparison.gate.outcome == "passed"
+        yield replace(_made(GATE, "passed" if passes else "failed", 0), detail=comparison.verdict)
 
 
 def _check(kind: Kind, answers: list[Answer], count: int) -> Check:

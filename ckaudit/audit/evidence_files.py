@@ -1,0 +1,83 @@
+"""Where the numbers of a finding stand on disk: a line of a scalar log, a checkpoint, or the log of another program itself."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from ckaudit.audit.load_run import is_ours
+from ckaudit.contract.io.folder import RunFolder, list_folder, shown_name
+from ckaudit.contract.io.jsonl import read_lines
+from ckaudit.contract.schema.report import Finding, Place, PlaceKey, place_key
+from ckaudit.errors import UnreadableError
+from ckaudit.metrics import Metric
+from ckaudit.rules import rules
+
+
+class _LoggedLine(Struct, frozen=True):
+    """One line of a scalar log: where it is, and which names it holds."""
+
+    place: Place
+    names: Collection[str]
+
+
+def evidence_files(path: Path, findings: Iterable[Finding]) -> dict[PlaceKey, Place]:
+    """Return the file and line at which each finding begins; one that nothing on disk shows alone is left out.
+
+    A finding about scalars begins at their line, one about tensors at the checkpoint of that step.
+
+    Args:
+        path: What was audited: a run folder, one of its files, or the log of another program.
+        findings: What was found in it.
+    """
+    wanted = [finding for finding in findings if finding.file is None]
+    if path.is_file():
+        return {place_key(finding): (shown_name(str(path)), 1) for finding in wanted}
+    if not path.is_dir() or not is_ours(path):
+        return {}
+    try:
+        folder = list_folder(path)
+    except UnreadableError:  # it was there a moment ago; a report is drawn all the same
+        return {}
+    steps = {finding.first_step for finding in wanted if finding.first_step is not None}
+    lines = _lines(folder, steps)
+    checkpoints: dict[int | None, Place] = {
+        file.step: (file.shown, 1) for file in folder.checkpoints if file.rank is None and file.step in steps
+    }
+    found = ((finding, _place(finding, lines, checkpoints)) for finding in wanted)
+    return {place_key(finding): place for finding, place in found if place is not None}
+
+
+def _place(finding: Finding, lines: Mapping[int, list[_LoggedLine]], checkpoints: Mapping[int | None, Place]) -> Place | None:
+    """Return the newest line of the step that holds what the rule looks at; of a part of the model the checkpoint goes before."""
+    if finding.first_step is None:
+        return None
+    reads = _reads_of(finding.code)
+    newest_first = lines.get(finding.first_step, [])[::-1]
+    telling = [line.place for line in newest_first if not reads.isdisjoint(line.names)]
+    of_checkpoint = [checkpoints[finding.first_step]] if finding.first_step in checkpoints else []
+    is_of_a_part = any("." in read for read in reads) and any(sign in (finding.where or "") for sign in "./")
+    likely = [*of_checkpoint, *telling] if is_of_a_part else [*telling, *of_checkpoint]
+    return next(iter([*likely, *(line.place for line in newest_first)]), None)
+
+
+def _reads_of(code: str) -> set[str]:
+    """Return what a rule cannot do without, or where that is nothing, what it looks at: scalars and paths into checkpoints."""
+    rule = rules().get(code)
+    if rule is None:
+        return set()
+    needed = [each for each in rule.needs if isinstance(each, Metric)] or rule.metrics
+    return {read for each in needed for read in each.reads}
+
+
+def _lines(folder: RunFolder, steps: Collection[int]) -> dict[int, list[_LoggedLine]]:
+    """Return the lines of some steps, in the order in which they were written; of a packed log the line when unpacked."""
+    found: dict[int, list[_LoggedLine]] = defaultdict(list)
+    for log in folder.scalars if steps else ():
+        for block in read_lines(log, shown_name(log.name), root=folder.root):
+            for row, number in zip(block.rows, block.numbers, strict=True):
+                step = row.get("step")
+                if isinstance(step, int) and step in steps:
+                    found[step].append(_LoggedLine((shown_name(log.name), number), {name.partition("/")[0] for name in row}))
+    return found
