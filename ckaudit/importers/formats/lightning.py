@@ -2,29 +2,54 @@
 
 `step` counts the batches that made an update from 0, so that step 49 is update 50; the rows of a validation and of the end of
 an epoch carry the step of the update before them. `NAME_step` is one batch, `NAME_epoch` the mean of an epoch. An empty cell
-was not recorded, the word nan was recorded as NaN.
+was not recorded, the word nan was recorded as NaN. A folder, as `version_3`, holds the table and `hparams.yaml`; the folder of
+all versions, as `lightning_logs`, a run for each.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.importers.formats.csvfile import table_of
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import writable
 from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.numbers import NO_STEP, number
-from ckaudit.importers.tables.table import sniff_table
+from ckaudit.importers.tables.table import HEAD_BYTES, sniff_table
+from ckaudit.importers.trackers.settings import plain_settings
+from ckaudit.importers.trackers.tracked import write_config
 
 NAME = "Lightning metrics.csv"
 GENERIC = False
 
+MAX_VERSIONS = 1000
+
+_TABLE = "metrics.csv"
 _OWN = ("epoch", "step")
 _HALVES = ("_step", "_epoch")
 
 
 def detects(source: Source) -> bool:
-    """Tell by both `epoch` and `step` beside sparse columns, or one logged both by step and by epoch, and steps from 0."""
-    table_head = sniff_table(source.head)
+    """Tell a table by both `epoch` and `step` beside sparse columns, or one logged by step and by epoch, and steps from 0."""
+    if source.is_folder:
+        return next(_versions(source), None) is not None
+    return _is_table(source.head)
+
+
+def _versions(source: Source) -> Iterator[tuple[str, Source]]:
+    """Yield each version's folder with its table: the folder itself, or those right inside it, in the order of their numbers."""
+    inside = sorted(source.folders(), key=lambda folder: (len(folder.path.name), folder.path.name))
+    for folder in (source, *inside[:MAX_VERSIONS]):
+        file = folder.inside(_TABLE)
+        if file is not None and not file.is_folder and _is_table(file.first(HEAD_BYTES)):
+            yield "" if folder is source else folder.path.name, folder
+            if folder is source:
+                return
+
+
+def _is_table(head: bytes) -> bool:
+    table_head = sniff_table(head)
     if table_head is None or table_head[0] != "," or not set(_OWN) <= set(table_head[1]):
         return False
     _, header, rows = table_head
@@ -34,22 +59,31 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the table; columns are recognised as those of any table are.
+    """Read the table, or that of each version; columns are recognised as those of any table are.
 
     Raises:
         UnreadableError: Where nothing was logged.
         UsageError: Where `columns` names what is not there.
     """
+    if not source.is_folder:
+        return [_run(source, columns, "")]
+    runs = []
+    for name, folder in _versions(source):
+        run = _run(Source(folder.path / _TABLE), columns, writable(name))
+        run.manifest.name = run.name or UNSET
+        write_config(run.manifest, plain_settings(folder.inside("hparams.yaml")))
+        runs.append(run)
+    return runs
+
+
+def _run(source: Source, columns: Mapping[str, str], name: str) -> Imported:
     table, curves = table_of(source, columns)
     steps, notes = curves.steps, [note for note in curves.notes if not note.startswith("its steps count from 0")]
     if columns.get("step", "step") == "step":
         steps = np.where(steps == NO_STEP, NO_STEP, steps + 1)
         notes.append("steps count from 0: step N of the file is step N + 1")
-    return [
-        imported_run(
-            Curves(steps, curves.series, notes, curves.layers), source.shown, NAME, size=table.size_text, notes=table.notes
-        )
-    ]
+    placed = Curves(steps, curves.series, notes, curves.layers)
+    return imported_run(placed, source.shown, NAME, size=table.size_text, notes=table.notes, name=name)
 
 
 def _is_sparse(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

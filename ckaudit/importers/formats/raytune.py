@@ -1,0 +1,96 @@
+"""Ray Tune's and RLlib's results: `result.json`, an object to each report, or `progress.csv`, a row to each; a folder to a trial.
+
+`training_iteration` counts reports. It is the step where no value of the program's own counts updates; which one was taken is
+said. The settings of a trial are in `params.json`, and with each report.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from ckaudit.errors import UnreadableError
+from ckaudit.importers.formats import csvfile, jsonl
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import catalogue_name, writable
+from ckaudit.importers.tables.table import sniff_table
+from ckaudit.importers.trackers.bundles import Bundle
+from ckaudit.importers.trackers.tracked import write_config
+
+NAME = "Ray Tune results"
+GENERIC = False
+MAX_TRIALS = 1000
+
+_RESULTS = ("result.json", "progress.csv")
+_OWN = {"training_iteration", "time_this_iter_s", "time_total_s"}
+_ITERATION = "training_iteration"
+_HEAD_BYTES = 2**16
+
+
+def detects(source: Source) -> bool:
+    """Tell by the values that Ray adds to each report; a folder by such files in it, or in those inside it."""
+    if not source.is_folder:
+        return {*_names(source.head)} >= _OWN
+    return any(_trials(source))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read every trial.
+
+    Raises:
+        UnreadableError: Where no trial holds a value whose name is known.
+        UsageError: Where `columns` names what is not there.
+    """
+    if not source.is_folder:
+        return _read(source, columns, "")
+    runs: list[Imported] = []
+    for trial, file in _trials(source):
+        name = "" if trial.path == source.path else writable(trial.path.name)
+        try:
+            runs += [_described(run, trial) for run in _read(file, columns, name)]
+        except UnreadableError:
+            if name == "":
+                raise
+    if not runs:
+        raise UnreadableError(f"{source.shown} holds trials of Ray Tune, but no value whose name is known", hint="Use --map.")
+    return runs
+
+
+def _trials(source: Source) -> Iterator[tuple[Source, Source]]:
+    """Yield the folder of each trial with its results: the folder itself, or those right inside it."""
+    for folder in (source, *list(source.folders())[:MAX_TRIALS]):
+        files = [file for name in _RESULTS if (file := folder.inside(name)) is not None and not file.is_folder]
+        for file in files[:1]:
+            if {*_names(file.first(_HEAD_BYTES))} >= _OWN:
+                yield folder, file
+                if folder is source:
+                    return
+
+
+def _names(head: bytes) -> list[str]:
+    """Return the names of values in the first bytes of results of either kind."""
+    if head.lstrip().startswith(b"{"):
+        rows = jsonl.objects(head)
+        return [*rows[0]] if rows else []
+    table = sniff_table(head)
+    return table[1] if table else []
+
+
+def _read(file: Source, columns: Mapping[str, str], name: str) -> list[Imported]:
+    generic = jsonl if file.first(1) == b"{" else csvfile
+    names = [each for each in _names(file.head) if each.partition("/")[0] not in ("config", "hist_stats")]
+    counted = any(catalogue_name(each) == "step" for each in names if each != _ITERATION)
+    asked = columns if counted or "step" in columns else {**columns, "step": _ITERATION}
+    runs = generic.read(file, asked)
+    return [replace(run, source=NAME, name=name, notes=tuple(_note(note) for note in run.notes)) for run in runs]
+
+
+def _note(note: str) -> str:
+    return note.replace(f"read as {jsonl.NAME}", f"read as {NAME}").replace(f"read as {csvfile.NAME}", f"read as {NAME}")
+
+
+def _described(run: Imported, trial: Source) -> Imported:
+    run.manifest.name = writable(trial.path.name) or UNSET
+    run.manifest.source = NAME
+    write_config(run.manifest, Bundle(trial).document("params.json"))
+    return run
