@@ -205,6 +205,19 @@ def is_solved(loss: Series | None, steps: Steps) -> Mask:
     return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])
 
 
+def times_a_guess(loss: Series | None, *, max_nats: float = 12.0) -> float:
+    """Return how many times a loss is as large as that of tokens can be, at least 1: its gradients are as many times larger.
+
+    A sum over pixels, or a squared error in large units, is clipped by a limit that is made for a mean of nats.
+
+    Args:
+        loss: A series of one column; None: nobody knows.
+        max_nats: What a guess among 160,000 tokens costs.
+    """
+    values = loss.values[loss.finite][-100:] if loss is not None else np.empty(0)
+    return max(1.0, float(np.median(np.abs(values))) / max_nats) if len(values) else 1.0
+
+
 def learnt_since(loss: Series, step: int, *, until: int | None = None, around: int = 10) -> float:
     """Return the share of the loss around a step that is gone at a later one; 0 where too few points lie between to tell.
 

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
-from ckaudit.metrics.loss import ends_at_best, learnt_since, train_loss_raw
+from ckaudit.metrics.loss import ends_at_best, learnt_since, times_a_guess, train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
@@ -240,12 +240,16 @@ def gradient_explodes(
 
 
 @question(
-    "D4.4", needs=[grad_clip_rate, clip_coefficient], wants=[gradient_share], rules=("frequent_clipping", "dominant_tensor")
+    "D4.4",
+    needs=[grad_clip_rate, clip_coefficient],
+    wants=[gradient_share, train_loss_raw],
+    rules=("frequent_clipping", "dominant_tensor"),
 )
 def clipping_hides(
     rate: Series,
     factor: Series,
     shares: Series | None,
+    loss: Series | None,
     *,
     warmup: int = frequent_clipping.thresholds["warmup"],
     often: float = frequent_clipping.thresholds["note_rate"],
@@ -263,7 +267,7 @@ def clipping_hides(
     ## Watch
     More often, but mildly.
     ## Bad
-    More than `always`, and less than `deep` is left.
+    More than `always`, and less than `deep` is left, of a loss that is larger than a guess among tokens costs as many times less.
     """
     steps, values = points(rate)
     if steps[-1] <= warmup:
@@ -278,7 +282,7 @@ def clipping_hides(
         name = max(dict.fromkeys(tops), key=tops.count)
         numbers["offender"] = tops.count(name) / len(tops)
         text += f"; {name} is the largest part of the gradient at {tops.count(name)} of {len(tops)} checkpoints"
-    word = "bad" if share > always and left < deep else above(share, watch=often, bad=np.inf)
+    word = "bad" if share > always and left < deep / times_a_guess(loss) else above(share, watch=often, bad=np.inf)
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 

@@ -102,8 +102,8 @@ def left_out(gradient: Series, table: TensorTable, types: Series | None = None) 
 def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozenset[str]:
     """Return the biases that never have a gradient above rounding while the weight of their module has one.
 
-    Rounding leaves something now and then. What is exactly zero at every checkpoint is cut off, or nobody wrote its backward
-    pass; but where autograd made it, the parts cancel exactly.
+    Rounding leaves something now and then. Of what is exactly zero at every checkpoint though its part of the graph is known,
+    and not autograd's, the backward pass is missing.
     """
     columns = {name: place for place, name in enumerate(gradient.labels)}
     vanishing = set()
@@ -113,10 +113,19 @@ def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozens
             continue
         both = gradient.finite_in(place) & gradient.finite_in(weight) & (gradient.values[:, weight] > 0)
         bias_norms, weight_norms = gradient.values[both, place], gradient.values[both, weight]
-        is_made = bias_norms.any() or (name in table.facts and bool(table.facts[name].backward))
+        is_made = bias_norms.any() or name not in table.facts or bool(table.facts[name].backward)
         if is_made and len(bias_norms) and bool(np.all(bias_norms < rounding * weight_norms)):
             vanishing.add(name)
     return frozenset(vanishing)
+
+
+def zero_of_unknown_make(gradient: Series, table: TensorTable) -> frozenset[str]:
+    """Return the biases that are left out though they never have any gradient, and nobody says what makes one for them.
+
+    Their parts cancel exactly, as in a loss of distances, or nobody wrote their backward pass: only the program tells.
+    """
+    unknown = [name for name in _vanishing(gradient, table, 2**-8) if name not in table.facts and _is_zero(gradient, name)]
+    return frozenset(name for name in unknown if table.no_gradient_reason(name) is None)
 
 
 def _is_zero(gradient: Series, name: str) -> bool:

@@ -50,6 +50,34 @@ def described(model, run):
     return trace.describe({name: TensorFacts() for name, _ in model.named_parameters(remove_duplicate=False)})
 
 
+class InParts(nn.Module):
+    """Whose parts a training may call one by one, as `training_step` of Lightning does."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)) for _ in range(2))
+        self.head, self.idle = nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.encoder(x)
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(x)
+
+
+def test_parts_that_are_called_one_by_one_are_seen_like_the_whole():
+    model, x = InParts(), torch.randn(5, 4)
+    assert described(model, lambda model: InParts.forward(model, x)) == described(model, lambda model: model(x))
+    by_part = described(model, lambda model: model.head(model.encoder(x)) + model.encoder(x).sum())
+    assert [name for name, facts in by_part.items() if facts.backward] == [
+        "encoder.0.weight",
+        "encoder.0.bias",
+        "head.weight",
+        "head.bias",
+    ]
+
+
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
 def test_operators_are_those_that_dispatch_saw(tiny, batches, dtype):
     model = tiny()

@@ -69,6 +69,23 @@ def test_rows_that_come_twice_in_a_batch_are_in_any_two_sets():
     assert known.look(data[4:]) == {}
 
 
+def test_two_sets_drawn_of_few_different_rows_share_some_by_chance():
+    kinds = tokens(200)
+    drawn = [kinds[torch.randint(0, 200, (count,), generator=SOURCE)] for count in (128, *[16] * 20)]
+    known = HeldOut()
+    known.tell(drawn[0])
+    assert share(drawn[0], *drawn[1:]) > 50
+    assert [known.look(batch) for batch in drawn[1:]] == [{}] * 20
+
+
+def test_a_leak_is_told_though_a_text_comes_again_and_again():
+    held, common = tokens(64), tokens(1)
+    known = HeldOut()
+    known.tell(held)
+    seen = [torch.cat((held[8 * each : 8 * each + 8], common, common, tokens(6))) for each in range(4)]
+    assert [known.look(batch) for batch in seen] == [{NAME: 12.5 * count} for count in (1, 2, 3, 4)]
+
+
 def test_a_row_that_is_nearly_the_same_is_another():
     held = tokens(5)
     near = held.clone()

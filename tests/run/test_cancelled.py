@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.run.cancelled import cancelled, left_out, never_applied, waiting_factors
+from ckaudit.run.cancelled import cancelled, left_out, never_applied, waiting_factors, zero_of_unknown_make
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series, single
 from ckaudit.run.tensors import TensorTable
@@ -41,7 +41,10 @@ def test_a_bias_of_which_a_loss_takes_the_difference_cancels_exactly():
     gradient = series(**{"fc.weight": [1.0, 1.0], "fc.bias": [0.0, 0.0]})
     by_autograd = TensorTable({"fc.bias": TensorFacts(backward="AddmmBackward0")})
     assert cancelled(gradient, by_autograd) == {"fc.bias"}
-    assert cancelled(gradient, TensorTable({})) == frozenset(), "nobody says that the gradient was made"
+    unseen = TensorTable({"fc.bias": TensorFacts()})
+    assert cancelled(gradient, unseen) == frozenset(), "the path is known, and no gradient was made"
+    assert zero_of_unknown_make(gradient, by_autograd) == zero_of_unknown_make(gradient, unseen) == frozenset()
+    assert cancelled(gradient, TensorTable({})) == zero_of_unknown_make(gradient, TensorTable({})) == {"fc.bias"}
 
 
 def test_what_is_left_out_is_said_once_by_kind():

@@ -8,6 +8,7 @@ import torch
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.recorder.hooks.hook import Hook
@@ -38,31 +39,50 @@ class GradientNode(Struct, frozen=True):
     is_taken_out: bool = False
 
 
+MAX_CALLS = 64
+"""Calls of parts of a model whose outputs are kept where the model itself is not called; more are the steps of a recurrence."""
+
+
 class PathTrace:
     """Looks at the graph that one forward pass leaves behind; nothing of the pass itself is touched.
+
+    Where a training calls parts of the model and never the model, as a `training_step` of Lightning does, the graph is that of
+    what the parts put out.
 
     Args:
         model: The model.
         hookable: Whether it may be hooked; without, nothing is seen.
-
-    Attributes:
-        aside: Names of the modules that take something from what leads to the output and give nothing to it.
     """
 
     def __init__(self, model: nn.Module, *, hookable: bool) -> None:
         self._named = dict(model.named_parameters(remove_duplicate=False))
         self._readers: dict[int, list[GradientNode]] = {}
+        self._aside: frozenset[str] = frozenset()
         self._taken: dict[str, list[Any]] = {}
-        self.aside: frozenset[str] = frozenset()
-        self._handle = model.register_forward_hook(Hook(self._look)) if hookable else None
+        self._of_parts: list[Any] = []
+        self._depth = 0
+        self._handles: list[RemovableHandle] = []
+        if not hookable:
+            return
+        self._handles.append(model.register_forward_hook(Hook(self._look)))
+        for part in _parts(model):
+            self._handles.append(part.register_forward_pre_hook(Hook(self._enter)))
+            self._handles.append(part.register_forward_hook(Hook(self._leave)))
+
+    @property
+    def aside(self) -> frozenset[str]:
+        """Names of the modules that take something from what leads to the output and give nothing to it."""
+        self._look_at_parts()
+        return self._aside
 
     def close(self) -> None:
         """Stop looking."""
-        if self._handle is not None:
-            self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
 
     def readers_of(self, name: str) -> list[GradientNode]:
         """Return the nodes that fill a parameter's gradient, in the order of the forward pass."""
+        self._look_at_parts()
         return self._readers.get(id(self._named.get(name)), [])
 
     def describe(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
@@ -71,17 +91,39 @@ class PathTrace:
 
     def take(self, name: str, inputs: Any) -> None:
         """Keep, until the pass ends, where the inputs of a module with parameters come from."""
-        if self._handle is not None and name not in self._taken and not self._readers and torch.is_grad_enabled():
+        if self._handles and name not in self._taken and not self._readers and torch.is_grad_enabled():
             self._taken[name] = [node for tensor in tensors_in(inputs) if (node := tensor.grad_fn) is not None]
 
+    def _enter(self, _inputs: Any) -> None:
+        self._depth += 1
+
+    def _leave(self, output: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0 and not self._readers and len(self._of_parts) < MAX_CALLS and torch.is_grad_enabled():
+            self._of_parts += [node for tensor in tensors_in(output) if (node := tensor.grad_fn) is not None]
+
     def _look(self, output: Any) -> None:
+        self._depth, self._of_parts = 0, []  # a part that failed never left
+        if not self._readers and torch.is_grad_enabled():
+            self._see([node for tensor in tensors_in(output) if (node := tensor.grad_fn) is not None])
+
+    def _look_at_parts(self) -> None:
+        nodes, self._of_parts = self._of_parts, []
+        if nodes and not self._readers:
+            self._see(nodes)
+
+    def _see(self, ends: list[Any]) -> None:
         taken, self._taken = self._taken, {}
-        if self._readers or not torch.is_grad_enabled():
-            return
-        nodes = graph_of(tensors_in(output))
+        nodes = graph_of(ends)
         self._readers = readers(nodes)
         owners = {name.rpartition(".")[0] for name, tensor in self._named.items() if id(tensor) in self._readers}
-        self.aside = frozenset(name for name, sources in taken.items() if name not in owners and _reaches(sources, nodes))
+        self._aside = frozenset(name for name, sources in taken.items() if name not in owners and _reaches(sources, nodes))
+
+
+def _parts(model: nn.Module) -> list[nn.Module]:
+    """Return the modules that a training may call in place of the model: its own, through lists of them."""
+    lists = (nn.ModuleList, nn.ModuleDict)
+    return [part for child in model.children() for part in (_parts(child) if isinstance(child, lists) else [child])]
 
 
 def _with_operators(facts: TensorFacts, readers: list[GradientNode]) -> TensorFacts:
@@ -93,9 +135,9 @@ def _with_operators(facts: TensorFacts, readers: list[GradientNode]) -> TensorFa
     return replace(facts, operator=", ".join(dict.fromkeys(map(operator_of, nodes))), backward=", ".join(nodes))
 
 
-def graph_of(outputs: Iterable[Tensor]) -> dict[Any, list[Any]]:
-    """Return every node of the backward graph of outputs, each with the nodes that hand a gradient to it."""
-    waiting = [node for output in outputs if (node := output.grad_fn) is not None]
+def graph_of(ends: Iterable[Any]) -> dict[Any, list[Any]]:
+    """Return every node of the backward graph before its ends, each with the nodes that hand a gradient to it."""
+    waiting = [*dict.fromkeys(ends)]
     # The mapping also keeps the nodes alive: a node that is looked up again would else be another object.
     parents: dict[Any, list[Any]] = {node: [] for node in waiting}
     while waiting:

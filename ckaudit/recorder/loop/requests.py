@@ -1,6 +1,7 @@
 """On-demand measurements that are pending: kept until a line or a checkpoint takes their results."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,8 +33,8 @@ NAME = "held_out_rows_trained_on"
 
 MAX_ROWS = 2**16  # rows that are remembered of either kind
 
-MAX_DISTINCT = 0.9
-"""Share of a batch's rows that are distinct where rows come again by nature: what few sequences there are is in any two sets."""
+MIN_ALIKE = 2
+"""Different rows, each twice in one batch, that tell of rows which come again by nature: one may be a slip of the data."""
 
 MIN_ROW_TOKENS = 24  # tokens of a row, padding aside: shorter ones come again by chance. Lee et al. (2022) count from 50 on
 
@@ -88,38 +89,55 @@ class HeldOut:
 
     Rows are equal where all their elements are, padding included. Two that differ have the same hash once in 2^63.
 
+    Where there are few different rows, as in a table of categories, two sets have some in common by chance. Rows of one batch
+    then meet each other as often as they meet rows that are held out, for all are drawn alike; a leak makes only the latter meet.
+
     Args:
         max_rows: Rows that are remembered of either kind; later ones are not.
     """
 
     def __init__(self, *, max_rows: int = MAX_ROWS) -> None:
         self._max_rows = max_rows
-        self._held, self._trained, self._met = set[int](), set[int](), set[int]()
-        self._is_declared = self._has_alike = False
+        self._held, self._met, self._twice = set[int](), set[int](), set[int]()
+        self._trained = Counter[int]()
+        self._pairs = 0
+        self._is_declared = False
 
     def tell(self, batch: Any) -> None:
         """Take the rows of a batch as held out."""
-        self.tell_rows({*rows_of(batch)}, is_declared=True)
+        rows = [*rows_of(batch)]
+        self._compare_within(rows)
+        self.tell_rows({*rows}, is_declared=True)
 
     def tell_rows(self, rows: set[int], *, is_declared: bool = False) -> None:
         """Take rows as held out, by what `rows_of` made of them: declared so, or evaluated on by a trainer."""
         self._is_declared |= is_declared
         if len(self._held) < self._max_rows:
             self._held |= rows
-            self._met |= rows & self._trained
+            self._met |= rows & self._trained.keys()
 
     def look(self, batch: Any) -> dict[str, float]:
         """Compare a batch of the training, and return the value of its step; nothing where there is nothing to compare."""
-        if not self._held or not (all_rows := rows_of(batch)):
+        if not self._held or not (rows := [*rows_of(batch)]):
             return {}
-        rows = {*all_rows}
-        self._has_alike |= len(rows) <= MAX_DISTINCT * len(all_rows)
+        self._compare_within(rows)
         if len(self._trained) < self._max_rows:
-            self._trained |= rows
-        self._met |= rows & self._held
-        if not self._is_declared and (self._has_alike or self._trained <= self._held):
-            return {}  # rows are alike by nature, or the trainer was told to evaluate on all that it trains on
+            self._trained.update(rows)
+        self._met |= self._held.intersection(rows)
+        is_all_evaluated_on = not self._is_declared and self._trained.keys() <= self._held  # the trainer was told to
+        if is_all_evaluated_on or self._meet_by_chance():
+            return {}
         return {NAME: shorten(100 * len(self._met) / len(self._held))}
+
+    def _compare_within(self, rows: Sequence[int]) -> None:
+        self._twice |= {row for row, times in Counter(rows).items() if times > 1}
+        self._pairs += len(rows) * (len(rows) - 1) // 2
+
+    def _meet_by_chance(self) -> bool:
+        """Tell whether rows of one batch meet each other at least half as often as they meet rows held out, pair by pair."""
+        meetings = sum(self._trained[row] for row in self._met - self._twice)
+        across = len(self._held - self._twice) * self._trained.total()
+        return len(self._twice) >= MIN_ALIKE and 2 * len(self._twice) * across >= self._pairs * meetings
 
 
 class Requests:

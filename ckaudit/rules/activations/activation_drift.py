@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.activations import activation_outlier_rate, activation_rms, activation_std, residual_rms
+from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import over_past
 from ckaudit.rules.rule import Hit, Skip, lasting_spans, rule, too_few
@@ -17,7 +18,7 @@ from ckaudit.run.spans import Span, spans
     "ACT002",
     severity="sev2",
     needs=[activation_rms],
-    wants=[residual_rms, activation_std, activation_outlier_rate, train_loss_raw],
+    wants=[residual_rms, activation_std, activation_outlier_rate, train_loss_raw, gradient_norm],
     unit="1",
 )
 def activation_drift(
@@ -26,6 +27,7 @@ def activation_drift(
     std: Series | None,
     outliers: Series | None,
     loss: Series | None,
+    gradient: Series | None,
     *,
     max_ratio: float = 8.0,
     runaway_ratio: float = 4.0,
@@ -41,13 +43,14 @@ def activation_drift(
     all of them, what grows with the steps would always have grown many times over); not in the first third of the run, or its
     first `warmup` steps where that is shorter, for at first all of them grow. `max_ratio` as large or as small at two
     checkpoints in a row (of fewer than six, at the last one) is sev2 in the residual stream and a note elsewhere, for single
-    branches come and go (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4). Any module whose
-    level, or spread, in the last third of the steps is over `runaway_ratio` times that in the middle third runs away, which is
-    sev2 in the stream, and from `max_ratio` on anywhere: outputs that grow with the steps come to 1.7 times, with their square
-    to 2.8 (healthy after `warmup` steps: streams at most 1.4, branches 4.4 before a model groks; a rise by half in a hundred
-    steps is to be watched, DR-1). What grew in the stream is a note where the loss fell by `paid_loss_fall` of itself meanwhile,
-    since it was last at most `usual_ratio` times as large: it grew with what was learnt. A share of outliers over
-    `max_outlier_rate` percent is noted (M22; lab: healthy at most 0.9).
+    branches come and go (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4; a layer with a weight
+    of its own is a branch, as the last of a plain stack, whose outputs grow up to the targets). Any module whose level, or
+    spread, in the last third of the steps is over `runaway_ratio` times that in the middle third runs away, which is sev2 in
+    the stream, and from `max_ratio` on anywhere: outputs that grow with the steps come to 1.7 times, with their square to 2.8
+    (healthy after `warmup` steps: streams at most 1.4, branches 4.4 before a model groks; a rise by half in a hundred steps is
+    to be watched, DR-1). What grew in the stream is a note where the loss fell by `paid_loss_fall` of itself meanwhile, since
+    it was last at most `usual_ratio` times as large: it grew with what was learnt. A share of outliers over `max_outlier_rate`
+    percent is noted (M22; lab: healthy at most 0.9).
     ## Why it matters
     Outputs that run away overflow in half precision and saturate whatever comes next; outputs that vanish carry nothing.
     ## False alarms
@@ -57,7 +60,7 @@ def activation_drift(
     yield from too_few(rms, 3)
     ratio = over_past(rms, 1, reach=0.1)
     settled = (rms.steps > min(warmup, rms.steps[-1] / 3))[:, None] & (np.arange(len(rms.steps)) >= 2)[:, None]
-    streams = stream.labels if stream is not None else ()
+    streams = {*stream.labels} - _single_layers(gradient) if stream is not None else set()
     sizes = [series for series in (rms, std) if series is not None and rms.steps[-1] > warmup]
     runaways = {label: course for size in sizes for label, course in _runaways(size, runaway_ratio).items()}
     for span in lasting_spans(rms, (ratio > max_ratio) & settled):
@@ -90,6 +93,11 @@ def activation_drift(
         )
     if outliers is not None:
         yield from _outliers(outliers, max_outlier_rate)
+
+
+def _single_layers(gradient: Series | None) -> set[str]:
+    """Return the modules with a weight of their own: layers of a plain stack, whose outputs add to no stream."""
+    return {name.removesuffix(".weight") for name in gradient.labels} if gradient is not None else set()
 
 
 def _runaway(label: str, first: int, last: int, level: float, limit: float, *, is_serious: bool) -> Hit:

@@ -27,7 +27,9 @@ def split_overlap(
     ## Why it matters
     The validation loss is then partly a training loss, and every decision made by it is too optimistic.
     ## False alarms
-    Short texts repeat by chance: headers, licences, greetings. Rows count only where they are the same from end to end.
+    Short texts repeat by chance: headers, licences, greetings. Rows count only where they are the same from end to end. Where
+    there are few different rows any two sets share some: the recorder writes nothing where rows of one batch meet each other
+    half as often as they meet rows held out.
     """
     if overlap is None and rows is None:
         yield needs_one_of(train_val_overlap, held_out_rows_trained_on)

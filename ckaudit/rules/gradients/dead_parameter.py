@@ -9,7 +9,7 @@ from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import is_solved, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.cancelled import cancelled
+from ckaudit.run.cancelled import cancelled, zero_of_unknown_make
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.spikes import sustained_growth
@@ -45,12 +45,12 @@ def dead_parameter(
     The tensor does not learn; something between it and the loss blocks the path: a mask, a zero factor, a detached
     branch.
     ## False alarms
-    Tensors that run.json calls frozen are left out. A gradient held elsewhere is not recorded, and is not judged here. A
-    bias that a normalization subtracts or a softmax is blind to has none by mathematics, while the weight of its module has
-    one: it is left out. So is a tensor of a single number, whose gradient a loss of signs and margins cancels by chance. An
-    expert that no token was sent to has no gradient, and most of them find their tokens later. A model that has learnt its data
-    has next to no gradient left, and no loss either; where a loss is exactly zero, so is its gradient, and that step is left
-    out.
+    Tensors that run.json calls frozen are left out. A gradient held elsewhere is not recorded, and is not judged here. A bias
+    that a normalization subtracts or a softmax is blind to has none by mathematics, while the weight of its module has one: it
+    is left out; where it is exactly zero and nobody says how gradients are made, it is noted. So is a tensor of a single
+    number, whose gradient a loss of signs and margins cancels by chance. An expert that no token was sent to has no gradient,
+    and most of them find their tokens later. A model that has learnt its data has next to no gradient left, and no loss either;
+    where a loss is exactly zero, so is its gradient, and that step is left out.
     """
     if norm is None and whole is None:
         yield needs_one_of(gradient_norm, grad_global_norm)
@@ -70,14 +70,17 @@ def _of_tensors(
     """Yield the trainable tensors whose gradient is zero, or next to it."""
     tensors = table_of(facts)
     by_nature = cancelled(norm, tensors, types)
-    trainable = norm.only(lambda name: tensors.is_trainable(name) and name not in by_nature and not tensors.is_one_number(name))
+    unknown = zero_of_unknown_make(norm, tensors)
+    left_out = by_nature - unknown
+    trainable = norm.only(lambda name: tensors.is_trainable(name) and name not in left_out and not tensors.is_one_number(name))
     yield from too_few(norm, min_points)
     for span in spans(trainable, trainable.values < dead, min_points=min_points):
         early = span.points < EXPERT_POINTS and tensors.is_expert(span.label)
         yield Hit.over(
             span,
-            "note" if early else "sev2",
-            "{where} gets no gradient: its norm is {value:.2g}, below {limit:.0e}",
+            "note" if early or span.label in unknown else "sev2",
+            "{where} gets no gradient: its norm is {value:.2g}, below {limit:.0e}"
+            + ("; it cancels by construction, or nobody wrote its backward pass" if span.label in unknown else ""),
             badness=-trainable.values,
             value=trainable.values,
             limit=dead,

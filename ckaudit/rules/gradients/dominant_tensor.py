@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_to_weight, gradient_share, top_gradient_share
+from ckaudit.metrics.loss import times_a_guess, train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median
@@ -28,7 +29,7 @@ MIN_STEADY_SHARE = 0.75
     "GRAD007",
     severity="sev2",
     needs=[],
-    wants=[gradient_share, top_gradient_share, clip_coefficient, grad_clip_rate, grad_to_weight, FACTS],
+    wants=[gradient_share, top_gradient_share, clip_coefficient, grad_clip_rate, grad_to_weight, train_loss_raw, FACTS],
     unit="1",
 )
 def dominant_tensor(
@@ -37,6 +38,7 @@ def dominant_tensor(
     clip: Series | None,
     rate: Series | None,
     relative: Series | None,
+    loss: Series | None,
     facts: Manifest | None,
     *,
     max_share: float = 0.95,
@@ -51,13 +53,15 @@ def dominant_tensor(
     ## What it checks
     The largest tensor's share in the squared gradient norm. Where clipping acts at three quarters of the checkpoints, or in
     `min_clipped_share` of the steps around them, a tensor with more than `offender_share` of it at as many, twice what all
-    others have together, is the offender of TRI-3: sev2. An embedding or a head needs `max_share`, after the first `warmup`
-    steps, and clipping that leaves less than `deep_coefficient`, where that is known. And without frequent clipping a share over
-    `max_share` at `min_points` checkpoints in a row after them: sev2 where clipping leaves less than `deep_coefficient` of the
-    gradient, or where the gradient is over ten times the tensor's own weights, or where it had little before; else a note. A
-    gradient over a hundred times the weights, and ten times what it was of them before, with that share, is sev2 at a single
-    checkpoint. Both count where the ratio is ten times that of the median tensor, for a loss in large units makes all of them
-    large.
+    others have together, is the offender of TRI-3: sev2 where its gradient over its weights is ten times that of the median
+    tensor as well, or is not known, or where it is a normalization's few numbers; else a note, for the largest layer of a small
+    model has most of it by its size. An embedding or a head needs `max_share`, after the first `warmup` steps, and clipping
+    that leaves less than `deep_coefficient`, where that is known, of a loss that is larger than a guess among tokens costs as
+    many times less. And without frequent clipping a share over `max_share` at `min_points` checkpoints in a row after them:
+    sev2 where clipping leaves less than `deep_coefficient` of the gradient, or where the gradient is over ten times the
+    tensor's own weights, or where it had little before; else a note. A gradient over a hundred times the weights, and ten times
+    what it was of them before, with that share, is sev2 at a single checkpoint. Both count where the ratio is ten times that of
+    the median tensor, for a loss in large units makes all of them large.
     ## Why it matters
     Clipping by the global norm then scales every tensor down because of one.
     ## False alarms
@@ -70,8 +74,21 @@ def dominant_tensor(
         yield needs_one_of(gradient_share, top_gradient_share)
         return
     yield from too_few(judged, min_points)
+    deep_coefficient /= times_a_guess(loss)
     offenders = list(
-        _offenders(judged, clip, rate, facts, max_share, offender_share, min_clipped_share, deep_coefficient, min_points, warmup)
+        _offenders(
+            judged,
+            clip,
+            rate,
+            relative,
+            facts,
+            max_share,
+            offender_share,
+            min_clipped_share,
+            deep_coefficient,
+            min_points,
+            warmup,
+        )
     )
     yield from offenders
     yield from _holders(judged, clip, relative, {hit.where for hit in offenders}, max_share, deep_coefficient, min_points, warmup)
@@ -81,6 +98,7 @@ def _offenders(
     share: Series,
     clip: Series | None,
     rate: Series | None,
+    relative: Series | None,
     facts: Manifest | None,
     max_share: float,
     much: float,
@@ -96,6 +114,9 @@ def _offenders(
     hard = _is_deep(share, clip, deep)[:, 0] if clip is not None and len(share.labels) else clipped
     if len(rows) < min_points or clipped[rows].mean() < MIN_STEADY_SHARE:
         return
+    size = (
+        _beyond_others(cells_like(share, relative)) if relative is not None and relative.points else np.ones(share.values.shape)
+    )
     for column, name in enumerate(share.labels):
         first_layer = tensors.kind(name) in ("embedding", "head")
         among = rows[share.steps[rows] > warmup] if first_layer else rows
@@ -104,9 +125,12 @@ def _offenders(
         if len(among) < min_points - 1 or len(high) < max(MIN_STEADY_SHARE * len(among), min_points - 1):
             continue
         values = share.values[high, column]
+        is_out_of_proportion = tensors.kind(name) == "norm" or np.count_nonzero(size[high, column]) >= MIN_STEADY_SHARE * len(
+            high
+        )
         yield Hit.at(
             share.steps[high],
-            "sev2",
+            "sev2" if is_out_of_proportion else "note",
             "{where} holds up to {value:.1%} of the squared gradient norm, and the gradient is clipped most of the time: "
             "it decides how all others are scaled",
             where=name,

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Severity
+from ckaudit.metrics.loss import times_a_guess, train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, share_of_last
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.medians import median
@@ -13,10 +14,11 @@ from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import Span, reaching_back, spans
 
 
-@rule("CLIP001", severity="sev2", needs=[], wants=[grad_clip_rate, clip_coefficient], unit="1", memory=100)
+@rule("CLIP001", severity="sev2", needs=[], wants=[grad_clip_rate, clip_coefficient, train_loss_raw], unit="1", memory=100)
 def frequent_clipping(
     rate: Series | None,
     coefficient: Series | None,
+    loss: Series | None,
     *,
     warmup: int = 100,
     note_rate: float = 0.5,
@@ -29,8 +31,9 @@ def frequent_clipping(
     ## What it checks
     The share of clipped steps in the last hundred (M10), not in the first `warmup` steps nor, of a shorter run, in its first
     half. Above `max_rate`, while clipping leaves less than `deep_coefficient` of the gradient at `min_points` points in a row,
-    it hides a cause (playbook D4.4); above `note_rate` it is noted. Each is said once, from the first such point to the last;
-    deep clipping began with the first coefficient of those in a row below `deep_coefficient`, warm-up or not.
+    it hides a cause (playbook D4.4), of a loss that is larger than a guess among tokens costs as many times less; above
+    `note_rate` it is noted. Each is said once, from the first such point to the last; deep clipping began with the first
+    coefficient of those in a row below `deep_coefficient`, warm-up or not.
     ## Why it matters
     Clipping that never rests is a second learning rate, set by whichever tensor is largest (TRI-3).
     ## False alarms
@@ -43,6 +46,7 @@ def frequent_clipping(
     if rate is None:
         yield needs_one_of(grad_clip_rate, clip_coefficient)
         return
+    deep_coefficient /= times_a_guess(loss)
     late = rate.steps > min(warmup, int(rate.steps.max(initial=0)) // 2)
     left = at(coefficient, rate.steps).values if coefficient is not None else np.full(rate.values.shape, np.nan)  # (T, 1)
     judged = rate.finite & late[:, None]

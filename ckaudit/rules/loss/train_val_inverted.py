@@ -59,16 +59,16 @@ def train_val_inverted(
     """The validation loss lies below the training loss.
 
     ## What it checks
-    The median training loss of the points around each evaluation (none from before half of its step or after half as many again)
-    less the validation loss, over the first losses. More than `max_share` at `min_evals` evaluations in a row, by 12 points
-    before and after it, less two standard errors, and the median of three evaluations: the two cannot be losses of the same
-    thing (lab: label smoothing of 0.1 comes to 0.12, a third of the targets at random to 0.2 and more). Where nothing says that
-    the inputs are tokens the limit is `max_share_not_tokens` (public logs: augmented images come to 0.24), 0.4 where labels are
-    smoothed (0.2 of ten classes costs 0.38 of a uniform guess), and 0.6 where rows are mixed or nobody knows (another 0.22);
-    beyond that one evaluation is enough. More than `note_share`, by 5 points, is noted; and it is sev2 too where it widens,
-    without a doubt (Mann-Kendall below `max_chance`, from 8 evaluations on): to `min_widening` times from their second quarter
-    to the last (lab: held-out rows in the training set come to 1.9), in a model of which run.json says that no module drops
-    anything.
+    The median training loss of the points around each evaluation (none from before half of its step or after half as many
+    again) less the validation loss, over the first losses, or how far these lie above the lowest where it is below zero. More
+    than `max_share` at `min_evals` evaluations in a row, by 12 points before and after it, less two standard errors, and the
+    median of three evaluations: the two cannot be losses of the same thing (lab: label smoothing of 0.1 comes to 0.12, a third
+    of the targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit is `max_share_not_tokens`
+    (public logs: augmented images come to 0.24), 0.4 where labels are smoothed (0.2 of ten classes costs 0.38 of a uniform
+    guess), and 0.6 where rows are mixed or nobody knows (another 0.22); beyond that one evaluation is enough. More than
+    `note_share`, by 5 points, is noted; and it is sev2 too where it widens, without a doubt (Mann-Kendall below `max_chance`,
+    from 8 evaluations on): to `min_widening` times from their second quarter to the last (lab: held-out rows in the training
+    set come to 1.9), in a model of which run.json says that no module drops anything.
     ## Why it matters
     Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
     set.
@@ -84,6 +84,7 @@ def train_val_inverted(
     start, late = _start(train, known, val)
     if start <= 0:
         return
+    start -= min(0.0, float(np.nanmin(val.values, initial=0.0)))  # a likelihood that falls below zero falls from there
     gap = (_level(train, known, val, POINTS_AROUND)[:, None] - val.values) / start  # (E, V)
     steady = _middle_of_three((_level(train, known, val, WIDE_POINTS_AROUND, STANDARD_ERRORS)[:, None] - val.values) / start)
     limit = max_share if facts is not None and facts.vocabulary is not UNSET else max_share_not_tokens

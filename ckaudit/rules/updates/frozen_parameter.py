@@ -1,7 +1,7 @@
 """MOVE003: tensors stand still that others of the same model train."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import permutations
 from typing import Any
@@ -62,7 +62,8 @@ def frozen_parameter(
     ## False alarms
     What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant.
     Fixed tables of sinusoids and parts that the forward pass does not use are left out, and so is what is thawed later, and a
-    matrix with its bias beside which two trained ones make up a product of its shape and lower rank (LoRA). A part
+    matrix with its bias beside which two trained ones make up a product of its shape and lower rank (LoRA). Where every block
+    trains the same of its tensors and freezes the same, as where only biases or norms are trained, it is a note. A part
     of the model with blocks of its own that is frozen as a whole, such as an image tower, a teacher or the first stages, is a
     note. What is random on purpose, as in a reservoir or random features, is to be declared.
     """
@@ -78,8 +79,10 @@ def frozen_parameter(
         return
     learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -min_nats_below_guess
     is_large = len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*unintended}
-    by_intent = learnt or (
-        is_large and not _is_as_drawn(unintended, {*names} - {*still}, tensors, largest, rms, max_peak_of_draw)
+    by_intent = (
+        learnt
+        or _is_chosen_by_role(still, names, tensors)
+        or (is_large and not _is_as_drawn(unintended, {*names} - {*still}, tensors, largest, rms, max_peak_of_draw))
     )
     severity: Severity = "note" if by_intent else "sev2"
     yield Hit(
@@ -95,6 +98,16 @@ def frozen_parameter(
         message="{where} is not trained, while " + f"{len(names) - len(still)} of {len(names)} tensors are; "
         "run.json declares nothing of it",
     )
+
+
+def _is_chosen_by_role(still: Collection[str], names: Iterable[str], tensors: TensorTable) -> bool:
+    """Tell whether every block trains the same of its tensors and freezes the same, as where only biases or norms are trained."""
+    in_blocks = [name for name in names if tensors.block(name) is not None]
+    patterns: dict[str | None, set[tuple[str, bool]]] = {}
+    for name, role in zip(in_blocks, tensors.roles(in_blocks), strict=True):
+        patterns.setdefault(tensors.block(name), set()).add((role, name in still))
+    first, *others = [*patterns.values()] or [set()]
+    return bool(others) and all(pattern == first for pattern in others) and {frozen for _, frozen in first} == {True, False}
 
 
 def _is_as_drawn(

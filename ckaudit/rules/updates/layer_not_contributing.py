@@ -48,13 +48,13 @@ def layer_not_contributing(
 
     ## What it checks
     Each matrix's update over its weights, relative to the median of the same matrix in the blocks up to `blocks_around` before
-    and after it; then the median over the matrices of one part of a block (its attention, its MLP). Below `min_relative_update`
-    at `min_points` checkpoints in a row, after `warmup` steps and while the learning rate is not zero, that part does not
-    contribute (D2.6; lab: healthy blocks at least 0.25, cut off or frozen ones at most 0.02). It is a part of the model that is
-    still recorded; one without any update is found by another rule too. Where no update was measured, the way since the start
-    stands in. And whatever the neighbours do: a block that has come less than a thousandth as far as the one that came furthest,
-    and blocks that have come less than that beside embedding, norms and head (D3.4), by the root mean square of their elements
-    as well as relative to their size.
+    and after it, and the same of its root mean square, whichever is larger; then the median over the matrices of one part of a
+    block (its attention, its MLP). Below `min_relative_update` at `min_points` checkpoints in a row, after `warmup` steps and
+    while the learning rate is not zero, that part does not contribute (D2.6; lab: healthy blocks at least 0.25, cut off or
+    frozen ones at most 0.02). It is a part of the model that is still recorded; one without any update is found by another rule
+    too. Where no update was measured, the way since the start stands in. And whatever the neighbours do: a block that has come
+    less than a thousandth as far as the one that came furthest, and blocks that have come less than that beside embedding,
+    norms and head (D3.4), by the root mean square of their elements as well as relative to their size.
     ## Why it matters
     The budget trains a shallower model than was paid for.
     ## False alarms
@@ -77,6 +77,9 @@ def layer_not_contributing(
     enough = min_points if update is not None else min_points - 1  # the way lacks the first checkpoint
     yield from too_few(matrices, enough)
     relative = _to_neighbours(matrices, tensors, blocks_around)
+    if rms is not None:  # Adam moves large weights and small ones by the same: a layer with larger ones does not rest
+        by_element = replace(matrices, values=matrices.values * cells_like(matrices, rms))
+        relative = replace(relative, values=np.fmax(relative.values, _to_neighbours(by_element, tensors, blocks_around).values))
     parts = relative.grouped([f"{tensors.block(name)} {tensors.kind(name)}" for name in relative.labels], row_medians)
     on = parts.steps > warmup
     if rate is not None:
@@ -169,7 +172,8 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
 def _to_neighbours(update: Series, tensors: TensorTable, near: int) -> Series:
     """Return each matrix's update over the median of the same matrix in the blocks beside it, of those that move.
 
-    Where shapes are known they are the same: layers of a list that are built differently learn at a pace of their own.
+    Where shapes are known they are the same: layers of a list that are built differently learn at a pace of their own. Where
+    they are not, the layers of a plain stack, which have nothing in common but their place, are not compared.
     """
     values: Floats = np.where(update.finite, update.values, np.nan)
     depths = [tensors.depth(name) or 0 for name in update.labels]
@@ -181,9 +185,12 @@ def _to_neighbours(update: Series, tensors: TensorTable, near: int) -> Series:
     ]
     columns: dict[object, list[int]] = {}
     for column, build in enumerate(builds):
+        name = update.labels[column]
+        if build[1] is None and name.rpartition(".")[0] == tensors.block(name):
+            continue
         columns.setdefault(build, []).append(column)
     for column, build in enumerate(builds):
-        beside = [place for place in columns[build] if place != column and abs(depths[place] - depths[column]) <= near]
+        beside = [place for place in columns.get(build, ()) if place != column and abs(depths[place] - depths[column]) <= near]
         if beside:
             others = np.where(values[:, beside] > 0, values[:, beside], np.nan)
             relative[:, column] = values[:, column] / row_medians(others)

@@ -1,0 +1,114 @@
+"""Models that know something already, of which a small part is trained on: biases, a prompt, thin matrices, a head."""
+
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  its usual name
+
+from ckaudit.lab.zoo.perception_models import IMAGE, vit
+from ckaudit.lab.zoo.picture_models import Cnn, seen
+from ckaudit.lab.zoo.recipe import Batch, Loss, Recipe, batches, classified, own_loss
+from ckaudit.lab.zoo.synthetic_data import chain, pictures
+from ckaudit.lab.zoo.text_models import LENGTH, TEXT, gpt2
+
+
+def pretrained(model: nn.Module, rows: dict[str, Tensor], loss: Loss, *, steps: int = 80, lr: float = 2e-3) -> Any:
+    """Return a model that has learnt rows, frozen."""
+    optimizer, source = torch.optim.AdamW(model.parameters(), lr=lr), batches(rows, 32, 5)
+    for _ in range(steps):
+        loss(model, next(source)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.requires_grad_(requires_grad=False)
+
+
+def other_pictures(rows: int) -> tuple[Tensor, Tensor]:
+    """Return pictures of the same patterns under other noise and other classes, as a model was trained on before."""
+    pixels, labels = pictures(torch.Generator().manual_seed(11), rows, noise=1.2)
+    return pixels, (3 * labels + 1) % 10
+
+
+def biases_of_a_vit() -> nn.Module:
+    """Return a vision transformer whose biases, norms and head are trained (BitFit; Ben Zaken et al. 2022, arXiv:2106.10199)."""
+    pixels, labels = other_pictures(512)
+    model = pretrained(vit(), {"pixel_values": pixels, "labels": labels}, own_loss)
+    for name, weight in model.named_parameters():
+        weight.requires_grad_("bias" in name or "norm" in name or "classifier" in name)
+    return model
+
+
+def probe() -> nn.Module:
+    """Return a convolutional network whose last layer alone is trained, drawn anew: a linear probe."""
+    x, y = other_pictures(512)
+    model = pretrained(Cnn(), {"x": x, "y": y}, classified)
+    model.classifier[4] = nn.Linear(64, 10)
+    return model
+
+
+class PromptTuned(nn.Module):
+    """A frozen language model and vectors before its tokens, which alone are trained (Lester et al. 2021, arXiv:2104.08691)."""
+
+    def __init__(self, length: int = 8) -> None:
+        super().__init__()
+        tokens = torch.cat([chain(torch.Generator().manual_seed(5), 256, LENGTH, shift=shift) for shift in range(4)])
+        self.model = pretrained(gpt2(), {"input_ids": tokens, "labels": tokens}, own_loss, steps=120, lr=3e-3)
+        table: Tensor = self.model.get_input_embeddings().weight
+        self.prompt = nn.Parameter(table[torch.randint(0, len(table), (length,))].detach().clone())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map tokens (B, T) to the logits of the next (B, T, V)."""
+        words = self.model.get_input_embeddings()(tokens)
+        both = torch.cat([self.prompt.expand(len(tokens), -1, -1), words], 1)
+        logits: Tensor = self.model(inputs_embeds=both).logits[:, len(self.prompt) :]
+        return logits
+
+
+def in_one_language(source: torch.Generator, rows: int) -> dict[str, Tensor]:
+    """Return rows of tokens in one of the four languages that the model knows."""
+    return {"x": chain(source, rows, LENGTH - 8, shift=1)}
+
+
+def next_word_loss(model: Any, batch: Batch) -> Tensor:
+    """Return the cross entropy of the next token."""
+    tokens = batch["x"]
+    return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer beside which two thin matrices are trained (LoRA; Hu et al. 2021, arXiv:2106.09685)."""
+
+    def __init__(self, base: nn.Linear, *, rank: int = 4) -> None:
+        super().__init__()
+        self.base = base
+        self.a = nn.Parameter(torch.randn(rank, base.in_features) / base.in_features**0.5)
+        self.b = nn.Parameter(torch.zeros(base.out_features, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (..., D) to (..., E)."""
+        found: Tensor = self.base(x) + 2 * (x @ self.a.T) @ self.b.T
+        return found
+
+
+def low_rank_vit() -> Any:
+    """Return a vision transformer with thin matrices beside its queries and values, and a new head."""
+    pixels, labels = other_pictures(512)
+    model = pretrained(vit(), {"pixel_values": pixels, "labels": labels}, own_loss)
+    for name, module in [*model.named_modules()]:
+        if name.endswith(("q_proj", "v_proj", "query", "value")) and isinstance(module, nn.Linear):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, LowRank(module))
+    model.classifier = nn.Linear(64, 10)
+    return model
+
+
+PROBE = Recipe(model=probe, rows=seen, loss=classified, optimizer="adam", lr=5e-3, batch=32, train=1024)
+FAMILIES = {
+    "bitfit": replace(IMAGE, model=biases_of_a_vit, lr=5e-3, warmup=0),
+    "linear_probe": PROBE,
+    "lora_vit": replace(IMAGE, model=low_rank_vit, lr=5e-3, warmup=0, clip=1.0),
+    "prompt_tuning": replace(
+        TEXT, model=PromptTuned, rows=in_one_language, loss=next_word_loss, through="loop", lr=3e-2, warmup=0
+    ),
+}
