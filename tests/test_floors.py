@@ -41,7 +41,8 @@ FLOORS = {
 }
 SAMPLES = {"phonenumbers", "py3langid", "rensa", "tokenizers"}
 TRAINERS = {"transformers", "lightning", "pytorch_lightning", "accelerate"}
-LAZY = {"torch", "google", "pyarrow", "jsonschema", "rich", "typer", "zstandard", *TRAINERS, *SAMPLES}
+PROTOCOL = {"mcp", "mcp_types", "anyio"}
+LAZY = {"torch", "google", "pyarrow", "jsonschema", "rich", "typer", "zstandard", *TRAINERS, *SAMPLES, *PROTOCOL}
 AT_HOME = {"torch": {"recorder", "lab"}, "typer": {"cli"}, "rich": {"reports"}} | {name: {"recorder", "lab"} for name in TRAINERS}
 
 

@@ -106,6 +106,8 @@ def test_the_callback_that_is_advised_needs_no_import_of_its_own(trainer):
         (["gate", str(WANDB), "--against", str(WANDB)], "google", "wandb"),
         (["diff", str(EVENTS), str(EVENTS)], "google", "tensorboard"),
         (["watch", str(WANDB)], "google", "wandb"),
+        (["mcp", str(ROOT / "fixtures/runs")], "mcp", "mcp"),
+        (["mcp", str(ROOT / "fixtures/runs")], "mcp_types", "mcp"),
     ],
 )
 def test_a_command_without_its_library_names_the_extra(tmp_path, arguments, library, extra):

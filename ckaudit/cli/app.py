@@ -30,6 +30,7 @@ COMMANDS = {
     "hash": "hash_artifacts",
     "resume-check": "resume_check",
     "drill": "drill",
+    "mcp": "mcp",
 }
 """The module of each command."""
 

@@ -96,7 +96,7 @@ def test_file_names_start_from_here_where_one_folder_was_named(tmp_path, monkeyp
     assert base([str(tmp_path / "runs")]) == str(tmp_path / "runs")
 
 
-@pytest.mark.parametrize("command", ["validate", "triage", "metrics", "convert", "drill"])
+@pytest.mark.parametrize("command", ["validate", "triage", "metrics", "convert", "drill", "mcp"])
 def test_help_has_examples_and_exit_codes(capfd, command):
     assert run([command, "--help"]) == 0
     out = capfd.readouterr().out
@@ -106,7 +106,7 @@ def test_help_has_examples_and_exit_codes(capfd, command):
 
 
 COMMANDS = ["validate", "triage", "metrics", "explain", "coverage", "convert", "import", "data", "probe", "hash"]
-COMMANDS += ["resume-check", "drill"]
+COMMANDS += ["resume-check", "drill", "mcp"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -226,6 +226,7 @@ def test_completion_offers_commands_options_and_formats():
         "hash",
         "resume-check",
         "drill",
+        "mcp",
         "probe",
         "lab",
     ]

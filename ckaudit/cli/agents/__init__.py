@@ -1,0 +1,1 @@
+"""What `ckaudit mcp` serves: the folders that may be read, the tools, and the protocol."""

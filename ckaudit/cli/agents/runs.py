@@ -1,0 +1,74 @@
+"""The runs below folders, newest first: folders that are runs by the names of their files, and logs by their own."""
+
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from ckaudit.audit.load_run import TRAINER_STATE
+from ckaudit.contract.io.files import MANIFEST_NAME
+from ckaudit.contract.io.folder import is_own_name
+
+MAX_SEEN = 50_000
+"""Files looked at in all, so that a whole disk is not walked for a list."""
+LOGS = (".csv", ".csv.gz", ".csv.zst", ".jsonl", ".log", ".ndjson", ".parquet", ".tsv", ".wandb", TRAINER_STATE)
+EVENTS = "events.out.tfevents."
+
+
+class Listed(NamedTuple):
+    """One thing that may be a run.
+
+    Attributes:
+        path: Where it is.
+        kind: What it is.
+        changed: When the newest of its files was written, Unix time.
+    """
+
+    path: Path
+    kind: str
+    changed: float
+
+
+def list_runs(folders: Sequence[Path]) -> tuple[list[Listed], bool]:
+    """Return the runs below some folders, newest first, and whether all folders were looked at; links and hidden ones are not."""
+    found: list[Listed] = []
+    seen = 0
+    for top in folders:
+        for place, inner, names in os.walk(top):
+            seen += len(names)
+            if seen > MAX_SEEN:
+                return _newest_first(found), False
+            folder = Path(place)
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            own = [name for name in names if name == MANIFEST_NAME or is_own_name(name)]
+            if files := own or [name for name in names if name == TRAINER_STATE]:
+                kind = "run folder" if own else "folder of a Hugging Face Trainer"
+                found.append(Listed(folder, kind, max(_changed(folder / name) for name in files)))
+                inner.clear()
+            else:
+                found += _logs(folder, names)
+    return _newest_first(found), True
+
+
+def told(run: Listed, name: str) -> str:
+    """Return a line on a run."""
+    return f"{name} ({run.kind}, {datetime.fromtimestamp(run.changed, UTC):%Y-%m-%d %H:%M} UTC)"
+
+
+def _logs(folder: Path, names: Sequence[str]) -> Iterator[Listed]:
+    for name in names:
+        path = folder / name
+        if (name.endswith(LOGS) or name.startswith(EVENTS)) and path.is_file() and not path.is_symlink():
+            yield Listed(path, "log", _changed(path))
+
+
+def _newest_first(runs: Sequence[Listed]) -> list[Listed]:
+    return sorted(set(runs), key=lambda run: (-run.changed, str(run.path)))
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,229 @@
+"""The tools that an agent can call, and their answers: as few words as will do, more where they are asked for."""
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.cli.agents.arguments import Coverage, Diff, Explain, Metrics, Questions, Runs, Triage
+from ckaudit.cli.agents.folders import Folders
+from ckaudit.contract.schema.diff import Comparison
+from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.report import Report
+from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.policy.gate import Gate
+
+MAX_LISTED = 40
+
+
+class Auditor:
+    """Answers the calls of an agent; it only reads."""
+
+    def __init__(self, folders: Folders, open_gate: Callable[[], Gate]) -> None:
+        """Take the folders that may be read, and what opens the policy."""
+        self.folders = folders
+        self._open_gate = open_gate
+
+    def runs(self, asked: Runs) -> str:
+        """Return the runs below the folders, a line each."""
+        from ckaudit.cli.agents.runs import list_runs, told
+        from ckaudit.reports.escape import visible
+
+        places = [self.folders.find(asked.below)] if asked.below else [root.path for root in self.folders.roots]
+        found, whole = list_runs(places)
+        lines = [visible(told(run, self.folders.name_of(run.path))) for run in found[:MAX_LISTED]]
+        if len(found) > MAX_LISTED:
+            lines.append(f"and {len(found) - MAX_LISTED:,} older ones: name a folder with below")
+        if not whole:
+            lines.append("not all folders were looked at, they hold too many files: name one with below")
+        where = visible(asked.below) or self.folders.allowed
+        return "\n".join(lines or [f"no run and no log below {where}"]) + "\n"
+
+    def triage(self, asked: Triage) -> str:
+        """Return the verdict on a run."""
+        report = self._triaged(asked.run, asked.step, (), _choice(asked.columns, asked.which))
+        if asked.finding:
+            from ckaudit.reports.brief.closer import closer
+
+            return closer(report, asked.finding)
+        more = "more: triage with finding=CODE or cause, or details=true; explain CODE; metrics; questions"
+        return _report(report, more, whole=asked.details)
+
+    def questions(self, asked: Questions) -> str:
+        """Return the answers to the playbook's questions."""
+        phases = tuple(sorted(set(asked.phases))) or tuple(range(1, 8))
+        report = self._triaged(asked.run, asked.step, phases, _choice(asked.columns, asked.which))
+        more = "more: questions with phases=[N] or details=true; explain D1.1 says what is asked"
+        return _report(report, more, whole=asked.details)
+
+    def metrics(self, asked: Metrics) -> str:
+        """Return series, or the last values."""
+        from ckaudit.audit.measure import StepRange, measure
+        from ckaudit.reports.brief.series import overview, series
+
+        if asked.first is not None and asked.last is not None and asked.first > asked.last:
+            raise UsageError(f"first={asked.first} lies behind last={asked.last}", hint="swap them")
+        stretch = StepRange(first=asked.first, last=asked.last)
+        choice = _choice(asked.columns, asked.which, tau_slices=self._tau_slices())
+        measurement = measure(self.folders.find(asked.run), names=asked.names, stretch=stretch, choice=choice)
+        if not asked.names:
+            return overview(measurement, more="more: metrics with names=[...]; explain NAME says what one means")
+        more = "more: first, last, label and points choose what is shown"
+        return series(measurement, points=asked.points, label=asked.label, more=more)
+
+    def diff(self, asked: Diff) -> str:
+        """Return how runs differ from the first."""
+        from ckaudit.diff.compare import compare
+        from ckaudit.diff.operands import are_checkpoints, named_twice, parse_operand
+        from ckaudit.reports import render
+        from ckaudit.reports.brief.comparison import brief
+        from ckaudit.reports.view import View
+
+        operands = [parse_operand(self._operand(word)) for word in asked.runs]
+        if are_checkpoints(operands):
+            if asked.noise or asked.step is not None or asked.align != "step":
+                raise UsageError("noise, step and align have no meaning between checkpoints", hint="leave them away")
+            comparison = _checkpoints([operand.path for operand in operands], asked.runs)
+        else:
+            noise = [self.folders.find(name) for name in asked.noise]
+            comparison = compare([operand.path for operand in operands], axis=asked.align, noise=noise, step=asked.step)
+        comparison = replace(comparison, notes=[*named_twice(operands), *comparison.notes])
+        if asked.details:
+            return render(comparison, "terminal", View(pictures=False))
+        return brief(comparison, more="more: diff with details=true; triage of each run")
+
+    def explain(self, asked: Explain) -> str:
+        """Return what names mean."""
+        from ckaudit.explain import explain, groups, refuse_unknown
+        from ckaudit.explain.names import is_known
+        from ckaudit.reports import render
+        from ckaudit.reports.brief.pages import brief
+
+        if not asked.names:
+            return render(groups(), "terminal" if asked.details else "brief", kind="Groups")
+        refuse_unknown([name for name in asked.names if not is_known(name)])
+        pages = explain(asked.names)
+        if asked.details:
+            return render(pages, "markdown", kind="Pages")
+        return brief(pages, more="more: explain with details=true")
+
+    def coverage(self, asked: Coverage) -> str:
+        """Return what was not recorded, and how to record it."""
+        from ckaudit.audit.coverage.recorded import coverage
+        from ckaudit.reports import render
+        from ckaudit.reports.brief.coverage import brief
+
+        choice = _choice(asked.columns, asked.which)
+        path = self.folders.find(asked.run)
+        document = coverage(path, scale=asked.scale or None, stage=asked.stage or None, choice=choice)
+        if asked.details:
+            return render(document, "terminal")
+        return brief(document, more="more: coverage with details=true; explain NAME")
+
+    def _triaged(self, run: str, step: int | None, questions: Sequence[int], choice: Choice) -> Report:
+        from ckaudit.audit import triage
+
+        return triage(self.folders.find(run), step=step, questions=questions, choice=choice, gate=self._open_gate())
+
+    def _operand(self, word: str) -> str:
+        """Return a run or RUN@STEP with its path resolved; a path that really holds an @ comes first."""
+        run, at, step = word.rpartition("@")
+        try:
+            return str(self.folders.find(word))
+        except UnreadableError:
+            if not at:
+                raise
+        return f"{self.folders.find(run)}@{step}"
+
+    def _tau_slices(self) -> tuple[str, str] | None:
+        policy = self._open_gate().policy
+        return policy.base.tau_slices if policy else None
+
+
+def _choice(columns: Mapping[str, str], which: str, *, tau_slices: tuple[str, str] | None = None) -> Choice:
+    return Choice(columns=columns, run=which, tau_slices=tau_slices)
+
+
+def _report(report: Report, more: str, *, whole: bool) -> str:
+    """Return a report in few words, or as the command line prints it."""
+    from ckaudit.reports import render
+    from ckaudit.reports.brief.report import brief
+    from ckaudit.reports.view import View
+
+    return render(report, "terminal", View(pictures=False)) if whole else brief(report, more=more)
+
+
+def _checkpoints(paths: Sequence[Path], names: Sequence[str]) -> Comparison:
+    """Compare single checkpoints with the first."""
+    from ckaudit.diff.checkpoint_diff import compare_documents
+    from ckaudit.diff.combine import combine_pairs
+
+    return combine_pairs(names, [compare_documents(paths[0], path) for path in paths[1:]], files=len(paths))
+
+
+# The tools by the names that an agent calls them by.
+class Tool(NamedTuple):
+    """One tool.
+
+    Attributes:
+        name: Its name.
+        arguments: The type of its arguments; its docstring tells what the tool does.
+        answer: What it answers.
+    """
+
+    name: str
+    arguments: type[Struct]
+    answer: Callable[[Any], str]
+
+    @property
+    def description(self) -> str:
+        """What the tool does, in the words of its arguments' docstring."""
+        return cleandoc(self.arguments.__doc__ or "")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments; what may be left away is not said to be null, which costs words."""
+        schema: dict[str, Any] = msgspec.json.schema(self.arguments)["$defs"][self.arguments.__name__]
+        properties = {name: _plain(field) for name, field in schema["properties"].items()}
+        return {"type": "object", "properties": properties, "required": schema["required"], "additionalProperties": False}
+
+    def call(self, arguments: Mapping[str, Any]) -> str:
+        """Return the answer to a call.
+
+        Raises:
+            UsageError: Where an argument is missing, unknown or of another type.
+            CkauditError: As the command of that name does.
+        """
+        try:
+            given = {name: value for name, value in arguments.items() if value is not None}
+            asked = msgspec.convert(given, self.arguments, strict=False)
+        except msgspec.ValidationError as error:
+            hint = f"{self.name} takes {', '.join(self.arguments.__struct_fields__)}"
+            raise UsageError(f"the arguments of {self.name}: {error}", hint=hint) from None
+        return self.answer(asked)
+
+
+def _plain(field: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of one argument without null, and without the largest number that a file can hold."""
+    kind, *_ = field.get("anyOf", [{}])
+    whole = {**{key: value for key, value in field.items() if key != "anyOf"}, **kind}
+    return {key: value for key, value in whole.items() if value is not None and (key, value) != ("maximum", 2**63 - 1)}
+
+
+def tools(auditor: Auditor) -> dict[str, Tool]:
+    """Return every tool of an auditor by its name."""
+    answers: dict[type[Struct], Callable[[Any], str]] = {
+        Runs: auditor.runs,
+        Triage: auditor.triage,
+        Questions: auditor.questions,
+        Metrics: auditor.metrics,
+        Diff: auditor.diff,
+        Explain: auditor.explain,
+        Coverage: auditor.coverage,
+    }
+    named = {kind.__name__.lower(): (kind, answer) for kind, answer in answers.items()}
+    return {name: Tool(name, kind, answer) for name, (kind, answer) in named.items()}
