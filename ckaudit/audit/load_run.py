@@ -18,6 +18,7 @@ from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.units import in_catalogue_units
 
 if TYPE_CHECKING:
+    from ckaudit.importers import Imported
     from ckaudit.run.scalars import Logged
 
 
@@ -26,6 +27,7 @@ TRAINER_STATE = "trainer_state.json"
 LOSS_CURVES = "training_loss_curve*.json"
 MERGED = b'"checkpoints"'  # a viewer's file of several checkpoints, which an importer reads
 LOGS = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".jsonl", ".ndjson", ".parquet", TRAINER_STATE)
+"""What the names of logs end with."""
 
 
 @takes_any_numbers
@@ -52,12 +54,13 @@ def open_run(
     """
     if not path.exists() and not path.is_symlink():
         raise UnreadableError(f"{path} does not exist", hint="Name a run folder, a checkpoint file or a trainer's log.")
-    if is_ours(path):
-        run = read_run(path, reads=reads, progress=progress, logs=logs)
+    chosen = path if is_ours(path) else _foreign(path, choice)
+    if isinstance(chosen, Path):
+        run = read_run(chosen, reads=reads, progress=progress, logs=logs)
+        if chosen != path:
+            run = replace(run, notes=(f"found in {shown_name(str(chosen.relative_to(path)))}", *run.notes))
     else:
-        from ckaudit.importers import import_source
-
-        imported = import_source(path, choice=choice)
+        imported = chosen
         run = run_of_table(
             str(path),
             imported.table,
@@ -69,6 +72,17 @@ def open_run(
         )
     run = in_catalogue_units(run, choice.units)
     return run if choice.tau_slices is None else replace(run, tau_slices=choice.tau_slices)
+
+
+def _foreign(path: Path, choice: Choice) -> "Imported | Path":
+    """Return the run of another program at `path`, or the one below it; a path: it is a run folder."""
+    from ckaudit.importers import import_source, is_one_log, logs_below
+
+    if not path.is_dir() or choice.format or is_one_log(path):
+        return import_source(path, choice=choice)
+    found = logs_below(path, choice=choice)
+    picked = found.pick(choice.run, shown_name(path.name))
+    return picked if isinstance(picked, Path) else replace(picked, notes=(*picked.notes, *found.notes))
 
 
 def at_step(run: Run, step: int | None) -> Run:
@@ -124,7 +138,7 @@ def is_ours(path: Path) -> bool:
     A folder that nobody knows is taken for a run folder without files.
     """
     if path.is_dir():
-        if (path / MANIFEST_NAME).exists() or holds_run(path):
+        if holds_run(path) or _is_manifest(path / MANIFEST_NAME):
             return not _is_trainers_folder(path)
         return not _is_known(path)
     if is_own_name(path.name):
@@ -146,6 +160,16 @@ def run_folder_of(path: Path) -> str:
     return "" if path.is_dir() or not is_ours(path) else str(path.parent)
 
 
+def _is_manifest(path: Path) -> bool:
+    """Tell whether a file is `run.json` of ours, or may be: Sacred writes one of that name beside its metrics."""
+    if not path.exists() or not (path.parent / "metrics.json").is_file():
+        return path.exists()
+    try:
+        return b'"ck.run.v' in first_bytes(path, _HEAD)
+    except OSError:
+        return True
+
+
 def _is_trainers_folder(path: Path) -> bool:
     """Tell a folder in which another program wrote its log beside checkpoints, so that an importer reads both."""
     if (path / MANIFEST_NAME).exists():
@@ -154,15 +178,10 @@ def _is_trainers_folder(path: Path) -> bool:
 
 
 def _is_known(folder: Path) -> bool:
-    """Tell whether another program wrote a folder; raise `UnreadableError` where it only holds logs, one of them to be named."""
-    from ckaudit.importers import is_known
+    """Tell whether another program wrote a folder, or a log or a run lies somewhere below it."""
+    from ckaudit.importers import holds_known, is_known
 
     if is_known(folder):
         return True
-    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(LOGS) and path.is_file())
-    logs = [name for name in names if not is_own_name(name)]  # a run may begin meanwhile
-    if logs:
-        more = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
-        hint = f"It holds {shown_name(logs[0])}{more}; name that file."
-        raise UnreadableError(f"{shown_name(folder.name)} holds no checkpoint and no scalars.jsonl", hint=hint)
-    return False
+    # a run may begin meanwhile
+    return holds_known(folder) and not holds_run(folder)

@@ -7,18 +7,21 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import cast
 
+from msgspec.structs import replace
+
 from ckaudit.contract.io.files import UNPACK, archive_of
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
+from ckaudit.importers.below import Below, find_below, holds_logs, holds_others
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import list_names, shorten_name
 from ckaudit.importers.tables.table import UTF16_MARKS
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.errors import summary_of
 
-__all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "one_of"]
+__all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "logs_below", "one_of"]
 
 _POINTER = b"version https://git-lfs"
 _PAGE = (b"<!doctype html", b"<html")
@@ -54,9 +57,32 @@ def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
         return _named(choice.format).read(source, choice.columns)
     if not source.is_folder:
         _refuse_what_is_no_log(source.head, source.shown)
-    if (importer := _importer_of(source)) is None:
+    if (importer := _importer_of_all(source)) is not None:
+        return importer.read(source, choice.columns)
+    if not source.is_folder:
         raise _unknown(source)
-    return importer.read(source, choice.columns)
+    found = logs_below(path, choice=choice)
+    return [replace(run, notes=(*run.notes, *found.notes)) for run in found.runs] or _only_folders(found, source)
+
+
+def logs_below(path: Path, *, choice: Choice = NOTHING_SAID) -> Below:
+    """Find and read the logs below a folder that is none itself.
+
+    Raises:
+        UnreadableError: Where there is none, or none can be read.
+        UsageError: Where `choice` names columns that none of them has.
+    """
+    found = find_below(path, choice.columns, _importer_of)
+    if not found.runs and not found.folders:
+        unknown = _unknown(Source(path))
+        searched = UnreadableError(str(unknown), hint=f"{found.notes[0].capitalize()}." if found.notes else unknown.hint)
+        raise found.errors[0] if found.errors else searched
+    return found
+
+
+def _only_folders(found: Below, source: Source) -> list[Imported]:
+    names = list_names(list(found.folders))
+    raise UsageError(f"{source.shown} holds run folders of ckaudit, which need no import: {names}", hint="Name one of them.")
 
 
 def _importer_of(source: Source, *, generic: bool = True) -> Importer | None:
@@ -65,9 +91,25 @@ def _importer_of(source: Source, *, generic: bool = True) -> Importer | None:
     return next((importer for importer in candidates if importer.detects(source)), None)
 
 
+def _importer_of_all(source: Source) -> Importer | None:
+    """Return the importer that knows all of a source: None also for a folder in which other logs lie beside what it knows."""
+    importer = _importer_of(source)
+    return None if importer is not None and source.is_folder and holds_others(source, importer, _importer_of) else importer
+
+
+def is_one_log(path: Path) -> bool:
+    """Tell whether one importer knows all of a source."""
+    return _importer_of_all(Source(path)) is not None
+
+
 def is_known(path: Path) -> bool:
     """Tell whether an importer knows a source."""
     return _importer_of(Source(path)) is not None
+
+
+def holds_known(folder: Path) -> bool:
+    """Tell whether a log that is known, or a run folder, lies somewhere below a folder."""
+    return holds_logs(folder, _importer_of)
 
 
 def named_format(path: Path) -> str | None:

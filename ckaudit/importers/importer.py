@@ -17,6 +17,7 @@ from ckaudit.importers.tables.table import HEAD_BYTES, text_of
 
 MAX_SEEN = 200_000
 MAX_IMPORT_BYTES = 4 * MAX_BYTES  # a million rows of 200 bytes, and a log of that size still fits in memory
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # gzip, zstandard
 Row = dict[str, float | str]
 Document = Mapping[str, Any]
 
@@ -66,10 +67,11 @@ class Source:
     def _unreadable(self, broken: BrokenFile) -> UnreadableError:
         return UnreadableError(f"{self.shown} {broken.finding.message}", hint=broken.finding.help or "")
 
-    @property
+    @cached_property
     def head(self) -> bytes:
-        """The first bytes, to tell a format by."""
-        return self.data[:HEAD_BYTES]
+        """The first bytes, unpacked, to tell a format by; the rest of a plain file is not read for them."""
+        first = self.first(HEAD_BYTES)
+        return first if first and not first.startswith(_PACKED) else self.data[:HEAD_BYTES]
 
     @cached_property
     def text(self) -> str:
@@ -186,6 +188,8 @@ class Importer(Protocol):
     Attributes:
         NAME: The format, as a user would call it.
         GENERIC: Whether the format has no mark of its own, so that every other importer is asked first.
+
+    One that also knows a folder for the runs right inside it, beside which other logs may lie, has `SIDE_BY_SIDE = True`.
     """
 
     NAME: str

@@ -13,7 +13,6 @@ from ckaudit.audit.coverage.recorded import coverage_of
 from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import most_missed, needs_of
-from ckaudit.errors import UnreadableError
 from ckaudit.explain import explain
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import actions, entries
@@ -294,10 +293,9 @@ def test_a_log_is_no_folder_to_add_to():
     assert "--step 2000" in " ".join(each.code for each in coverage(HEALTHY).remedies)
 
 
-def test_a_folder_that_holds_a_log_says_which_file_to_name():
-    with pytest.raises(UnreadableError) as caught:
-        open_run(RESNET.parent, reads=())
-    assert "measurements.csv; name that file" in caught.value.hint
+def test_a_folder_that_holds_a_log_is_read_and_says_which():
+    run = open_run(RESNET.parent, reads=())
+    assert run.notes[0] == "found in measurements.csv"
 
 
 def test_a_folder_in_which_a_run_begins_while_one_looks_is_the_run(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, r
 
 NAME = "ClearML offline session"
 GENERIC = False
+SIDE_BY_SIDE = True
 
 _TASK, _METRICS = "task.json", "metrics.jsonl"
 _SCALAR = "training_stats_scalar"

@@ -21,6 +21,7 @@ from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, r
 
 NAME = "Comet offline experiment"
 GENERIC = False
+SIDE_BY_SIDE = True
 
 _FILES = (_EXPERIMENT, _MESSAGES) = ("experiment.json", "messages.json")
 _CONTEXTS = {"validate": "validation"}

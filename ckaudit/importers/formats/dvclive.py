@@ -18,6 +18,7 @@ from ckaudit.importers.trackers.tracked import TrackedRun, runs_of, write_config
 
 NAME = "DVCLive folder"
 GENERIC = False
+SIDE_BY_SIDE = True
 MAX_FILES = 5000
 
 _METRICS, _PARAMS = "plots/metrics", "params.yaml"

@@ -22,6 +22,7 @@ from ckaudit.importers.trackers.tracked import write_config
 
 NAME = "Lightning metrics.csv"
 GENERIC = False
+SIDE_BY_SIDE = True
 
 MAX_VERSIONS = 1000
 

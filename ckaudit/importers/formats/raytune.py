@@ -19,6 +19,7 @@ from ckaudit.importers.trackers.tracked import write_config
 
 NAME = "Ray Tune results"
 GENERIC = False
+SIDE_BY_SIDE = True
 MAX_TRIALS = 1000
 
 _RESULTS = ("result.json", "progress.csv")

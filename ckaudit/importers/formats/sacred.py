@@ -23,6 +23,7 @@ from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, r
 
 NAME = "Sacred metrics.json"
 GENERIC = False
+SIDE_BY_SIDE = True
 
 _METRICS, _CONFIG, _RUN = "metrics.json", "config.json", "run.json"
 _HEAD_BYTES = 1024

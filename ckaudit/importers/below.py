@@ -1,0 +1,211 @@
+"""Logs that lie somewhere below a folder: each is found by what is in it, read, and named by its path.
+
+Links are not followed, hidden folders and those of programs are passed over, and a tree is searched only so far: what was
+not looked at is said. Run folders of our own are found, but not read: who asked decides.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.io.folder import holds_run, shown_name
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
+from ckaudit.importers.importer import Imported, Importer, Source
+from ckaudit.importers.names import list_names, shorten_name, writable
+
+MAX_ENTRIES = 20_000
+MAX_DEPTH = 8
+MAX_READ = 50
+MAX_BYTES = 2**29
+MAX_LISTED = 20
+MAX_SHOWN = 100
+_ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".log", ".txt", ".out", ".zip", ".db")
+_PACKED = (".gz", ".zst")
+_OF_PROGRAMS = frozenset({"node_modules", "__pycache__", "site-packages", "venv"})
+_OF_A_TRAINING = {"train_loss_raw", "val_loss", "train_ppl", "val_ppl", "grad_global_norm", "learning_rate"}
+Detect = Callable[[Source], "Importer | None"]
+
+
+class Below(Struct):
+    """What lies below a folder.
+
+    Attributes:
+        runs: Every run that could be read, named by its path.
+        folders: Run folders of our own, by their paths below the folder.
+        notes: What was not looked at, or could not be read.
+        errors: Why what is a log could not be read.
+    """
+
+    runs: list[Imported] = field(default_factory=list)
+    folders: dict[str, Path] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    errors: list[CkauditError] = field(default_factory=list)
+
+    def pick(self, wanted: str, shown: str) -> "Imported | Path":
+        """Return the run that is wanted, by its path or its number from 1: first those of other programs, then run folders.
+
+        Args:
+            wanted: What the user says of it; empty: the only one.
+            shown: The folder's name in messages.
+
+        Raises:
+            UsageError: Where there are several and none is wanted, or none is called so.
+        """
+        choices: dict[str, Imported | Path] = {run.name: run for run in self.runs}
+        choices |= {name: path for name, path in self.folders.items() if name not in choices}
+        if not wanted and len(choices) == 1:
+            return next(iter(choices.values()))
+        if wanted in choices:
+            return choices[wanted]
+        if wanted.isdecimal() and 1 <= int(wanted) <= len(choices):
+            return list(choices.values())[int(wanted) - 1]
+        shorter = [name if len(name) <= MAX_SHOWN else f"...{name[3 - MAX_SHOWN :]}" for name in choices]
+        listed = [
+            f"{number}: {name} ({kind_and_steps(choices[key])})"
+            for number, (name, key) in enumerate(zip(shorter, choices, strict=True), 1)
+        ]
+        more = f"; and {len(listed) - MAX_LISTED:,} more" if len(listed) > MAX_LISTED else ""
+        what = f"has no run {shorten_name(wanted)!r}" if wanted else f"is no run itself, and {len(listed):,} lie below it"
+        hint = f"Take one with --run 2, or name its path. There is {'; '.join(listed[:MAX_LISTED])}{more}."
+        raise UsageError(f"{shown} {what}", hint=hint)
+
+
+def kind_and_steps(run: "Imported | Path") -> str:
+    """Return the format and the steps of a run in a few words."""
+    if isinstance(run, Path):
+        return "run folder of ckaudit"
+    steps = run.table.steps
+    return f"{run.source}, " + (f"steps {int(steps.min()):,} to {int(steps.max()):,}" if len(steps) else "no scalars")
+
+
+class _Place(Struct, frozen=True):
+    """A file or a folder that may be a log."""
+
+    name: str
+    source: Source
+    importer: "Importer | None"
+
+
+def find_below(folder: Path, columns: Mapping[str, str], detect: Detect) -> Below:
+    """Find and read every log below a folder.
+
+    Args:
+        folder: Where to look.
+        columns: The logs' own names that the user mapped, by catalogue name.
+        detect: Returns the importer that knows a source.
+    """
+    found = Below()
+    size = read = 0
+    for place in _places(folder, detect, found.notes):
+        if place.importer is None:
+            found.folders[place.name] = place.source.path
+            continue
+        size += 0 if place.source.is_folder else place.source.path.stat().st_size
+        if read == MAX_READ or size > MAX_BYTES:
+            found.notes.append(f"only the first {read:,} logs below the folder were read: name a folder inside it")
+            break
+        read += 1
+        _read(found, place, columns)
+    return found
+
+
+def holds_logs(folder: Path, detect: Detect) -> bool:
+    """Tell whether anything below a folder looks like a log or a run folder; nothing is read to its end."""
+    return next(_places(folder, detect, []), None) is not None
+
+
+def holds_others(source: Source, importer: Importer, detect: Detect) -> bool:
+    """Tell whether logs that an importer does not know lie in a folder beside the runs that it does."""
+    if not _is_parent(source, importer):
+        return False
+    return any(place.importer is not importer for place in _places(source.path, detect, []))
+
+
+def _is_parent(source: Source, importer: Importer) -> bool:
+    """Tell whether a folder is only known for the runs right inside it."""
+    return getattr(importer, "SIDE_BY_SIDE", False) and any(map(importer.detects, source.folders()))
+
+
+def _read(found: Below, place: _Place, columns: Mapping[str, str]) -> None:
+    importer = place.importer
+    if importer is None:
+        return
+    try:
+        runs = importer.read(place.source, columns)
+    except CkauditError as error:
+        if not importer.GENERIC:
+            found.errors.append(error)
+            found.notes.append(f"{shown_name(place.name)} could not be read: {error}")
+        return
+    for run in runs:
+        if importer.GENERIC and not _OF_A_TRAINING & {*run.table.names}:
+            continue
+        name = f"{place.name}: {run.name}" if len(runs) > 1 else place.name
+        found.runs.append(replace(run, name=writable(name), notes=(f"found in {shown_name(place.name)}", *run.notes)))
+
+
+def _places(top: Path, detect: Detect, notes: list[str]) -> Iterator[_Place]:
+    """Yield what may be a log, by its path; what lies in a folder that is one is part of it."""
+    root, seen, left_out = Source(top), 0, list[str]()
+    for path, inner, names in os.walk(top):
+        relative = Path(path).relative_to(top)
+        seen += len(inner) + len(names)
+        if seen > MAX_ENTRIES:
+            notes.append(f"only {MAX_ENTRIES:,} files and folders were looked at: name a folder inside it")
+            return
+        if relative.parts and (place := _folder(root, relative.as_posix(), detect)) is not None:
+            inner.clear()
+            yield place
+            continue
+        deeper = sorted(name for name in inner if not name.startswith(".") and name not in _OF_PROGRAMS)
+        inner[:] = deeper if len(relative.parts) < MAX_DEPTH else []
+        left_out += [] if inner else deeper
+        yield from _files(root, relative, names, detect)
+    if left_out:
+        notes.append(f"folders more than {MAX_DEPTH} deep were not looked at, as {list_names(left_out, max_names=1)}")
+
+
+def _folder(root: Source, name: str, detect: Detect) -> _Place | None:
+    source = root.inside(name)
+    if source is None:
+        return None
+    try:
+        if holds_run(source.path):
+            return _Place(name, source, None)
+        importer = detect(source)
+        if importer is None and (source.path / MANIFEST_NAME).is_file():
+            return _Place(name, source, None)
+    except (CkauditError, OSError):
+        return None
+    return None if importer is None or _is_parent(source, importer) else _Place(name, source, importer)
+
+
+def _files(root: Source, folder: Path, names: list[str], detect: Detect) -> Iterator[_Place]:
+    """Yield the files that an importer knows, one of those that differ in their ends alone."""
+    stems = set()
+    for name in sorted(names, key=lambda name: (_rank(name), name)):
+        stem = name.partition(".")[0]
+        if _rank(name) == len(_ENDINGS) or stem in stems or CHECKPOINT_NAME.match(name) or SCALARS_NAME.match(name):
+            continue
+        relative = (folder / name).as_posix()
+        source = root.inside(relative)
+        if source is None or source.is_folder:
+            continue
+        try:
+            importer = detect(source) if source.first(1) else None
+        except UnreadableError:
+            continue
+        if importer is not None:
+            stems.add(stem)
+            yield _Place(relative, source, importer)
+
+
+def _rank(name: str) -> int:
+    plain = name.lower()
+    for packed in _PACKED:
+        plain = plain.removesuffix(packed)
+    return next((rank for rank, ending in enumerate(_ENDINGS) if plain.endswith(ending)), len(_ENDINGS))
