@@ -1,5 +1,6 @@
-"""`ckaudit report`: one HTML file with the verdict and the pictures, that opens without a network."""
+"""`ckaudit report`: one HTML file with the verdict and the pictures, that opens without a network; or its first page alone."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ckaudit.policy.gate import Gate
     from ckaudit.run.run import Run as Read
 
-SUFFIX = ".html"
+FORMATS = ("html", "svg", "md", "png")
 EPILOG = """
 \b
 Examples:
@@ -26,13 +27,17 @@ Examples:
   ckaudit report runs/nano -o nano.html
   ckaudit report runs/nano runs/before -o changed.html
   ckaudit report log.csv --map loss=train/loss
+  ckaudit report runs/nano --format svg
 \b
 Each tab is a question: is it training, do gradients reach every layer, what
 moved, what could not be judged. With a second run, what changed against it.
 The file needs no network and sends nothing. A report of ours is replaced, any
 other file is not. It is 4.5 MB at most: where it would be more, names are cut,
-pictures get coarser or are left out, and it says so. The pictures need the
-extra: pip install 'ckaudit[report]'
+pictures get coarser or are left out, and it says so. The pictures of HTML need
+an extra: pip install 'ckaudit[report]'
+\b
+For a pull request or a chat, the first page alone: svg and md need no extra,
+png needs one: pip install 'ckaudit[png]'
 \b
 Exit codes:
   0  nothing found at or above --fail-on
@@ -41,12 +46,17 @@ Exit codes:
 """
 
 Other = Annotated[
-    str, typer.Argument(metavar="[OTHER]", help="A run to compare it with, such as one that went well.", show_default=False)
+    str, typer.Argument(metavar="[OTHER]", help="A second run, judged against the first as by ckaudit diff.", show_default=False)
 ]
+Format = Annotated[str, options.one_format(FORMATS)]
 Output = Annotated[
     str,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="Write to FILE; without it, to RUN.html in this folder.", show_default=False
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to FILE; without it, to RUN and the format in this folder.",
+        show_default=False,
     ),
 ]
 
@@ -59,11 +69,19 @@ class TriagedRun(NamedTuple):
     report: "Report"
 
 
+class Written(NamedTuple):
+    """What is written to the file, and what is said of it."""
+
+    content: bytes
+    remarks: Sequence[str] = ()
+
+
 def command(
     run: Run,
     other: Other = "",
     *,
     output: Output = "",
+    format: Format = "html",  # noqa: A002  what the option is called
     step: Step = "",
     fail_on: FailOn = "",
     config: Config = "",
@@ -76,29 +94,28 @@ def command(
 ) -> int:
     """Write verdict and pictures of a run as one HTML file that needs no network."""
     from ckaudit.cli.deliver import Request, exit_code
-    from ckaudit.cli.output import say, write_text
+    from ckaudit.cli.output import open_output, say
 
-    file = output or f"{Path(run).resolve().name}{SUFFIX}"
+    file = output or f"{Path(run).resolve().name}.{format}"
     request = Request(
-        format="html",
+        format=format,
         output=file,
         fail_on=options.severity(fail_on) if fail_on else None,
         allow_empty=allow_empty,
-        formats=("html",),
+        formats=FORMATS,
     )
     check_replaceable(Path(file))
     at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices)
+    check_libraries(format)
     from ckaudit.cli.gate import open_gate
-    from ckaudit.reports.html import page_within_limit
-    from ckaudit.reports.html.page import library
 
-    library()  # where it is missing, say so before the work and not after
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     judged, *beside = [judge(Path(name), at, choice, gate, beside=bool(other)) for name in (run, other) if name]
-    page, remarks = page_within_limit(judged.report, draw(judged, *beside))
-    write_text(page, output=file)
+    written = drawn(format, judged.report, draw(judged, *beside))
+    with open_output(file) as stream:
+        stream.write(written.content)
     say(f"wrote {file}: {judged.report.verdict}")
-    for remark in remarks:
+    for remark in written.remarks:
         say(f"note: {remark}")
     code, reason = exit_code(judged.report, request)
     say(f"error: {reason}" if reason else "")
@@ -108,13 +125,40 @@ def command(
 def check_replaceable(file: Path) -> None:
     """Raise `UsageError` where a file is there already that is no report of ours."""
     from ckaudit.reports.html import SIGNATURE
+    from ckaudit.reports.svg import picture, png
 
     if not file.is_file():
         return
+    known = (SIGNATURE.encode(), picture.SIGNATURE.encode(), *([png.SIGNATURE] if file.suffix == ".png" else []))
     with file.open("rb") as stream:
-        head = stream.read(len(SIGNATURE))
-    if head and head != SIGNATURE.encode():
+        head = stream.read(max(map(len, known)))
+    if head and not head.startswith(known):
         raise UsageError(f"{file} is there already and is no ckaudit report", hint="choose another --output")
+
+
+def check_libraries(format: str) -> None:  # noqa: A002  what the option is called
+    """Say before the work, and not after, that a library is missing."""
+    from ckaudit.reports.html import page
+    from ckaudit.reports.svg import png
+
+    if format == "html":
+        page.library()
+    if format == "png":
+        png.check_installed()
+
+
+def drawn(format: str, report: "Report", panels: "Panels") -> Written:  # noqa: A002  what the option is called
+    """Return a report in one of `FORMATS`."""
+    from ckaudit.reports import html, summary
+    from ckaudit.reports.svg import picture, png
+
+    if format == "html":
+        page, remarks = html.page_within_limit(report, panels)
+        return Written(page.encode(errors="backslashreplace"), remarks)
+    if format == "png":
+        return Written(png.render(report, panels))
+    render = picture.render if format == "svg" else summary.render
+    return Written(render(report, panels).encode(errors="backslashreplace"))
 
 
 def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> TriagedRun:
@@ -130,13 +174,13 @@ def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, besid
 
 
 def draw(judged: TriagedRun, other: TriagedRun | None = None) -> "Panels":
-    """Return the pictures of a run, and of another beside it, which is the reference of the comparison."""
+    """Return the pictures of a run, and of another beside it, which is judged against the first, as by `ckaudit diff`."""
     from ckaudit.panels.build import panels
 
     if other is None:
         return panels(judged.run, judged.report, path=judged.path)
     from ckaudit.diff.compare import compare_read, subject_of
 
-    reference, subject = (subject_of(side.path, side.run, side.report) for side in (other, judged))
+    reference, subject = (subject_of(side.path, side.run, side.report) for side in (judged, other))
     comparison = compare_read(reference, [subject])
-    return panels(judged.run, judged.report, path=judged.path, other=(other.run, other.report), comparison=comparison)
+    return panels(judged.run, judged.report, path=judged.path, other=(other.run, other.report, other.path), comparison=comparison)

@@ -13,6 +13,7 @@ from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.diff.divergence import reads as comparison_reads
 from ckaudit.metrics import metrics
+from ckaudit.panels.front import beside, front
 from ckaudit.panels.metric_charts import curves
 from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.panels.tab import tabs
@@ -22,7 +23,12 @@ from ckaudit.run.run import Run
 
 @takes_any_numbers
 def panels(
-    run: Run, report: Report, *, path: Path | None, other: tuple[Run, Report] | None = None, comparison: Comparison | None = None
+    run: Run,
+    report: Report,
+    *,
+    path: Path | None,
+    other: tuple[Run, Report, Path | None] | None = None,
+    comparison: Comparison | None = None,
 ) -> Panels:
     """Return the pictures of a run.
 
@@ -30,8 +36,8 @@ def panels(
         run: The run, read with `panel_reads`, as far as it was judged.
         report: What triage says of it.
         path: Where its checkpoints are, of which grids and histograms are read for a few steps; None: they are left out.
-        other: The run that it is compared with, and its report.
-        comparison: What comparing the two said, the other run being the reference.
+        other: The run that it is compared with, its report, and where its checkpoints are.
+        comparison: What comparing the two said: how the other run does against this one.
     """
     other_scene = Scene(*other) if other else None
     scene = Scene(run, report, path, other_scene, comparison)
@@ -40,7 +46,13 @@ def panels(
     is_thinned = any(" are drawn" in chart.note for tab in drawn for chart in tab.charts)
     notes = ["of long curves every stretch is drawn by its lowest and its highest value, so that no spike is lost"]
     return Panels(
-        schema_version=VERSION, subjects=subjects, tabs=drawn, links=links(scene, drawn), notes=notes if is_thinned else []
+        schema_version=VERSION,
+        subjects=subjects,
+        tabs=drawn,
+        front=front(scene),
+        beside=beside(scene),
+        links=links(scene, drawn),
+        notes=notes if is_thinned else [],
     )
 
 
@@ -80,7 +92,7 @@ def _link(place: int, finding: Finding, tabs: Sequence[Tab], default: str) -> Li
         (_fit(chart, finding, named) + (4 * (place in tab.findings) if tab.kind == "question" else -1), tab, chart)
         for tab in tabs
         for chart in tab.charts
-        if set(chart.metrics) & set(named)
+        if set(chart.metrics) & set(named) and chart.run != 1
     ]
     if ranked:
         _, tab, chart = max(ranked, key=lambda candidate: candidate[0])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.audit.coverage.applicability import trainer_of
 from ckaudit.audit.load_run import is_ours
 from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.io.grids import encode_grid, unpack
@@ -16,6 +17,7 @@ from ckaudit.contract.schema.panels import Chart, Frame, Ridge
 from ckaudit.diff.checkpoint_values import read_document
 from ckaudit.diff.distances import distribution
 from ckaudit.errors import UnreadableError
+from ckaudit.metrics.catalogue import actions
 from ckaudit.panels.annotations import marks
 from ckaudit.panels.downsample import evenly
 from ckaudit.panels.metric_charts import OF_COLOURS, in_forward_order, short
@@ -24,8 +26,6 @@ from ckaudit.run.read import list_source
 from ckaudit.run.run import Grids, Run
 from ckaudit.run.series import Floats
 from ckaudit.run.tensors import TensorTable
-
-LINE = 'recorder = Recorder(model, "run/")'
 
 FIELD = {"weights": "sampled_grid_32x32", "gradients": "sampled_grid_32x32"}
 
@@ -221,10 +221,15 @@ def _heads(stack: Floats) -> list[str]:
 def why_none(scene: Scene, section: str, field: str) -> str:
     """Return why no histograms or matrices of a section can be drawn."""
     if not len(scene.run.checkpoint_steps):
-        return f"{field} of {section} stands in checkpoints, and none was recorded; to record it: {LINE}"
+        return f"{field} of {section} stands in checkpoints, and none was recorded; to record it: {_line(scene)}"
     if not snapshots(scene):
         return f"{field} of {section} is read from run folders only"
-    return f"none of the checkpoints read holds {section}.*.{field}; to record it: {LINE}"
+    return f"none of the checkpoints read holds {section}.*.{field}; to record it: {_line(scene)}"
+
+
+def _line(scene: Scene) -> str:
+    """Return the line that has checkpoints recorded, in the words of whoever trains."""
+    return actions()["recorder"].way(trainer_of(scene.run)).call.replace("{options}", "").replace("(, ", "(")
 
 
 def _named(taken: Sequence[Snapshot], section: str, field: str) -> list[str]:

@@ -77,7 +77,8 @@ def evenly(count: int, max_places: int) -> list[int]:
 # Charts of a page that is too large: half as many points, steps and columns, shorter names, or charts left out.
 def thinned(panels: Panels) -> Panels:
     """Return the same pictures at half the resolution; what stands out for one step alone is still there."""
-    return replace(panels, tabs=[replace(tab, charts=[_thinned(chart) for chart in tab.charts]) for tab in panels.tabs])
+    tabs = [replace(tab, charts=[_thinned(chart) for chart in tab.charts]) for tab in panels.tabs]
+    return replace(panels, tabs=tabs, front=[_thinned(chart) for chart in panels.front])
 
 
 def _thinned(chart: Chart) -> Chart:

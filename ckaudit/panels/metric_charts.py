@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.panels import Chart, Matrix, Trace
@@ -57,11 +58,13 @@ def curves(
     recorded = _recorded(scene, [*shown, *right])
     if not recorded:
         return None
-    traces, left_out = [], dict[str, str]()
+    traces, left_out, places = [], dict[str, str](), dict[str, list[str]]()
     budget = max(60, min(points, 4 * points // sum(min(max_curves, len(series.labels)) for _, _, series in recorded)))
     there = list(dict.fromkeys(metric for _, metric, _ in recorded))
     for run, metric, series in recorded:
-        drawn = most_striking_columns(series, metrics()[metric].worst, scene.places(metric), max_curves)
+        # Of the second run the same places are drawn as of the first.
+        drawn = most_striking_columns(series, metrics()[metric].worst, places.get(metric) or scene.places(metric), max_curves)
+        places.setdefault(metric, [series.labels[place] for place in drawn])
         if len(drawn) < len(series.labels):
             left_out[metric] = f"{len(drawn)} of {len(series.labels)} curves of {metric} are drawn"
         axis: Literal["left", "right"] = "right" if metric in right else "left"
@@ -153,6 +156,22 @@ def heat(
         marks=marks(scene, [metric]),
         note=f"{' and '.join(left_out)} are drawn" if left_out else "",
     )
+
+
+# Of two runs, what cannot share its axes stands side by side, on one scale.
+def side_by_side(first: Chart | None, second: Chart | None) -> list[Chart]:
+    """Return the chart of one run, or those of two with the run that each is of; marks are those of the first run alone."""
+    if second is None or first is None:
+        return [first] if first else []
+    ends = _shared_ends(first, second)
+    pair = replace(first, run=0, ends=ends), replace(second, id=f"{second.id}_b", run=1, ends=ends, marks=[])
+    return list(pair)
+
+
+def _shared_ends(*charts: Chart) -> tuple[Number, Number] | None:
+    cells = [cell for chart in charts if chart.matrix for row in chart.matrix.values for cell in row]
+    known = [cell for cell in cells if isinstance(cell, int | float) and (cell > 0 or not charts[0].log)]
+    return (min(known), max(known)) if known else None
 
 
 def bars(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ckaudit.audit.coverage.applicability import missing_inputs, unusable, why_metric_not_applicable
+from ckaudit.audit.coverage.applicability import missing_inputs, trainer_of, unusable, why_metric_not_applicable
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.panels import Answered, Chart, Tab
@@ -16,13 +16,15 @@ from ckaudit.material.counts import plural
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries, entry_of, owner_of
 from ckaudit.panels.checkpoint_charts import FIELD, grids, ridges, why_none
-from ckaudit.panels.metric_charts import bars, curves, heat
+from ckaudit.panels.metric_charts import bars, curves, heat, side_by_side
 from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.questions.question import questions
 from ckaudit.rules import rules
 from ckaudit.run.run import Run
 
+Drawn = Callable[[Scene], Chart | None]
 Painter = Callable[["Board"], tuple[Answered, str] | None]
+MAX_WORDS = 28  # of an answer: what is longer is read by nobody
 GRAVITY: tuple[Answered, ...] = ("bad", "watch", "good", "unknown")
 
 
@@ -125,28 +127,48 @@ def tabs() -> tuple[TabKind, ...]:
 def _settle(
     answers: Sequence[Answer], findings: Sequence[Finding], checks: Sequence[Check], charts: Sequence[Chart]
 ) -> tuple[Answered, str]:
-    """Return the worst word of answers and findings, and the sentences that say so; without any, what the rules could judge.
+    """Return the worst word of answers and findings, and in a few words what says so; without any, what the rules could judge.
 
-    Nothing is good whose first question has no answer.
+    Nothing is good whose first question has no answer. What a finding says is told where the findings are.
     """
     weighed: list[tuple[Answered, str]] = [
-        (_word(answer.word), f"{answer.question} {_sentence(answer.sentence)}") for answer in answers
+        (_word(answer.word), "" if answer.findings else f"{answer.question} {_sentence(answer.sentence)}") for answer in answers
     ]
-    weighed += [(_gravity(finding), _sentence(finding.message)) for finding in findings]
+    weighed += [(_gravity(finding), "") for finding in findings]
     word: Answered = min((each for each, _ in weighed), key=GRAVITY.index, default="unknown")
     if word != "unknown":
-        sentences = list(dict.fromkeys(text for each, text in weighed if each == word))
+        sentences = list(dict.fromkeys(text for each, text in weighed if each == word and text))
         if word == "good" and weighed[0][0] == "unknown":  # what the tab is about first of all was not recorded
-            return "unknown", f"{weighed[0][1]} Well as far as known: {sentences[0]}"
-        more = f" And {len(sentences) - 2} more." if len(sentences) > 2 else ""
-        return word, " ".join(sentences[:2]) + more
+            return "unknown", brief(f"{weighed[0][1]} Well as far as known: {' '.join(sentences[:1])}")
+        told = [_counted(findings)] if word != "good" and findings else []
+        return word, brief(" ".join([*told, *sentences[:1]]))
     judged = sum(check.outcome == "passed" for check in checks)
     if judged and charts and not answers:
         nothing = "Nothing but notes" if findings else "Nothing"
         return "good", f"{nothing} found: {judged} of {plural(len(checks), 'rule')} on it could judge."
     if not charts:
         return "unknown", "Nothing of it was recorded."
-    return "unknown", weighed[0][1] if weighed else "No rule judges it."
+    return "unknown", brief(next((text for _, text in weighed if text), "No rule judges it."))
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    steps = [finding.first_step for finding in findings if finding.first_step is not None]
+    since = f", the first from step {min(steps)}" if steps else ""
+    return f"{plural(len(findings), 'finding')}{since}."
+
+
+def brief(text: str, most: int = MAX_WORDS) -> str:
+    """Return the first sentences of a text that together have so many words at most; of a longer first one, its beginning.
+
+    >>> brief("One two. Three four.", 3), brief("One two three four.", 3)
+    ('One two.', 'One two three …')
+    """
+    words = text.split()
+    if len(words) <= most:
+        return text
+    ends = [place + 1 for place, word in enumerate(words[:most]) if word.endswith((".", "?", "!"))]
+    full = next((end for end in reversed(ends) if not words[end - 1].endswith("?")), 0)  # a question needs its answer
+    return " ".join(words[:full]) if full else f"{' '.join(words[:most])} …"
 
 
 def _word(word: AnswerWord) -> Answered:
@@ -185,7 +207,7 @@ class Board:
 
     def heat(self, name: str, title: str, metric: str, **how: Any) -> None:
         """Put up a map of places by steps."""
-        self.put(heat(self.scene, name, title, metric, **how), metric)
+        self.put_each(lambda scene: heat(scene, name, title, metric, **how), metric)
 
     def bars(self, name: str, title: str, metric: str, **how: Any) -> None:
         """Put up the last values as bars."""
@@ -193,15 +215,29 @@ class Board:
 
     def ridges(self, name: str, title: str, section: str) -> None:
         """Put up histograms over time."""
-        self._from_checkpoints(ridges(self.scene, name, title, section), section, "histogram")
+        self._from_checkpoints(lambda scene: ridges(scene, name, title, section), section, "histogram")
 
     def grids(self, name: str, title: str, section: str) -> None:
         """Put up sampled matrices with a slider."""
-        self._from_checkpoints(grids(self.scene, name, title, section), section, FIELD[section])
+        self._from_checkpoints(lambda scene: grids(scene, name, title, section), section, FIELD[section])
 
-    def _from_checkpoints(self, chart: Chart | None, section: str, field: str) -> None:
-        self.put(chart)
-        self.lack("" if chart else why_none(self.scene, section, field))
+    def _from_checkpoints(self, drawn: Drawn, section: str, field: str) -> None:
+        if not self.put_each(drawn):
+            self.lack(why_none(self.scene, section, field))
+
+    def put_each(self, drawn: Drawn, *needed: str) -> bool:
+        """Put up a chart of one run, and beside it that of the other; tell whether there is one of the first.
+
+        Args:
+            drawn: Draws it of a scene.
+            needed: Metrics whose absence is told.
+        """
+        first = drawn(self.scene)
+        second = drawn(self.scene.other) if self.scene.other else None
+        for chart in side_by_side(first, second):
+            self.put(chart)
+        self.put(None, *needed)
+        return first is not None
 
     def put(self, chart: Chart | None, *needed: str) -> None:
         """Put up a chart where there is one, and say what of the metrics it needs is missing."""
@@ -235,6 +271,6 @@ def _line(run: Run, name: str) -> str:
     if owner is None or owner not in entries():
         return ""
     lacks = missing_inputs(run, owner)
-    lines = dict.fromkeys(line.strip() for lack in lacks or (owner,) for line in lines_for(lack))
+    lines = dict.fromkeys(line.strip() for lack in lacks or (owner,) for line in lines_for(lack, trainer_of(run)))
     needs = f" (it is made of {', '.join(lacks)})" if lacks and lacks != (name,) else ""
     return f"{needs}; to record it: {'; '.join(lines)}" if lines else needs

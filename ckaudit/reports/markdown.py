@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import Diagnosis, Finding, Phase, Report
 from ckaudit.reports import words
-from ckaudit.reports.escape import code, escaped
+from ckaudit.reports.escape import code, escaped, visible
 from ckaudit.reports.report_sections import (
     CHECKPOINT_HEAD,
     NUMBER_COLUMNS,
@@ -14,12 +14,14 @@ from ckaudit.reports.report_sections import (
     resume_checkpoints,
     why_suppressed,
 )
+from ckaudit.reports.terminal.charts import curve
 from ckaudit.reports.view import PLAIN, View
 
 
 def render(report: Report, view: View = PLAIN) -> str:
     """Return `report` as GitHub-flavoured Markdown."""
     blocks = [f"### ckaudit {escaped(report.command)}: {_badge(report)} {escaped(report.verdict)}"]
+    blocks += loss(report)
     blocks += phases(report.interview)
     blocks += ["\n".join(_window(report))] if resume_checkpoints(report) else []
     blocks += ["\n".join(_diagnoses(report.diagnoses))] if report.diagnoses else []
@@ -40,6 +42,17 @@ def render(report: Report, view: View = PLAIN) -> str:
     blocks += [_accepted(report, view)] if report.suppressed else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(report)))
     return "\n\n".join(blocks) + "\n"
+
+
+def loss(report: Report, *, width: int = 72) -> list[str]:
+    """Return the loss as a block of code, for Markdown of a pull request shows no inline SVG; why there is none, of a triage."""
+    chart = next((chart for chart in report.charts if chart.name == "loss"), None)
+    if chart is None:
+        no_loss = "No loss was recorded: there is no curve to draw."
+        return [no_loss] if report.command == "triage" and report.files else []
+    steps = [diagnosis.first_step for diagnosis in report.diagnoses[:3]]
+    lines = [visible(line).replace("`", "'") for line in curve(chart, steps, width=width)]
+    return ["\n".join(["```text", *lines, "```"])]
 
 
 def _window(report: Report) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ckaudit.diff.combine import combine_pairs
 from ckaudit.diff.compare import compare
 from ckaudit.errors import CkauditError
 from ckaudit.reports.html import SIGNATURE, page_within_limit
+from ckaudit.reports.html.page import library
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 LARGEST, LARGEST_DATA = 4_500_000, 3_000_000
@@ -116,7 +118,7 @@ def test_each_of_two_runs_is_read_once_and_compared_as_by_diff(tmp_path, monkeyp
     )
     run(["report", str(RUNS / "nan_batch"), str(RUNS / "healthy"), "--step", "160", "-o", str(tmp_path / "a.html")])
     assert sorted(read) == ["healthy", "nan_batch"]
-    compare([RUNS / "healthy", RUNS / "nan_batch"], step=160)
+    compare([RUNS / "nan_batch", RUNS / "healthy"], step=160)
     assert seen[0] == seen[1]
 
 
@@ -144,3 +146,34 @@ def test_without_the_library_nothing_is_read(tmp_path, monkeypatch, capsys):
 def test_wrong_words_are_refused(tmp_path, arguments):
     assert run(["report", str(RUNS / "nan_batch"), "-o", str(tmp_path / "a.html"), *arguments]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format_", ["svg", "md"])
+def test_the_first_page_alone_needs_no_extra(format_, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ckaudit.reports.html.page.find_spec", lambda name: None)
+    library.cache_clear()
+    assert run(["report", str(RUNS / "lr_too_high"), "--format", format_]) == 1
+    (file,) = tmp_path.iterdir()
+    assert file.name == f"lr_too_high.{format_}"
+    whole = file.read_text()
+    assert "The learning rate is too high for the curvature of the loss" in whole
+    assert run(["report", str(RUNS / "lr_too_high"), "--format", format_]) == 1  # one of ours is replaced
+    assert file.read_text() == whole
+    file.write_text("my own")
+    assert run(["report", str(RUNS / "lr_too_high"), "--format", format_]) == 2
+    assert file.read_text() == "my own"
+
+
+def test_a_png_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    assert run(["report", str(RUNS / "healthy"), "--format", "png", "-o", str(tmp_path / "a.png")]) == 2
+    said = capsys.readouterr().err
+    assert "a PNG is drawn by resvg, which is not installed" in said
+    assert "--format svg needs nothing" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path, capsys):
+    assert run(["report", str(tmp_path / "no-such-run"), "--format", "pdf"]) == 2
+    assert "html, svg, md, png" in capsys.readouterr().err

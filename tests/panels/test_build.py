@@ -196,15 +196,17 @@ def test_shares_of_the_experts_add_up_to_one(made: dict[str, tuple[Run, Report, 
 
 def test_two_runs_stand_on_the_same_axes(made: dict[str, tuple[Run, Report, Panels]]) -> None:
     run, report, _ = made["nan_batch"]
-    other = made["healthy"][:2]
-    compared = compare([RUNS / "healthy", RUNS / "nan_batch"])
+    other = (*made["healthy"][:2], RUNS / "healthy")
+    compared = compare([RUNS / "nan_batch", RUNS / "healthy"])
     document = panels(run, report, path=RUNS / "nan_batch", other=other, comparison=compared)
     traces = [trace for trace in chart_of(document, "both_train_loss_raw").traces if trace.name == "train_loss_raw"]
     assert [trace.run for trace in traces] == [0, 1]
     first, second = (dict(zip(trace.x, trace.y, strict=True)) for trace in traces)
     assert first[1] == second[1]
     tab = tab_of(document, "other_run")
-    assert tab.word == "bad"
+    assert tab.word == "watch"
+    assert document.beside is not None
+    assert (document.beside.word, document.beside.severity) == (compared.word, other[1].severity)
     assert any(mark.kind == "parting" and mark.step == 150 for mark in chart_of(document, "both_train_loss_raw").marks)
     assert len(document.subjects) == 2
     alone = made["nan_batch"][2]

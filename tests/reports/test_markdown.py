@@ -74,6 +74,7 @@ def test_a_renderer_makes_tables_and_no_tag_of_a_name(name):
         "li",
         "p",
         "sub",
+        "pre",
     }
     assert "|--" not in page
     assert len(re.findall("<tr>", page)) == len(re.findall("</tr>", page))

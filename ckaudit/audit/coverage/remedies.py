@@ -97,10 +97,10 @@ def remedies(
     return tuple(_with_run_folder(run, remedy) if in_folder else _without_run_folder(remedy) for remedy, _ in ranked)
 
 
-def lines_for(name: str) -> tuple[str, ...]:
-    """Return the lines that record one entry of the catalogue, whoever trains: its own, or those of what it is made of."""
+def lines_for(name: str, trainer: Trainer = "") -> tuple[str, ...]:
+    """Return the lines that record one entry of the catalogue, as a trainer says it: its own, or those of what it is made of."""
     lacks = [MissingInput(name=entry, level="must", readers=(), by=entry) for entry in base_entries(name) or (name,)]
-    return tuple(dict.fromkeys(_remedy(Run(""), [lack], Situation()).code for lack in lacks))
+    return tuple(dict.fromkeys(_remedy(Run(""), [lack], Situation(trainer)).code for lack in lacks))
 
 
 def attention_weights(run: Run) -> str:

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from ckaudit.contract.schema.checkpoint import Grid
+from ckaudit.contract.schema.diff import Word
 from ckaudit.contract.schema.numbers import Number, Step, doc
-from ckaudit.contract.schema.report import Answer
+from ckaudit.contract.schema.report import Answer, Severity
 
 VERSION: Literal["ck.panels.v1"] = "ck.panels.v1"
 
@@ -82,6 +83,10 @@ class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     stacked: Annotated[bool, doc("Whether the curves are parts that stand on each other.")] = False
     x: Annotated[str, doc("What the horizontal axis counts.")] = "step"
     log: Annotated[bool, doc("Whether values are drawn on a logarithmic scale.")] = False
+    run: Annotated[int | None, doc("Which of two runs it is of: 0 the first, 1 the other; null: of both, or there is one.")] = (
+        None
+    )
+    ends: Annotated[tuple[Number, Number] | None, doc("Ends of the scale that maps of two runs share; null: its own.")] = None
     traces: Annotated[list[Trace], doc("Curves or bars.")] = []
     matrix: Annotated[Matrix | None, doc("Of a heatmap.")] = None
     ridges: Annotated[list[Ridge], doc("Histograms over time.")] = []
@@ -116,11 +121,24 @@ class Link(Struct, kw_only=True, omit_defaults=True, frozen=True):
     step: Annotated[Step | None, doc("The step to look at; null: it has none.", unit="steps")] = None
 
 
+class Beside(Struct, kw_only=True, frozen=True):
+    """What stands on the first page of a second run, and how it does against the first."""
+
+    severity: Annotated[Severity | None, doc("The gravest finding of the second run; null: none.")]
+    verdict: Annotated[str, doc("What triage says of the second run.")]
+    word: Annotated[Word, doc("How the second run does against the first.")]
+    message: Annotated[str, doc("The same as one sentence.")]
+
+
 class Panels(Struct, kw_only=True, frozen=True):
     """All pictures; every member is always written."""
 
     schema_version: Annotated[Literal["ck.panels.v1"], doc("Which contract this document follows.")]
     subjects: Annotated[list[str], doc("The run, and the one it is compared with.")]
     tabs: Annotated[list[Tab], doc("In the order of the questions.")]
+    front: Annotated[
+        list[Chart], doc("Of the first page: the loss, without curves where there is none, then what the findings are about.")
+    ] = []
+    beside: Annotated[Beside | None, doc("Of the second run; null: there is none.")] = None
     links: Annotated[list[Link], doc("Of each finding that has a place, the place.")] = []
     notes: Annotated[list[str], doc("What a reader must know of how this was made.")] = []

@@ -41,8 +41,8 @@ def attention(board: Board) -> None:
     )
     board.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
     board.heat("head_similarity", "Does a head do what another does?", "head_similarity")
-    board.put(redundancy(scene, "redundancy", "Which heads are alike?"))
-    board.put(head_grids(scene, "attention_grids", "Where do the heads look?"))
+    board.put_each(lambda scene: redundancy(scene, "redundancy", "Which heads are alike?"))
+    board.put_each(lambda scene: head_grids(scene, "attention_grids", "Where do the heads look?"))
     if not attention_grids(scene).steps:
         board.lack(
             why_metric_not_applicable(scene.run, "head_similarity")

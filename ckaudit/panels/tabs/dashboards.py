@@ -1,8 +1,12 @@
 """The dashboards: what is looked at with every step, minute, day and checkpoint, and the seven panels."""
 
+from msgspec.structs import replace
+
+from ckaudit.contract.schema.panels import Chart
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.panels.annotations import baselines, threshold
+from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import Board, tab
 from ckaudit.panels.tabs.health import bands
 
@@ -71,12 +75,7 @@ def seven_panels(board: Board) -> None:
     board.curves("panel_1_loss", "1 Loss", "train_loss_raw", also=("val_loss",), log=True, lines=baselines(scene), points=POINTS)
     board.curves("panel_2_rate", "2 Learning rate", "learning_rate", points=POINTS)
     board.curves("panel_3_gradient", "3 Gradient norm", "grad_global_norm", log=True, points=POINTS)
-    if chart := bands(scene, max_layers=4, points=100):
-        from msgspec.structs import replace
-
-        board.put(replace(chart, id="panel_4_activations", title="4 Activations"))
-    else:
-        board.put(None, "activation_mean", "activation_std")
+    board.put_each(_activations, "activation_mean", "activation_std")
     board.curves("panel_5_spectral", "5 Spectral norms", "spectral_norm", max_curves=4, points=POINTS)
     board.curves(
         "panel_6_dead",
@@ -88,6 +87,11 @@ def seven_panels(board: Board) -> None:
         lines=threshold("ACT001", "note_dead_share", "max_dead_share"),
     )
     board.curves("panel_7_slices", "7 Loss by class, and tau", "slice_val_loss", also=("tau",), points=POINTS)
+
+
+def _activations(scene: Scene) -> Chart | None:
+    chart = bands(scene, max_layers=4, points=100)
+    return replace(chart, id="panel_4_activations", title="4 Activations") if chart else None
 
 
 def _each(board: Board, prefix: str, groups: "tuple[tuple[str, ...], ...] | list[tuple[str, ...]]") -> None:

@@ -35,7 +35,6 @@ READS = (
 @tab(30, asks=("D1.3", "D3.5", "D4.5"), rules=("router_imbalance", "dropped_tokens", "curvature_jump"), reads=READS)
 def health(board: Board) -> None:
     """Is anything dead or exploding?"""
-    scene = board.scene
     board.heat("tensor_gradients", "Does any tensor get no gradient?", "gradient_norm", log=True)
     board.curves(
         "dead_units",
@@ -43,7 +42,7 @@ def health(board: Board) -> None:
         "dead_unit_fraction",
         lines=threshold("ACT001", "note_dead_share", "max_dead_share"),
     )
-    board.put(bands(scene), "activation_mean", "activation_std")
+    board.put_each(bands, "activation_mean", "activation_std")
     board.heat("activation_size", "Do activations drift or explode?", "activation_max_abs", log=True)
     board.curves(
         "saturation",
@@ -56,7 +55,7 @@ def health(board: Board) -> None:
     board.curves("nonfinite", "Where is anything not finite?", "nan_inf_events")
     board.heat("weight_size", "Do weights grow or shrink?", "weight_norm", log=True)
     board.ridges("activation_ridges", "How are activations spread, over time?", "activations")
-    board.put(loads(scene), "expert_entropy")
+    board.put_each(loads, "expert_entropy")
     board.curves(
         "routing", "Are the experts used evenly?", "moe_util_entropy", lines=threshold("MOE001", "sev2_entropy", "sev1_entropy")
     )

@@ -53,7 +53,7 @@ READS = (
 @tab(70, rules=RULES, reads=READS)
 def machine(board: Board) -> None:
     """Is the machine the bottleneck?"""
-    board.put(parts(board.scene), *PARTS)
+    board.put_each(parts, *PARTS)
     board.curves("step_time", "Does a step take longer than it did?", "step_time", marked=True)
     board.curves("throughput", "How many tokens go through?", "tokens_per_sec")
     board.curves("utilization", "How much of the arithmetic is used?", "mfu")

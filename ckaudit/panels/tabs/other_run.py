@@ -3,13 +3,14 @@
 from ckaudit.contract.schema.diff import Departure, Drift, Pair
 from ckaudit.contract.schema.diff import Word as DiffWord
 from ckaudit.contract.schema.panels import Answered, Chart, Trace
+from ckaudit.panels.front import LOSSES, is_wide
 from ckaudit.panels.metric_charts import short
-from ckaudit.panels.tab import Board, tab
+from ckaudit.panels.tab import Board, brief, tab
 
 WORDS: dict[DiffWord, Answered] = {
     "same": "good",
     "within_noise": "good",
-    "better": "good",
+    "better": "watch",  # then the first run, which the report is of, is the worse one
     "worse": "bad",
     "different": "watch",
     "incomparable": "unknown",
@@ -33,16 +34,17 @@ def other_run(board: Board) -> tuple[Answered, str]:
         return "unknown", "There is no other run."
     pair = comparison.pairs[0]
     for name, title in OVERLAYS.items():
-        board.curves(f"both_{name}", title, name, log=name == "grad_global_norm", marked=True)
+        log = name == "grad_global_norm" or (name in LOSSES and is_wide(board.scene))
+        board.curves(f"both_{name}", title, name, log=log, marked=True)
     board.put(_answers(pair))
     board.put(_propagation(pair.propagation))
     for measure in dict.fromkeys(drift.measure for drift in pair.drifts):
         board.put(_drifts(measure, [drift for drift in pair.drifts if drift.measure == measure]))
     for answer in pair.answers:
         board.lack(f"{answer.title} {answer.message}" if answer.word in ("not_recorded", "incomparable") else "")
-    unlike = [unlike.message for unlike in pair.unlike[:3]]
-    which = [f"the first is {pair.left}, the second {pair.right}"] if unlike else []
-    return WORDS[pair.word], "; ".join([pair.verdict, *unlike, *which])
+    for unlike in pair.unlike[:5]:
+        board.lack(f"Not alike: {unlike.message}")
+    return WORDS[pair.word], brief(f"B against A: {pair.verdict}")
 
 
 def _answers(pair: Pair) -> Chart | None:
@@ -57,7 +59,7 @@ def _answers(pair: Pair) -> Chart | None:
     names, ratios = [name for name, _, _ in both], [short(right / left) for _, left, right in both]
     return Chart(
         id="both_answers",
-        title="By how much is the judged run apart, question by question?",
+        title="How many times as much is it in the second run?",
         shape="bars",
         x="question",
         unit="1",

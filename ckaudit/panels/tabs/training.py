@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.panels import Chart, Trace
 from ckaudit.panels.annotations import baselines, threshold
+from ckaudit.panels.front import is_wide
 from ckaudit.panels.metric_charts import column, curves
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import Board, tab
@@ -44,6 +45,7 @@ def training(board: Board) -> None:
         also=("train_loss_ema", "val_loss"),
         right=("learning_rate",),
         lines=lines,
+        log=is_wide(board.scene),
         marked=True,
         note="" if len(lines) > 1 else "no n-gram baseline was recorded",
     )

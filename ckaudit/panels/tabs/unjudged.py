@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from ckaudit.contract.schema.panels import Answered, Chart, Trace
 from ckaudit.contract.summaries import most_missed
 from ckaudit.metrics import metrics
@@ -28,6 +30,8 @@ def unjudged(board: Board) -> tuple[Answered, str]:
     board.put(
         Chart(id="recorded", title="How much of the catalogue was recorded?", shape="bars", unit="%", x="part", traces=[trace])
     )
+    if board.scene.other is not None:
+        board.charts = [replace(chart, run=0) for chart in board.charts]
     for name in dict.fromkeys(part for thing in missed for part in thing.split(" or ")):
         board.lack(why_missing(board.scene.run, name) if name in metrics() else "")
     for check in skipped:

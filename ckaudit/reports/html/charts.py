@@ -10,7 +10,8 @@ from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.panels import Chart, Mark, Panels
 from ckaudit.reports.escape import visible
 from ckaudit.reports.formula import readable
-from ckaudit.reports.html.markup import Markup, join, tag
+from ckaudit.reports.markup import Markup, join, tag, text
+from ckaudit.reports.svg.picture import run_names
 from ckaudit.reports.words import number, plural
 
 KINDS = {"lines": "Curves", "bars": "Bars", "heatmap": "Map", "ridges": "Histograms", "grids": "Sampled matrices"}
@@ -29,16 +30,23 @@ RISKY = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\
 IN_PAGE = ("title", "metrics", "formula", "note")  # these stand in the page
 
 
-def figure(chart: Chart) -> Markup:
-    """Return a chart: the script draws into its box."""
+def figure(chart: Chart, names: Sequence[str] = (), findings: int = 0) -> Markup:
+    """Return a chart: the script draws into its box.
+
+    Args:
+        chart: What is drawn.
+        names: Of the runs, where there are two.
+        findings: How many findings the page tells.
+    """
     identity = f"c-{chart.id}"
+    whose = [" ", run_sign(chart.run, names)] if chart.run is not None and len(names) > 1 else []
     return tag(
         "figure",
-        tag("h3", chart.title, id=f"{identity}-title"),
+        tag("h3", chart.title, *whose, id=f"{identity}-title"),
         *_controls(chart, identity),
         tag("div", class_="plot", role="img", aria_label=f"{KINDS[chart.shape]}: {chart.title} The numbers follow as a table."),
         tag("figcaption", *_caption(chart)),
-        *([_marks(chart.marks)] if chart.marks else []),
+        *([_marks(chart.marks, findings)] if chart.marks else []),
         table(chart),
         id=identity,
         class_=chart.shape,
@@ -46,6 +54,11 @@ def figure(chart: Chart) -> Markup:
         tabindex=-1,
         aria_labelledby=f"{identity}-title",
     )
+
+
+def run_sign(run: int, names: Sequence[str]) -> Markup:
+    """Return the sign of one of two runs: its colour, its letter and its name."""
+    return tag("span", tag("span", "AB"[run], class_=f"letter r{run}"), f" {names[run]}", class_="run")
 
 
 def _caption(chart: Chart) -> Iterator[Markup]:
@@ -84,14 +97,25 @@ def _controls(chart: Chart, identity: str) -> list[Markup]:
     return [tag("div", *parts, class_="controls")]
 
 
-def _marks(marks: list[Mark]) -> Markup:
-    """Return what happened, folded away, each with a button that marks its step in the picture."""
+def _marks(marks: list[Mark], findings: int) -> Markup:
+    """Return what happened, folded away, each with a button that marks its step in the picture; findings by their codes."""
     lines = [
-        tag("li", tag("button", f"step {mark.step}", type="button", class_="to", data_step=mark.step), f" {mark.text}")
+        tag(
+            "li",
+            tag("button", f"step {mark.step}", type="button", class_="to", data_step=mark.step),
+            " ",
+            _happened(mark, findings),
+        )
         for mark in marks[:MAX_MARKS]
     ]
     more = [tag("li", f"and {len(marks) - MAX_MARKS} more in the picture")] if len(marks) > MAX_MARKS else []
     return tag("details", tag("summary", f"What happened: {len(marks)}"), tag("ul", *lines, *more, class_="marks"))
+
+
+def _happened(mark: Mark, findings: int) -> Markup:
+    if mark.finding is None or not mark.code:
+        return text(mark.text)
+    return tag("a", mark.code, href=f"#f-{mark.finding}") if mark.finding < findings else text(mark.code)
 
 
 # The numbers of a chart as a table: every bar, and of long curves where they begin, end and turn.
@@ -170,7 +194,7 @@ def _written(value: Number | None) -> str:
 # The numbers of the charts as blocks of JSON that no browser runs, one for each tab.
 def blocks(panels: Panels) -> Markup:
     """Return a block for the charts of each tab, which is read when the tab is looked at."""
-    subjects = [visible(subject) for subject in panels.subjects]
+    subjects = [visible(subject) for subject in run_names(panels.subjects)]
     drawn = {tab.id: [_drawn(chart) for chart in tab.charts] for tab in panels.tabs if tab.charts}
     return join([_block(name, {"subjects": subjects, "charts": charts}) for name, charts in drawn.items()])
 
@@ -191,6 +215,9 @@ def encoded(value: Any) -> str:
 def _drawn(chart: Chart) -> dict[str, Any]:
     """Return what the script needs of a chart, steps that several curves share written once."""
     value: dict[str, Any] = _shown({key: item for key, item in msgspec.to_builtins(chart).items() if key not in IN_PAGE})
+    for mark in value.get("marks", []):
+        if "finding" in mark:  # its sentence stands in the list of findings
+            del mark["text"]
     axes: list[Any] = []
     for trace in value.get("traces", []):
         if trace["x"] not in axes:

@@ -9,7 +9,9 @@ function chartOf(figure) {
   const tab = figure.closest('[role="tabpanel"]').id.slice(2);
   if (!parsed.has(tab)) {
     const { subjects, charts } = JSON.parse(document.getElementById(`d-${tab}`).textContent);
-    parsed.set(tab, new Map(charts.map((chart) => [chart.id, { ...chart, subjects }])));
+    const known = new Map(charts.map((chart) => [chart.id, { ...chart, subjects }]));
+    for (const [name, chart] of known) if (known.has(`${name}_b`)) { chart.twin = known.get(`${name}_b`); chart.twin.twin = chart; }
+    parsed.set(tab, known);
   }
   return parsed.get(tab).get(figure.dataset.chart);
 }
@@ -31,8 +33,9 @@ function drawn(figure, width) {
   const choice = chosen.get(chart.id) || first(chart);
   const { traces, layout, height = 300 } = SHAPES[chart.shape](chart, width, choice);
   const marked = choice.step === undefined ? [] : pointer(chart, layout, choice.step);
-  const legend = chart.shape === "lines" && traces.filter((trace) => trace.name).length > 1;
-  const rows = legend ? lined(traces, width - 40) : 0;
+  const named = new Set((chart.traces || []).map((trace) => trace.name)).size;
+  const legend = chart.shape === "lines" && named > 1; // which run has which colour stands above all tabs
+  const rows = legend ? lined(traces.filter((trace) => trace.showlegend !== false), width - 40) : 0;
   return {
     traces, layout: theme({
       ...layout, width, height: height + 18 * rows, margin: { l: 62, r: layout.yaxis2 ? 56 : 18, t: 12, b: 52 + 18 * rows },
@@ -62,10 +65,11 @@ function pointer(chart, layout, step) {
   return [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: nearest, x1: nearest, line: { width: 2, color: colour("--point") } }];
 }
 
-function draw(figure, width = 0) {
+function draw(figure, width = 0, highest = Infinity) {
   const box = figure.querySelector(".plot");
   const made = drawn(figure, width || Math.max(260, box.clientWidth));
   delete made.layout.columns;
+  made.layout.height = Math.min(made.layout.height, highest);
   Plotly.react(box, made.traces, made.layout, { displayModeBar: false, responsive: false, scrollZoom: false });
   figure.dataset.drawn = "yes";
 }
@@ -86,6 +90,7 @@ function redraw(width = 0) {
   for (const figure of figures()) { waiting.unobserve(figure); waiting.observe(figure); }
 }
 
-function everything(width) {
-  for (const figure of figures()) draw(figure, width);
+// On paper stand the first pictures of each question, and none is higher than it is wide.
+function onPaper(width) {
+  for (const figure of document.querySelectorAll(".question .charts > figure:nth-child(-n+2), .question .charts > .pair:nth-child(-n+2) figure")) draw(figure, width, width);
 }

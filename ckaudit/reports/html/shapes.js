@@ -1,11 +1,12 @@
 // What each shape of chart becomes: traces and a layout for the charting library.
 "use strict";
 
-// Okabe and Ito 2008: eight colours that colour-blind eyes tell apart; black and yellow are left out, which a page in dark or light would hide.
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"];
+// The colours of the static pictures, which the style sheet defines; eyes that are blind to some colours tell them apart.
+const COLOURS = [0, 1, 2, 3, 4, 5].map((place) => getComputedStyle(document.documentElement).getPropertyValue(`--c${place}`).trim());
 const DASHES = ["solid", "dash", "dot", "dashdot"];
-const SEVERITY = { sev0: "#D55E00", sev1: "#D55E00", sev2: "#E69F00", note: "#56B4E9" };
+const SEVERITY = { sev0: "--bad", sev1: "--bad", sev2: "--watch", note: "--unknown" };
 const ALARM = "#D55E00";
+const shade = (mark) => colour(SEVERITY[mark.severity] || "--dim");
 
 // The library reads a few tags and formulas between dollars in names: a name is text.
 const plain = (words) => String(words).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
@@ -14,18 +15,18 @@ const begun = (words, most) => (words.length > most ? `${words.slice(0, most - 1
 const said = (unit) => (unit === "1" || !unit ? "" : plain(unit));
 const finite = (value) => (typeof value === "number" ? value : null);
 
-function style(trace, place, runs) {
-  const colour = COLOURS[place % COLOURS.length];
-  const dash = runs > 1 ? DASHES[trace.run || 0] : DASHES[Math.floor(place / COLOURS.length) % DASHES.length];
-  return { colour, dash };
+// Of two runs the colour says which and the dashes say what; of one, the colour says what.
+function style(trace, place, chart) {
+  const both = chart.subjects.length > 1 && chart.run === undefined;
+  return { colour: COLOURS[both ? trace.run || 0 : place % COLOURS.length], dash: DASHES[(both ? place : Math.floor(place / COLOURS.length)) % DASHES.length] };
 }
 
-function called(trace, runs, subjects) {
-  if (runs < 2) return short(trace.name);
-  const ends = subjects.map((name) => name.split("/").at(-1));
-  const apart = new Set(ends).size === ends.length ? ends : subjects;
-  return `${short(trace.name, 24)} of ${short(apart[trace.run || 0], 20)}`;
-}
+// Where the colour says which run it is, the legend says what the dashes mean.
+const dashes = (chart, names) => names.map((name, place) => ({
+  x: [null], y: [null], mode: "lines", name: plain(short(name)), line: { color: colour("--dim"), width: 1.6, dash: DASHES[place % DASHES.length] }, hoverinfo: "skip",
+}));
+
+const called = (trace, subjects) => (subjects.length > 1 ? `${short(trace.name, 24)} of ${"AB"[trace.run || 0]} ${short(subjects[trace.run || 0], 20)}` : short(trace.name));
 
 function band(trace, x, colour) {
   if (!trace.low || !trace.low.length) return [];
@@ -47,24 +48,30 @@ function broken(trace, x) {
 }
 
 function lines(chart, width) {
-  const runs = new Set(chart.traces.map((trace) => trace.run || 0)).size;
   const names = [...new Set(chart.traces.map((trace) => trace.name))];
   // A curve without a value has no line; its row in the table says so.
   const known = chart.traces.filter((trace) => trace.y.some((value) => value !== null));
+  const both = chart.subjects.length > 1 && chart.run === undefined;
   const traces = known.flatMap((trace) => {
     const x = chart.axes[trace.x];
     const own = names.indexOf(trace.name);
-    const { colour, dash } = style(trace, own, runs);
+    const { colour, dash } = style(trace, own, chart);
     const few = trace.y.filter((value) => typeof value === "number").length < 40;
     const line = {
-      x, y: trace.y.map(finite), name: plain(called(trace, runs, chart.subjects)), mode: few ? "lines+markers" : "lines", connectgaps: few,
+      x, y: trace.y.map(finite), name: plain(called(trace, chart.subjects)), mode: few ? "lines+markers" : "lines", connectgaps: few,
       line: { color: colour, width: 1.6, dash }, marker: { size: 4, color: colour }, ...(trace.low && trace.low.length ? { legendgroup: plain(trace.name) } : {}),
-      yaxis: trace.axis === "right" ? "y2" : "y",
+      yaxis: trace.axis === "right" ? "y2" : "y", showlegend: !both,
       ...(chart.stacked ? { stackgroup: "all", fillcolor: `${colour}88` } : {}),
     };
     return [...band(trace, x, colour), line, ...broken(trace, x)];
   });
-  return { traces: [...traces, ...happened(chart)], layout: { ...axes(chart), shapes: limits(chart), annotations: named(chart, width) } };
+  return { traces: [...traces, ...(both ? dashes(chart, names) : []), ...happened(chart)], layout: { ...axes(chart), shapes: limits(chart), annotations: named(chart, width) } };
+}
+
+// A finding is told once on the page; what a mark says of it stands there.
+function told(mark) {
+  const item = mark.finding === undefined ? null : document.querySelector(`#f-${mark.finding} .what`);
+  return plain(short([mark.code, item ? item.textContent : mark.text].filter(Boolean).join(" "), 90));
 }
 
 function happened(chart) {
@@ -72,10 +79,10 @@ function happened(chart) {
   return [{
     x: chart.marks.map((mark) => mark.step), y: chart.marks.map(() => 0.97), yaxis: "y3", mode: "markers", showlegend: false,
     marker: {
-      size: 9, color: chart.marks.map((mark) => SEVERITY[mark.severity] || "#888888"),
+      size: 9, color: chart.marks.map(shade),
       symbol: chart.marks.map((mark) => ({ finding: "triangle-down", event: "diamond", resume: "triangle-right" })[mark.kind] || "square"),
     },
-    text: chart.marks.map((mark) => plain(`${mark.code ? `${mark.code} ` : ""}${short(mark.text, 90)}`)), hoverinfo: "text+x",
+    text: chart.marks.map(told), hoverinfo: "text+x",
   }];
 }
 
@@ -83,9 +90,9 @@ function limits(chart) {
   const flat = (chart.lines || []).map(([, value]) => ({
     type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value, line: { width: 1, dash: "dot", color: "#888888" },
   }));
-  const spans = (chart.marks || []).filter((mark) => mark.severity !== "note").map((mark) => ({
-    type: "rect", yref: "paper", y0: 0, y1: 1, x0: mark.step, x1: mark.until || mark.step, layer: "below",
-    fillcolor: SEVERITY[mark.severity] || "#888888", opacity: 0.12, line: { width: 1, color: SEVERITY[mark.severity] || "#888888" },
+  // Where a finding begins; how long it lasts stands in the list: bands over bands would hide the curves.
+  const spans = [...new Set((chart.marks || []).filter((mark) => mark.severity && mark.severity !== "note").map((mark) => mark.step))].map((step) => ({
+    type: "line", yref: "paper", y0: 0, y1: 1, x0: step, x1: step, layer: "below", line: { width: 1, color: colour("--dim") }, opacity: 0.5,
   }));
   return [...flat.filter((line) => typeof line.y0 === "number"), ...spans];
 }
@@ -99,12 +106,22 @@ function named(chart, width) {
   }));
 }
 
+// Within few decades the library writes 2 and 5 without their power of ten: here they are whole numbers.
+function fine(chart) {
+  const values = chart.traces.filter((trace) => trace.axis !== "right").flatMap((trace) => trace.y).filter((value) => typeof value === "number" && value > 0);
+  const [low, high] = [Math.log10(Math.min(...values)), Math.log10(Math.max(...values))];
+  if (!values.length || high - low > 2.5) return {};
+  const powers = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, place) => Math.floor(low) + place);
+  const ticks = powers.flatMap((power) => [1, 2, 5].map((part) => Number(`${part}e${power}`)));
+  return { tickmode: "array", tickvals: ticks, ticktext: ticks.map(String) };
+}
+
 function axes(chart) {
-  const left = { title: { text: said(chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power" };
+  const left = { title: { text: said(chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power", ...(chart.log ? fine(chart) : {}) };
   const second = chart.traces.some((trace) => trace.axis === "right");
   return {
     xaxis: { title: { text: plain(chart.x || "step"), standoff: 14 } }, yaxis: left, hovermode: "x unified",
-    ...(second ? { yaxis2: { title: { text: said(chart.right_unit) }, overlaying: "y", side: "right", tickmode: "auto", nticks: 6, showgrid: false, automargin: true, exponentformat: "power" } } : {}),
+    ...(second ? { yaxis2: { title: { text: said(chart.right_unit) }, overlaying: "y", side: "right", tickmode: "auto", nticks: 6, showgrid: false, exponentformat: "power" } } : {}),
     yaxis3: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
   };
 }
@@ -113,7 +130,7 @@ function bars(chart, width) {
   const rows = Math.max(...chart.traces.map((trace) => trace.y.length), 1);
   const traces = chart.traces.map((trace, place) => ({
     type: "bar", orientation: "h", y: chart.axes[trace.x].map((name) => plain(short(String(name), width < 360 ? 20 : 34))), x: trace.y.map(finite), name: plain(short(trace.name)),
-    marker: { color: COLOURS[place % COLOURS.length] }, hovertext: chart.axes[trace.x].map(plain), hoverinfo: "text+x",
+    marker: { color: COLOURS[chart.subjects.length > 1 ? trace.run || 0 : place % COLOURS.length] }, hovertext: chart.axes[trace.x].map(plain), hoverinfo: "text+x",
   }));
   const lines = (chart.lines || []).filter(([, value]) => typeof value === "number").map(([, value]) => ({
     type: "line", yref: "paper", y0: 0, y1: 1, x0: value, x1: value, line: { width: 1, dash: "dot", color: "#888888" },
@@ -126,7 +143,7 @@ function bars(chart, width) {
 
 const SCALE = "Viridis"; // Nunez et al. 2018: even steps of lightness, for colour-blind eyes too
 
-function cells(values, rows, columns, log) {
+function cells(values, rows, columns, log, ends) {
   const scaled = (value) => (typeof value !== "number" ? null : log ? (value > 0 ? Math.log10(value) : null) : value);
   const told = (value) => (value === null || value === undefined ? "not recorded" : typeof value === "number" ? value.toPrecision(4) : value);
   const z = values.map((row) => row.map(scaled));
@@ -135,15 +152,16 @@ function cells(values, rows, columns, log) {
   const y = rows.map((_, place) => place);
   const x = columns.map((_, place) => place);
   const base = { type: "heatmap", x, y, text, hoverinfo: "text", xgap: columns.length < 40 ? 1 : 0, ygap: rows.length < 40 ? 1 : 0 };
-  const traces = [{ ...base, z, colorscale: SCALE, colorbar: { thickness: 12, len: 0.95, ...(log ? decades(z) : {}) } }];
+  const traces = [{ ...base, z, colorscale: SCALE, colorbar: { thickness: 12, len: 0.95, ...(log ? decades(ends ? ends.map(scaled) : z.flat()) : {}) } }];
+  if (ends) Object.assign(traces[0], { zmin: scaled(ends[0]), zmax: scaled(ends[1]) });
   if (odd.some((row) => row.includes(1))) traces.push({ ...base, z: odd, colorscale: [[0, ALARM], [1, ALARM]], showscale: false });
   return traces;
 }
 
-function decades(z) {
-  const known = z.flat().filter((value) => value !== null);
-  const wide = known.length && Math.max(...known) - Math.min(...known) >= 2;
-  return { tickprefix: "10^", ...(wide ? { dtick: Math.ceil((Math.max(...known) - Math.min(...known)) / 8) } : {}) };
+function decades(exponents) {
+  const known = exponents.filter((value) => value !== null);
+  const span = known.length ? Math.max(...known) - Math.min(...known) : 0;
+  return { tickprefix: "10<sup>", ticksuffix: "</sup>", ...(span >= 2 ? { dtick: Math.ceil(span / 8) } : {}) };
 }
 
 function ticks(names, most, letters = 30) {
@@ -154,7 +172,7 @@ function ticks(names, most, letters = 30) {
 
 function heatmap(chart, width) {
   const { rows, columns, values } = chart.matrix;
-  return { traces: cells(values, rows, columns, chart.log), height: Math.max(220, 90 + 13 * rows.length), layout: {
+  return { traces: cells(values, rows, columns, chart.log, chart.ends), height: Math.max(220, 90 + 13 * rows.length), layout: {
     xaxis: { title: { text: plain(chart.x || "step") }, ...ticks(columns, (width - 220) / 45) },
     yaxis: { autorange: "reversed", automargin: true, ...ticks(rows, 60, width < 480 ? 18 : 30) }, columns,
   } };
@@ -194,8 +212,8 @@ function grids(chart, width, chosen) {
   const rows = frame.rows && frame.rows.length ? frame.rows : values.map((_, place) => String(place));
   const columns = frame.columns && frame.columns.length ? frame.columns : values[0].map((_, place) => String(place));
   const traces = cells(values, rows, columns, chart.log);
-  const numbers = of.flatMap((each) => (each.cells.encoding ? [each.cells.min, each.cells.max] : each.cells.flat())).filter((value) => typeof value === "number");
-  // One scale for all steps of a place: a slider that changed it would hide what changes.
+  const numbers = [chart, ...(chart.twin ? [chart.twin] : [])].flatMap((each) => each.frames.filter((one) => one.where === chosen.where)).flatMap((each) => (each.cells.encoding ? [each.cells.min, each.cells.max] : each.cells.flat())).filter((value) => typeof value === "number");
+  // One scale for all steps of a place, and for both runs: a slider that changed it would hide what changes.
   if (!chart.log && numbers.length) Object.assign(traces[0], { zmin: Math.min(...numbers), zmax: Math.max(...numbers) });
   return { traces, height: 420, layout: {
     xaxis: { title: { text: plain(chart.x || "") }, ...ticks(columns, (width - 150) / 45), constrain: "domain" },

@@ -37,7 +37,10 @@ function go(hash, step, move = false) {
   const when = step ?? at;
   history.replaceState(null, "", `#${target}${when === undefined ? "" : `@${when}`}`);
   if (place.matches("figure")) show(place, when);
-  else if (move) panel.focus();
+  else if (place !== panel) {
+    for (let fold = place.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    place.scrollIntoView({ block: "center" }); place.focus({ preventScroll: true });
+  } else if (move) panel.focus();
 }
 
 function show(figure, step) {
@@ -56,7 +59,7 @@ function point(figure, step) {
   chosen.set(chart.id, choice);
   controls(figure, chart, choice);
   draw(figure);
-  say(`${figure.querySelector("h3").textContent} Step ${step} is marked.`);
+  say(`${figure.querySelector("h3").textContent}: step ${step} is marked.`);
 }
 
 function controls(figure, chart, choice) {
@@ -85,6 +88,8 @@ function turned(event) {
 }
 
 function clicked(event) {
+  const mark = event.target.closest(".mark[data-finding]");
+  if (mark) go(`#f-${mark.dataset.finding}`);
   const link = event.target.closest("a[href^='#'], button.to");
   if (!link) return;
   if (link.matches(".to")) { point(link.closest("figure"), Number(link.dataset.step)); return; }
@@ -102,8 +107,8 @@ function coloured(dark) {
 function printed() {
   document.documentElement.dataset.print = document.documentElement.dataset.theme;
   coloured(false);
-  for (const panel of panels) panel.hidden = false;
-  everything(660);
+  for (const panel of panels) panel.hidden = panel.matches(".dashboard");
+  onPaper(330);
 }
 
 function after() {

@@ -1,9 +1,11 @@
 """The page in a real browser without a network: it opens, every tab and slider works, and names do nothing."""
 
 import os
+import re
 import shutil
 import time
 from importlib.resources import files
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -188,7 +190,7 @@ def test_missing_and_not_finite_are_drawn_apart(opened):
     page = opened(render(told(), pictures()), address="#t-training")
     drawn(page, "loss")
     traces = page.evaluate("document.querySelector('#c-loss .plot')._fullData.map((t) => [t.name, t.x, t.y, t.text])")
-    assert ["loss", [10, 20, 30], [3, None, None]] in [each[:3] for each in traces]
+    assert ["loss of A loss", [10, 20, 30], [3, None, None]] in [each[:3] for each in traces]
     assert [[20], "loss: recorded, but not finite"] in [[each[1], each[3][0]] for each in traces if each[3]]
     page.evaluate("draw(document.getElementById('c-map'))")
     texts = page.evaluate("document.querySelector('#c-map .plot')._fullData[0].text")
@@ -198,7 +200,7 @@ def test_missing_and_not_finite_are_drawn_apart(opened):
 def test_names_with_html_and_scripts_do_nothing(opened):
     words = " ".join(HOSTILE)
     page = opened(render(told(words), pictures(words)), address="#t-training")
-    page.evaluate("everything(600)")
+    page.evaluate("figures().forEach((figure) => draw(figure, 600))")
     for place in ("select.where", "button.to"):
         for control in page.locator(f"#t-training {place}").all():
             control.evaluate("each => { const fold = each.closest('details'); if (fold) fold.open = true; each.click(); }")
@@ -210,7 +212,9 @@ def test_names_with_html_and_scripts_do_nothing(opened):
 def test_print_shows_every_tab_in_light_colours(opened, real):
     page = opened(real, color_scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate("panels.every((panel) => !panel.hidden) && figures().every((figure) => figure.dataset.drawn === 'yes')")
+    assert page.evaluate("panels.every((panel) => panel.hidden === panel.matches('.dashboard'))")
+    drawn_first = "[...document.querySelectorAll('.question .charts > figure:first-child')].map((figure) => figure.dataset.drawn)"
+    assert set(page.evaluate(drawn_first)) == {"yes"}
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
@@ -225,5 +229,57 @@ def test_without_scripts_everything_but_the_pictures_is_there(browser, path):
     text = page.locator("body").inner_text()
     context.close()
     assert all(
-        words in text for words in ("What is wrong?", "Is it training?", "What could not be judged?", "Pictures need scripts")
+        words in text
+        for words in (
+            "What is wrong?",
+            "Is it training?",
+            "What could not be judged?",
+            "The pictures of the other tabs need scripts",
+        )
     )
+
+
+def test_a_report_prints_on_twelve_pages(opened, real):
+    page = opened(real)
+    printed = page.pdf(format="A4")
+    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 12
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390], ids=["desk", "phone"])
+def test_the_loss_is_there_without_scripts_and_fits(browser, real, path, width, scheme):
+    path.write_text(real, encoding="utf-8", newline="")
+    with browser.new_context(
+        offline=True, java_script_enabled=False, viewport={"width": width, "height": 900}, color_scheme=scheme
+    ) as context:
+        page = context.new_page()
+        page.goto(path.as_uri())
+        (seen,) = [each for each in page.locator(".front svg.wide, .front svg.narrow").all() if each.is_visible()]
+        box = seen.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["y"] + box["height"] <= 900  # it stands on the first screen
+        sizes = [float(text.bounding_box()["height"]) for text in seen.locator("text.end").all()]
+        assert min(sizes) >= 10  # letters that can be read
+
+
+def test_a_mark_on_the_loss_leads_to_its_finding(opened, real):
+    page = opened(real)
+    mark = page.locator(".front svg.wide .mark[data-finding]").first
+    place = mark.get_attribute("data-finding")
+    mark.click()
+    assert page.evaluate("document.activeElement.id") == f"f-{place}"
+    assert page.evaluate("location.hash") == f"#f-{place}"
+
+
+def test_letters_of_a_picture_do_not_overlap(opened, real):
+    page = opened(real)
+    for picture in page.locator("#t-overview svg.picture").all():
+        if not picture.is_visible():
+            continue
+        boxes = [text.bounding_box() for text in picture.locator("text:not(.halo):not(.count)").all()]
+        flat = [(box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]) for box in boxes]
+        for first, second in combinations(flat, 2):
+            across = min(first[2], second[2]) - max(first[0], second[0])
+            down = min(first[3], second[3]) - max(first[1], second[1])
+            assert across <= 1 or down <= 4, (first, second)

@@ -6,7 +6,7 @@ from html import escape
 from ckaudit.reports.escape import visible
 
 VOID = frozenset({"input", "meta", "br", "hr", "link"})
-ATTRIBUTE_NAME = re.compile(r"[a-z][a-z0-9-]*")
+ATTRIBUTE_NAME = re.compile(r"[a-z][a-zA-Z0-9-]*")
 
 
 class Markup(str):

@@ -1,0 +1,141 @@
+"""The pictures of the first page: the loss with everything that happened, and three small ones that the findings choose."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.contract.schema.panels import Beside, Chart
+from ckaudit.contract.schema.report import SEVERITIES, Finding
+from ckaudit.metrics import metrics
+from ckaudit.panels.annotations import Line, baselines, marks, threshold
+from ckaudit.panels.metric_charts import curves
+from ckaudit.panels.scene import Scene, metrics_of
+from ckaudit.panels.tab import why_missing
+
+LOSSES = ("train_loss_raw", "val_loss")
+
+WIDE_SPAN = 10.0  # a loss whose greatest value is so many times its least is drawn by powers of ten
+
+SMALL_PICTURES = 3
+
+SMALL_CURVES = 4  # more hide each other in a small picture
+
+SMALL_POINTS = 160
+
+
+class Subject(Struct, frozen=True):
+    """What a small picture may be about.
+
+    Attributes:
+        id: Of its chart.
+        title: What it shows, in a few words.
+        shown: Metrics that show it, the first recorded one is drawn.
+        about: Further metrics whose findings are about it.
+        log: Whether it is drawn by powers of ten.
+        limits: A rule and its thresholds, drawn as lines.
+    """
+
+    id: str
+    title: str
+    shown: tuple[str, ...]
+    about: tuple[str, ...] = ()
+    log: bool = False
+    limits: tuple[str, ...] = ()
+
+
+# In the order in which they are drawn where no finding prefers one.
+SUBJECTS = (
+    Subject(
+        "gradient",
+        "Gradient norm by block",
+        ("block_gradient_norm", "grad_global_norm"),
+        ("gradient_norm", "waterfall_ratio", "gradient_zero_fraction", "gradient_share", "top_gradient_share"),
+        log=True,
+    ),
+    Subject(
+        "attention",
+        "Attention entropy by head",
+        ("normalized_attention_entropy", "attn_entropy"),
+        ("min_normalized_entropy", "max_attn_logit", "dead_head_fraction", "uniform_head_fraction", "upper_triangle_mass"),
+    ),
+    Subject(
+        "update",
+        "Update over weight",
+        ("update_to_weight_global", "update_norm"),
+        ("update_to_weight", "relative_movement", "moving_share"),
+        log=True,
+        limits=("MOVE002", "min_ratio", "max_ratio"),
+    ),
+    Subject("activations", "RMS of activations", ("activation_rms", "activation_std"), ("activation_max_abs",), log=True),
+    Subject("dead_units", "Dead units", ("dead_unit_fraction",)),
+    Subject("stretch", "Spectral norm", ("spectral_norm",), ("weight_norm", "weight_std"), log=True),
+    Subject("nonfinite", "NaN and infinity", ("nan_inf_events",)),
+    Subject("gap", "Held-out less training loss", ("train_val_gap",)),
+    Subject("rate", "Learning rate", ("learning_rate",), ("learning_rate_over_peak",)),
+    Subject("whole_gradient", "Gradient norm", ("grad_global_norm",), log=True),
+    Subject("scale", "Loss scale", ("loss_scale",), ("overflow_rate", "skipped_updates"), log=True),
+    Subject("time", "Step time", ("step_time",), ("tokens_per_sec", "dataloader_stall_frac", "mfu")),
+)
+
+
+def front(scene: Scene) -> list[Chart]:
+    """Return the charts of the first page: the loss, which has no curves where none was recorded, and at most three others."""
+    drawn: list[Chart] = []
+    for subject in sorted(SUBJECTS, key=lambda subject: _gravity(subject, scene.report.findings)):
+        chart = _small(scene, subject)
+        if chart is not None and not {*chart.metrics} & {name for other in drawn for name in other.metrics}:
+            drawn.append(chart)
+    return [loss(scene), *islice(drawn, SMALL_PICTURES)]
+
+
+def loss(scene: Scene) -> Chart:
+    """Return the loss with findings and events marked; without curves, and with the reason, where none was recorded."""
+    chart = curves(scene, "front_loss", "Loss", LOSSES, lines=baselines(scene), points=400)
+    if chart is None:
+        return Chart(id="front_loss", title="Loss", shape="lines", note=why_missing(scene.run, LOSSES[0]))
+    everything = [mark for mark in marks(scene, None, max_findings=len(scene.report.findings)) if mark.kind != "spike"]
+    return replace(chart, log=is_wide(scene), marks=everything, formula="")
+
+
+def is_wide(scene: Scene) -> bool:
+    """Return whether the loss of any run spans a power of ten; what is zero or negative has no logarithm."""
+    sides = [scene, scene.other] if scene.other else [scene]
+    found = [series for side in sides for name in LOSSES if (series := metrics()[name](side.run))]
+    values = np.concatenate([series.values[series.finite] for series in found] or [np.empty(0)])
+    return bool(len(values) and values.min() > 0 and values.max() >= WIDE_SPAN * values.min())
+
+
+def _gravity(subject: Subject, findings: Sequence[Finding]) -> int:
+    """Return how grave the gravest finding about a subject is, 0 the gravest."""
+    about = {*subject.shown, *subject.about}
+    ranks = [SEVERITIES.index(finding.severity) for finding in findings if about & {*metrics_of(finding)[:1]}]
+    return min(ranks, default=len(SEVERITIES))
+
+
+def _small(scene: Scene, subject: Subject) -> Chart | None:
+    limits: list[Line] = threshold(subject.limits[0], *subject.limits[1:]) if subject.limits else []
+    for name in subject.shown:
+        if metrics()[name](scene.run):
+            chart = curves(
+                scene,
+                f"front_{subject.id}",
+                subject.title if name == subject.shown[0] else metrics()[name].title.rstrip("."),
+                [name],
+                lines=limits if name == subject.shown[0] else (),
+                log=subject.log,
+                max_curves=SMALL_CURVES if scene.other is None else SMALL_CURVES // 2,
+                points=SMALL_POINTS,
+            )
+            return replace(chart, formula="") if chart else None
+    return None
+
+
+def beside(scene: Scene) -> Beside | None:
+    """Return what the first page says of the other run; None where there is none."""
+    if scene.other is None or scene.comparison is None or not scene.comparison.pairs:
+        return None
+    pair, report = scene.comparison.pairs[0], scene.other.report
+    return Beside(severity=report.severity, verdict=report.verdict, word=pair.word, message=pair.verdict)

@@ -1,0 +1,151 @@
+"""The first page of a report as one SVG: verdict, loss, three small pictures, the first cause, what could not be judged."""
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from textwrap import wrap
+
+from ckaudit.contract.schema.panels import Beside, Panels
+from ckaudit.contract.schema.report import Report
+from ckaudit.reports.escape import visible
+from ckaudit.reports.markup import Markup, tag
+from ckaudit.reports.svg.plot import plot, shortened
+from ckaudit.reports.words import is_limited, limits, not_judged, standing
+
+WIDTH, EDGE = 960, 20
+
+LOSS_HEIGHT, SMALL_HEIGHT = 310, 210
+
+LINE = 19  # of text, in pixels
+
+LETTERS = 128  # of a line of text
+
+SIGNATURE = "<!-- ckaudit report -->"  # by this a file is known as ours; neither SVG nor Markdown shows it
+
+NAMESPACE = "http://www.w3.org/2000/svg"
+
+NONCHARACTERS = re.compile("[\ufffe\uffff]")  # the only ones left that XML 1.0 forbids (section 2.2)
+
+DEFINED = re.compile(r"--([\w-]+): ([^;]+);")
+
+USED = re.compile(r"var\(--([\w-]+)\)")
+
+
+def style_sheet() -> str:
+    """Return the styles of all that is drawn as SVG, in light colours and in dark ones."""
+    folder = files("ckaudit.reports.svg")
+    return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("colours.css", "picture.css"))
+
+
+def light_style_sheet() -> str:
+    """Return the same in light colours alone and without variables, which not every program knows that reads SVG."""
+    folder = files("ckaudit.reports.svg")
+    colours = folder.joinpath("colours.css").read_text(encoding="utf-8")
+    light = dict(reversed(DEFINED.findall(colours)))  # the first definition of each is the light one
+    return USED.sub(lambda match: light[match[1]], folder.joinpath("picture.css").read_text(encoding="utf-8"))
+
+
+def run_names(subjects: Sequence[str]) -> list[str]:
+    """Return what runs are called on a page: the last parts of their paths, where these differ.
+
+    >>> run_names(["runs/a", "runs/b"]), run_names(["x/a", "y/a"])
+    (['a', 'b'], ['x/a', 'y/a'])
+    """
+    ends = [subject.rstrip("/").rpartition("/")[2] for subject in subjects]
+    return ends if all(ends) and len({*ends}) == len(ends) else list(subjects)
+
+
+def word_of_comparison(beside: Beside) -> tuple[str, str]:
+    """Return how the second run does against the first in one word, and the sentence without it."""
+    word = beside.word.replace("_", " ")
+    _, found, rest = beside.message.partition(f"{word.capitalize()}: ")
+    return word.upper(), rest if found else beside.message
+
+
+def render(report: Report, panels: Panels, *, light: bool = False) -> str:
+    """Return the first page as one SVG document.
+
+    Args:
+        report: What triage says.
+        panels: The pictures.
+        light: Whether it has light colours alone, for programs that know no variables.
+    """
+    names = run_names(panels.subjects)
+    parts: list[Markup] = []
+    bottom = float(EDGE)
+    for part, height in [*_head(report, panels), *_pictures(panels, names), *_foot(report)]:
+        parts.append(tag("g", part, transform=f"translate(0 {bottom:g})"))
+        bottom += height
+    height = round(bottom + EDGE)
+    style = light_style_sheet() if light else style_sheet()
+    paper = tag("rect", width=WIDTH, height=height, class_="paper")
+    whole = tag(
+        "svg",
+        tag("title", f"{report.subject}: {report.verdict}"),
+        tag("style", Markup(style + _paper(light=light))),
+        paper,
+        *parts,
+        xmlns=NAMESPACE,
+        viewBox=f"0 0 {WIDTH} {height}",
+        width=WIDTH,
+        height=height,
+        class_="picture",
+    )
+    return f"{SIGNATURE}\n{NONCHARACTERS.sub('?', whole)}\n"
+
+
+def _paper(*, light: bool) -> str:
+    return ".paper { fill: #ffffff; }\n" if light else ".paper { fill: var(--card); }\n"
+
+
+# Text above and below, a line each: what is too long for its lines is cut.
+def _head(report: Report, panels: Panels) -> Iterator[tuple[Markup, float]]:
+    names = run_names(panels.subjects)
+    beside = panels.beside if len(names) > 1 else None
+    word = "limited" if is_limited(report) else report.severity or "no finding"
+    yield from _said(f"{'A ' if beside else ''}{word}: {report.verdict}", "title", 100)
+    if beside:
+        yield from _said(f"B {beside.severity or 'no finding'}: {beside.verdict}", "title", 100)
+        comparison, sentence = word_of_comparison(beside)
+        yield from _said(f"{comparison}: B against A: {sentence}", "ink strong", 110)
+    at = f" at step {report.step}" if report.step is not None else ""
+    yield from _said(f"{' and '.join(panels.subjects)}{at}, by {report.tool}", "", LETTERS)
+
+
+def _said(words: str, look: str, letters: int, *, lines: int = 2) -> Iterator[tuple[Markup, float]]:
+    broken = wrap(visible(words), letters, max_lines=lines, placeholder=" …")
+    for line in broken:
+        yield tag("text", line, x=EDGE, y=14, class_=look), LINE + (2 if look == "title" else 0)
+
+
+def _pictures(panels: Panels, names: Sequence[str]) -> Iterator[tuple[Markup, float]]:
+    if not panels.front:
+        return
+    loss, *small = panels.front
+    if loss.traces:
+        drawn = plot(loss, WIDTH - 2 * EDGE, LOSS_HEIGHT, subjects=names)
+        yield tag("g", drawn, transform=f"translate({EDGE} 8)"), LOSS_HEIGHT + 14
+    else:
+        yield from _said(f"No loss to draw. {loss.note}", "ink", LETTERS)
+    wide = (WIDTH - 2 * EDGE) // 3
+    row = [
+        tag(
+            "g",
+            tag("text", shortened(chart.title, 40), x=0, y=12, class_="ink strong"),
+            tag("g", plot(chart, wide - 10, SMALL_HEIGHT, subjects=names, names=False), transform="translate(0 18)"),
+            transform=f"translate({EDGE + place * wide} 4)",
+        )
+        for place, chart in enumerate(small)
+    ]
+    if row:
+        yield tag("g", *row), SMALL_HEIGHT + 34
+
+
+def _foot(report: Report) -> Iterator[tuple[Markup, float]]:
+    if report.diagnoses:
+        first = report.diagnoses[0]
+        yield from _said(f"First cause: {first.title} ({standing(first)})", "ink strong", 118)
+        yield from _said(f"Change first: {first.knob}", "ink", LETTERS)
+    open_checks = [*limits(report)[:2], *([not_judged(report)] if not_judged(report) else [])]
+    for sentence in open_checks:
+        yield from _said(sentence, "", LETTERS, lines=1)

@@ -1,0 +1,119 @@
+"""Scales of a picture: where a value lies, and at which round numbers an axis has its ticks."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+ROUND = (1, 2, 5)
+
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+FAR_EXPONENT = 4  # from here on powers of ten are written as such
+
+NEAR = 0.2  # of the span: a limit that lies farther outside of the values is not drawn, for they would lie flat
+
+
+class Scale(NamedTuple):
+    """From values to places: linear, or by powers of ten.
+
+    Attributes:
+        low: Value at the start.
+        high: Value at the end.
+        start: Place of the lowest value.
+        end: Place of the highest.
+        log: Whether places go by powers of ten.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """Return the place of a value."""
+        low, high, at = (_size(each, log=self.log) for each in (self.low, self.high, value))
+        return self.start + (at - low) / (high - low) * (self.end - self.start)
+
+    def has(self, value: float) -> bool:
+        """Return whether a value lies on the scale."""
+        return self.low <= value <= self.high
+
+    def ticks(self, most: int) -> list[float]:
+        """Return at most so many round numbers on the scale; three at least where there is room for them."""
+        return _decades(self.low, self.high, most) if self.log else _round_numbers(self.low, self.high, most)
+
+
+def _size(value: float, *, log: bool) -> float:
+    return math.log10(value) if log else value
+
+
+def fitted(
+    values: Sequence[float], lines: Iterable[float], start: float, end: float, *, log: bool, margin: float = 0.05
+) -> Scale:
+    """Return the scale of some values, and of the limits that lie near them, with a margin at both ends."""
+    sizes = [_size(value, log=log) for value in values if value > 0 or not log]
+    low, high = (min(sizes), max(sizes)) if sizes else (0.0, 1.0)
+    span = high - low or abs(high) or 1.0
+    near = [
+        size
+        for value in lines
+        if value > 0 or not log
+        if low - NEAR * span <= (size := _size(value, log=log)) <= high + NEAR * span
+    ]
+    low, high = min([low, *near]), max([high, *near])
+    rim = margin * (high - low) or (0.3 if log else 0.5 * (abs(high) or 1.0))
+    bottom, top = low - rim, high + rim
+    if log:
+        return Scale(10**bottom, 10**top, start, end, log)
+    return Scale(max(0.0, bottom) if low >= 0 else bottom, top, start, end)  # what is not negative has no room below zero
+
+
+def _round_numbers(low: float, high: float, most: int) -> list[float]:
+    """Return multiples of 1, 2 or 5 times a power of ten.
+
+    >>> _round_numbers(0.3, 3.4, 5)
+    [1, 2, 3]
+    """
+    rough = (high - low) / max(1, most)
+    power = math.floor(math.log10(rough))
+    step = next(part * 10.0**at for at in (power, power + 1) for part in ROUND if part * 10.0**at >= rough * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [_whole(float(f"{place * step:.12g}")) for place in range(first, last + 1)]
+
+
+def _decades(low: float, high: float, most: int) -> list[float]:
+    """Return powers of ten, every so many where there are more; within few decades twice and five times each as well.
+
+    >>> _decades(2, 40, 6), _decades(1e-9, 1.0, 4)
+    ([2, 5, 10, 20], [1e-09, 1e-06, 0.001, 1])
+    """
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    if last - first >= 2:
+        every = max(1, math.ceil((last - first + 1) / most))
+        return [_whole(float(f"1e{at}")) for at in range(first, last + 1) if (at - first) % every == 0]
+    fine = [float(f"{part}e{at}") for at in range(first - 1, last + 1) for part in ROUND]
+    shown = [value for value in fine if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+    return [_whole(value) for value in shown] if len(shown) > 2 else _round_numbers(low, high, max(5, most))
+
+
+def _whole(value: float) -> float:
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
+
+
+def tick_text(value: float) -> str:
+    """Return a tick as it is written: far powers of ten as such, and thousands with a comma.
+
+    >>> tick_text(0.001), tick_text(1e-9), tick_text(2000), tick_text(1_500_000), tick_text(5e-7)
+    ('0.001', '10⁻⁹', '2,000', '1.5 M', '5·10⁻⁷')
+    """
+    if not value:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)) + 1e-12)
+    if 6 <= exponent < 9:
+        return f"{value / 1e6:g} M"
+    if -FAR_EXPONENT < exponent < 6:
+        return f"{value:,.10g}"
+    part = f"{value / 10.0**exponent:.3g}"
+    power = f"10{str(exponent).translate(SUPERSCRIPT)}"
+    return {"1": power, "-1": f"-{power}"}.get(part, f"{part}·{power}")
