@@ -7,10 +7,8 @@
 """
 
 import os
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -291,19 +289,6 @@ def metrics(run: RunPath, *names: str, step: int | None = None, columns: Mapping
         UsageError: Where no metric has such a name.
     """
     return Metrics(measure(_path(run), names=names, stretch=StepRange(step), choice=Choice(columns=columns or {})))
-
-
-def _also_callable(**functions: Callable[..., object]) -> None:
-    """Let packages be called by the name of their command: `ckaudit.diff` is the package, `ckaudit.diff(a, b)` the command.
-
-    A package stands under its name in ckaudit as soon as anything imports it, whatever `ckaudit.__getattr__` would give.
-    """
-    for name, function in functions.items():
-        kind = type("CallablePackage", (ModuleType,), {"__call__": staticmethod(function)})
-        sys.modules[f"ckaudit.{name}"].__class__ = kind
-
-
-_also_callable(validate=validate, diff=diff, metrics=metrics)
 
 
 def assert_healthy(run: RunPath | Run, *, fail_on: Severity = "sev1", step: int | None = None) -> Audit:

@@ -46,13 +46,20 @@ def test_rules_and_causes_on_paper_have_all_that_is_asked_of_them(name):
             assert linked.name in found[each.name]
 
 
-def test_the_screens_in_the_readme_are_what_the_commands_print():
+def test_screens_and_pictures_are_what_the_commands_print():
     spec = importlib.util.spec_from_file_location("docs_screens", DOCS / "screens.py")
     screens = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(screens)
-    text = screens.README.read_text(encoding="utf-8")
-    assert len(screens.SCREEN.findall(text)) == 2
-    assert screens.renewed(text) == text, "run python docs/screens.py"
+    texts = [document.read_text(encoding="utf-8") for document in screens.DOCUMENTS]
+    assert sum(len(screens.SCREEN.findall(text)) for text in texts) == 2
+    assert [screens.renewed(text) for text in texts] == texts, "run python docs/screens.py"
+    drawn = screens.pictures()
+    assert drawn == {path: path.read_text(encoding="utf-8") for path in drawn}, "run python docs/screens.py"
+    shown = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert all(str(path.relative_to(DOCS.parent)) in shown for path in drawn)
+    seen = "".join(re.findall(r">([^<]+)</text>", next(iter(drawn.values())))).replace("&#160;", " ")
+    assert "SEV2" in seen
+    assert "dead_path explains GRAD003" in seen
 
 
 def test_the_documents_are_written_without_torch():

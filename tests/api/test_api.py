@@ -165,7 +165,6 @@ def test_packages_that_bear_the_name_of_a_command_are_packages_still() -> None:
     script = (
         "import ckaudit, ckaudit.diff.align, ckaudit.metrics.loss as loss\n"
         f"run = {str(HEALTHY)!r}\n"
-        "ckaudit.triage(run)\n"
         "print(len(ckaudit.metrics(run)) > 9, ckaudit.diff(run, run).word, ckaudit.metrics.loss is loss)\n"
         "print(ckaudit.validate(run).word)"
     )

@@ -249,6 +249,6 @@ def test_one_check_is_it_and_not_them():
     assert re.search(r"1 of \d+ checks cannot judge this run, for want of numbers; number 1 below lets it\.", words_of(found))
 
 
-def test_the_readme_says_what_to_tell_the_recorder():
-    text = (Path(__file__).parents[2] / "README.md").read_text().partition("From\nPyTorch, three lines do it:")[2]
-    assert all(f"`{name}=`" in text.partition("## How often")[0] for name in ("vocabulary", "warmup_steps", "batch"))
+def test_the_page_on_recording_says_what_to_tell_the_recorder():
+    text = (Path(__file__).parents[2] / "docs" / "recording.md").read_text()
+    assert all(f"`{name}=`" in text for name in ("vocabulary", "warmup_steps", "batch"))
