@@ -1,5 +1,7 @@
 """Audits neural-network training runs from the statistics they wrote."""
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,3 +43,26 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+class _Command(ModuleType):
+    """A package with the name of a command, that can be called as one: `ckaudit.diff(a, b)` beside `ckaudit.diff.align`."""
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """Call the command, as ckaudit.api has it."""
+        from importlib import import_module
+
+        return getattr(import_module("ckaudit.api"), self.__name__.removeprefix("ckaudit."))(*given, **named)
+
+
+class _Package(ModuleType):
+    """This package: Python puts a package within it under its name as soon as anything imports it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Keep a value, and let it be called where it is the package of a command."""
+        if name in ("diff", "metrics", "validate") and isinstance(value, ModuleType):
+            value.__class__ = _Command
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
