@@ -14,6 +14,8 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _HELD_OUT = frozenset("val valid validation eval evaluation dev test testing".split())  # noqa: SIM905
 _VALIDATION = re.compile(r"(?:val|valid|validation|eval|evaluation|dev)_(.+)|(.+)_(?:val|valid|validation|eval|evaluation|dev)")
 _TRAIN = re.compile(r"(?:train|training|tr)_(?=.)")
+_MEASURE = re.compile(r"(?:mse|rmse|mae|huber|smooth_l1|l1|l2|bce|elbo)")
+_AT_THE_END = re.compile(r"_(?:train|training|tr)$")
 _POLICY = re.compile(
     r"(?:.+_)?(?:policy(?:_gradient)?|pg|actor|critic|value|vf?|(?<!cross_)entropy|ent_coef|alpha|surrogate)\d?_loss(?:_.+)?"
     r"|(?:.+_)?loss_(?:policy|pg|actor|critic|value|vf|(?<!cross_)entropy)(?:_.+)?"
@@ -53,6 +55,16 @@ def may_be_a_loss(name: str) -> bool:
     """Tell whether a name has the word loss at its end or at its beginning."""
     form = _form(name)
     return form.endswith("_loss") or form.startswith("loss_")
+
+
+def may_be_an_error(name: str) -> bool:
+    """Tell whether a name is that of a measure of error, in training or in validation.
+
+    >>> may_be_an_error("val/mse"), may_be_an_error("train_rmse"), may_be_an_error("mse_per_pixel")
+    (True, True, False)
+    """
+    form = _form(name)
+    return bool(_MEASURE.fullmatch(_validated(form) or _AT_THE_END.sub("", _TRAIN.sub("", form))))
 
 
 def is_of_policy(name: str) -> bool:
@@ -101,6 +113,10 @@ def take_turns(names: Iterable[str]) -> bool:
 def only_loss(names: Sequence[str]) -> OnlyLoss | None:
     """Return the only loss of a log by a name that ends in `_loss`, parts of a loss set aside; None where it is not the only one.
 
+    Where no name has the word loss, it is the one measure of error that was taken in training and in validation.
+
+    >>> only_loss(["step", "train/mse", "val/mse", "train/acc"]), only_loss(["mse", "val_mse", "mae", "val_mae"])
+    (OnlyLoss(train=1, val=2), None)
     >>> only_loss(["step", "diffusion_loss", "aux_loss", "val_diffusion_loss"])
     OnlyLoss(train=1, val=3)
     >>> only_loss(["mse_loss", "l1_loss"]), only_loss(["kl_loss"]), only_loss(["pretext_loss", "value_loss"])
@@ -108,6 +124,8 @@ def only_loss(names: Sequence[str]) -> OnlyLoss | None:
     """
     if of_policy(names):
         return None
+    if not any(map(may_be_a_loss, names)):
+        return _only_measure([_form(name) for name in names])
     forms = {position: form for position, name in enumerate(names) if (form := _form(name)).endswith("_loss")}
     words = {position: set(form.split("_")) for position, form in forms.items()}
     if any(each & _AGAINST for each in words.values()):
@@ -118,6 +136,27 @@ def only_loss(names: Sequence[str]) -> OnlyLoss | None:
     stem = _TRAIN.sub("", forms[whole[0]])
     held_out = (position for position, name in enumerate(names) if _validated(_form(name)) == stem)
     return OnlyLoss(whole[0], next(held_out, None))
+
+
+def _only_measure(forms: Sequence[str]) -> OnlyLoss | None:
+    """Return the one measure of error in training that also has a name of validation, None where there are several or none."""
+    held_out = {_validated(form): position for position, form in enumerate(forms) if _MEASURE.fullmatch(_validated(form))}
+    plain = {position: _AT_THE_END.sub("", _TRAIN.sub("", form)) for position, form in enumerate(forms)}
+    measured = {position: stem for position, stem in plain.items() if _MEASURE.fullmatch(stem)}
+    if len(measured) != 1:
+        return None
+    ((position, stem),) = measured.items()
+    return OnlyLoss(position, held_out[stem]) if stem in held_out else None
+
+
+def held_out_twin(name: str, names: Sequence[str]) -> str:
+    """Return the name under which a validation measured the same as a training did, empty where there is none.
+
+    >>> held_out_twin("train/mse", ["step", "train/mse", "val/mse"]), held_out_twin("cost", ["cost", "lr"])
+    ('val/mse', '')
+    """
+    stem = _AT_THE_END.sub("", _TRAIN.sub("", _form(name)))
+    return next((other for other in names if _validated(_form(other)) == stem), "")
 
 
 def _validated(form: str) -> str:

@@ -10,7 +10,7 @@ from shlex import quote
 
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.errors import UsageError
-from ckaudit.importers.kinds_of_loss import adversarial_losses, is_of_policy, of_policy, only_loss
+from ckaudit.importers.kinds_of_loss import adversarial_losses, held_out_twin, is_of_policy, of_policy, only_loss
 
 CATALOGUE = frozenset(
     """
@@ -43,8 +43,8 @@ _PATTERNS = {
         r"|optimizer_step|_step|time_batch"
     ),
     "train_loss_raw": (
-        rf"(?:(?:{_TRAIN})_)?{_COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
-        rf"|loss_train(?:ing)?(?:_total)?"
+        rf"(?:(?:{_TRAIN}|trn)_)?{_COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
+        rf"|loss_train(?:ing)?(?:_total)?|loss_tr"
         rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
     "train_ppl": rf"(?:(?:{_TRAIN})_)?(?:ppl|perplexity)",
@@ -60,7 +60,7 @@ _PATTERNS = {
     ),
     "grad_global_norm": (
         r"(?:train_|optim_)?(?:total_|global_)?(?:grad|gradient)_(?:global_|2_0_)?norm(?:_total)?|gnorm"
-        r"|l2_norm_grad_global"
+        r"|l2_norm_grad_global|gradnorm"
     ),
     "tokens_seen": r"(?:train_|throughput_)?(?:num_|n_|total_|consumed_|num_input_)?tokens(?:_seen)?|time_token",
     "tokens_per_update": r"tokens_per_(?:update|step|batch)|batch_size_in_tokens",
@@ -74,6 +74,7 @@ _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
 _OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(_HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
+_OF_ERROR = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
 _SCORES = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
@@ -84,7 +85,7 @@ _OTHER_LOSS = re.compile(
     r"(^|_)(box|bbox|cls|obj|dfl|giou|iou|dice|seg|mask|rpn|mse|mae|rmse|l1|l2|huber|smooth_l1|elbo|kld?|recon(struction)?"
     r"|contrastive|infonce|nce|clip|triplet|margin|cosine|adv(ersarial)?|gan|d|g|disc(riminator)?|gen(erator)?"
     r"|actor|critic|policy|value|q|td|vf|pg|dpo|kto|ctc|diffusion|noise|score|physics|pde)_loss(_|$)"
-    r"|^(train_|val_|eval_)?(mse|mae|rmse|elbo)(_trn|_val)?$"
+    r"|^(train_|training_|val_|valid_|validation_|eval_)?(mse|mae|rmse|elbo|huber|smooth_l1|l1|l2|bce)(_trn|_train|_val)?$"
 )
 _ROLLOUTS = re.compile(
     r"(^|_)(ep|episodes?|episodic|cumulative)_(rew|rewards?|returns?)(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
@@ -155,7 +156,7 @@ def looks_like_a_loss(header: str) -> bool:
     words = _words_of(header)
     if words & {*_HELD_OUT.split("|"), "test"} or is_of_policy(header):
         return False
-    return bool(words & _OF_LOSS) or {"cross", "entropy"} <= words
+    return bool(words & (_OF_LOSS | _OF_ERROR)) or {"cross", "entropy"} <= words
 
 
 def is_named_like_a_score(header: str) -> bool:
@@ -362,7 +363,12 @@ def offer_of(names: Sequence[str]) -> str:
     against = adversarial_losses(names)
     apart = () if against is None else (names[against.generator], names[against.discriminator])
     losses = [name for name in names if looks_like_a_loss(name) and name not in apart]
-    return f"--map {quote(f'loss={losses[0]}')} would take {shorten_name(losses[0])} for the training loss" if losses else ""
+    if not losses:
+        return ""
+    twin = held_out_twin(losses[0], names)
+    beside = f" --map {quote(f'val_loss={twin}')}" if twin else ""
+    also = f", {shorten_name(twin)} for that of validation" if twin else ""
+    return f"--map {quote(f'loss={losses[0]}')}{beside} would take {shorten_name(losses[0])} for the training loss{also}"
 
 
 def hint_of(names: Sequence[str], what: str) -> str:

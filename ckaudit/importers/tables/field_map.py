@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
-from ckaudit.importers.kinds_of_loss import adversarial_losses, may_be_a_loss, only_loss
+from ckaudit.importers.kinds_of_loss import adversarial_losses, may_be_a_loss, may_be_an_error, only_loss
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     catalogue_name,
@@ -69,7 +69,7 @@ def is_wanted(columns: Mapping[str, str], names: Names) -> Callable[[str], bool]
         key in mapped
         or bool(name_of(key, names))
         or is_of_layer(key, names)
-        or (key not in names and (may_time_a_step(key) or may_be_a_loss(key)))
+        or (key not in names and (may_time_a_step(key) or may_be_a_loss(key) or may_be_an_error(key)))
     )
 
 

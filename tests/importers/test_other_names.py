@@ -1,0 +1,66 @@
+"""Losses under other names: taken where that is certain, with a note; else the hint names the option that takes them."""
+
+import json
+
+import pytest
+
+from ckaudit.errors import UnreadableError
+from tests.loops import for_each
+
+
+def noted(run, words):
+    return any(words in note for note in run.notes)
+
+
+def curve(run, name):
+    return [row[name] for row in run.rows if name in row]
+
+
+PAIRS = [
+    ("train/mse", "val/mse"),
+    ("mse", "val_mse"),
+    ("train_rmse", "valid_rmse"),
+    ("mae_train", "mae_val"),
+    ("Train MSE", "Validation MSE"),
+    ("train/nll", "val/nll"),
+    ("Loss/train", "Loss/valid"),
+    ("training nll", "eval_nll"),
+    ("trn_loss", "val_loss"),
+]
+
+
+@for_each("train, val", PAIRS)
+@for_each("ending", [".csv", ".jsonl"])
+def test_the_one_measure_that_was_taken_in_training_and_validation_is_the_loss(imported, train, val, ending):
+    rows = [{"step": step, train: 3 / step, val: 4 / step, "acc": step / 9} for step in (1, 2, 3)]
+    table = "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]) + "\n"
+    run = imported(table if ending == ".csv" else "".join(json.dumps(row) + "\n" for row in rows), f"log{ending}")
+    assert curve(run, "train_loss_raw") == [3.0, 1.5, 1.0]
+    assert curve(run, "val_loss") == [4.0, 2.0, 4 / 3]
+    assert noted(run, f"train_loss_raw from {train}")
+    assert noted(run, f"val_loss from {val}")
+
+
+@for_each(
+    "header, option",
+    [
+        ("step,train_mse,train_mae,val_mse,val_mae", "--map loss=train_mse --map val_loss=val_mse"),
+        ("epoch,cost,val_cost,a,b", "--map loss=cost --map val_loss=val_cost"),
+        ("step,train/bpb,val/bpb,a,b", "--map loss=train/bpb --map val_loss=val/bpb"),
+        ("step,mse,a,b,c", "--map loss=mse would take mse for the training loss"),
+    ],
+)
+def test_what_is_not_certain_is_named_in_the_hint(imported, header, option):
+    with pytest.raises(UnreadableError) as caught:
+        imported(f"{header}\n1,2,3,4,5\n2,1,2,3,4\n")
+    assert caught.value.hint.startswith(option)
+
+
+def test_a_measure_beside_a_loss_is_none(imported):
+    run = imported("step,box_loss,cls_loss,train/mse,val/mse,lr\n1,2,3,4,5,6\n2,1,2,3,4,5\n")
+    assert not curve(run, "train_loss_raw")
+
+
+@pytest.mark.parametrize("loss_kind", ["other"])
+def test_a_measure_of_error_is_no_cross_entropy_of_tokens(imported, loss_kind):
+    assert imported("step,train/mse,val/mse\n1,2,3\n2,1,2\n").manifest.loss_kind == loss_kind
