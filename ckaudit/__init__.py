@@ -5,7 +5,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ckaudit.alarm import LogHandler, Watch
     from ckaudit.api import Audit, Difference, Metrics, assert_healthy, diff, gate, metrics, triage, validate
+    from ckaudit.errors import UnhealthyRunError
     from ckaudit.recorder import Recorder, Writer
     from ckaudit.run.read import read_run
 
@@ -14,8 +16,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Audit",
     "Difference",
+    "LogHandler",
     "Metrics",
     "Recorder",
+    "UnhealthyRunError",
+    "Watch",
     "Writer",
     "__version__",
     "assert_healthy",
@@ -28,7 +33,10 @@ __all__ = [
 ]
 
 _HOMES = {name: "ckaudit.api" for name in __all__ if name != "__version__"} | {
+    "LogHandler": "ckaudit.alarm",
     "Recorder": "ckaudit.recorder",
+    "UnhealthyRunError": "ckaudit.errors",
+    "Watch": "ckaudit.alarm",
     "Writer": "ckaudit.recorder",
     "read_run": "ckaudit.run.read",
 }

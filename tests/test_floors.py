@@ -33,6 +33,7 @@ FLOORS = {
     "explain": 10,
     "lab": 10,
     "reports": 11,
+    "alarm": 12,
     "api": 12,
     "cli": 12,
     "__main__": 13,

@@ -214,7 +214,9 @@ class JudgingSchedule(Struct):
 class Watcher(Announcer):
     """Follows one run folder."""
 
-    def __init__(self, path: Path, *, gate: Gate = OPEN, stall_after: float | None = None, notes: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, gate: Gate = OPEN, stall_after: float | None = None, notes: bool = False, at_every_look: bool = False
+    ) -> None:
         """Begin with nothing read.
 
         Args:
@@ -222,9 +224,11 @@ class Watcher(Announcer):
             gate: Policy and baseline.
             stall_after: Seconds without a line that are a stall; None: learned.
             notes: Whether notes are told too.
+            at_every_look: Whether what is new is judged at once, whatever that costs.
         """
         super().__init__(str(path), gate=gate, stall_after=stall_after, notes=notes)
         self._path, self._ranks, self._pace, self._alarm = path, Ranks(), JudgingSchedule(), AlarmingChange()
+        self._at_every_look = at_every_look
         self._begin()
 
     def _begin(self) -> None:
@@ -243,7 +247,7 @@ class Watcher(Announcer):
             self._pace.urgent = True
             return
         ending = self._has_ended() and not self.ended
-        if self._new and (self._pace.is_due(moment.now) or ending):
+        if self._new and (self._at_every_look or self._pace.is_due(moment.now) or ending):
             began = process_time()
             run = self._history.run(self.name, self._follower.folder)
             run = replace(run, findings=(*run.findings, *self._contradictions))

@@ -1,0 +1,283 @@
+"""Alarms inside a training: a watch that its loop calls, and a handler of what its logger says; both raise where asked."""
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from pathlib import Path
+from time import monotonic, time
+from typing import Any, Self
+
+from msgspec import UNSET
+
+from ckaudit.audit.engine import triage
+from ckaudit.contract.schema.report import SEVERITIES, Finding, Severity
+from ckaudit.contract.schema.watch import WatchEvent
+from ckaudit.errors import CkauditError, UnhealthyRunError, UsageError
+from ckaudit.importers.formats.keyvalue import PAIR, name_of
+from ckaudit.policy.baseline import Baseline, accepted
+from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.recorder.files.manifest import load
+from ckaudit.recorder.files.scalar_log import number
+from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.writer import Writer
+from ckaudit.reports.view import PLAIN
+from ckaudit.watch.announcer import Moment
+from ckaudit.watch.watcher import AlarmingChange, Watcher
+
+logger = logging.getLogger("ckaudit.watch")
+
+LEVELS: dict[Severity, int] = {"sev0": logging.CRITICAL, "sev1": logging.ERROR, "sev2": logging.WARNING}
+STEP_WORDS = frozenset({"step", "steps", "global_step", "iteration", "iter", "it", "update", "updates"})
+SETTLED = 5.0  # seconds: what our own writers renamed into the folder is whole, and need not be looked at twice
+URGENT_SHARE = 10  # what asks for an audit at once gets one after a tenth of the usual steps
+NOT_A_NUMBER = re.compile(r"(?<=\s)[-+]?(?:nan|inf)(?=\s)", re.IGNORECASE)
+"""What `PAIR` would take for a word of the next name, were there no comma behind it."""
+COLON = re.compile(r"(?<=\d):(?=\s)")
+"""What stands behind a step that is the head of a line."""
+OWN_OF_RECORDS = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+
+
+class Watch:
+    """Watches a run folder from inside the training that writes it.
+
+    Every so many steps all that was written so far is audited. What is new is said once by the logger `ckaudit.watch`:
+    sev0 as critical, sev1 as error, sev2 as warning. It stops the training only where `raise_on` asks for that::
+
+        recorder = Recorder(model, "run/", optimizer=optimizer)
+        watch = ckaudit.Watch("run/", every=100, raise_on="sev0")
+        for inputs, targets in loader:
+            ...
+            recorder.step(loss, batch=(inputs, targets))
+            watch.step()                                     # raises UnhealthyRunError where the run is lost
+        recorder.close()
+        watch.check()                                        # the last steps too
+
+    As a context it looks once more at the end, unless the training itself raised. Make it after the recorder: then it knows
+    what the run goes on from, and what was found of an earlier session up to there is not told again. An audit takes some 50
+    to 100 ms in bounded memory, as those of `ckaudit watch`, which does the same from outside. Where the auditor itself
+    breaks, that is logged and the training goes on.
+
+    Args:
+        run: The folder that a `Recorder` or `Writer` writes.
+        every: Steps between two audits.
+        raise_on: The least grave severity that raises; None: none does.
+
+    Raises:
+        UsageError: Where `every` is no number of steps, or there is no such severity.
+    """
+
+    def __init__(self, run: str | os.PathLike[str], /, *, every: int = 100, raise_on: Severity | None = None) -> None:
+        self._raising, self._every, self._steps, self._guard = _severities(every, raise_on), every, 0, Guard()
+        known = OPEN
+        with self._guard("looking for what was found before"):
+            known = _known_before(Path(run))
+        never = float("inf")  # whoever calls has not stalled
+        self._watcher = Watcher(Path(run), gate=known, stall_after=never, notes="note" in self._raising, at_every_look=True)
+
+    def step(self) -> list[Finding]:
+        """Count a step, and audit the run where it is time; return what is new.
+
+        Raises:
+            UnhealthyRunError: Where something new is as grave as `raise_on`, or graver.
+        """
+        self._steps += 1
+        return self.check() if self._steps % self._every == 0 else []
+
+    def check(self) -> list[Finding]:
+        """Audit now what was written so far, and return what is new.
+
+        Raises:
+            UnhealthyRunError: Where something new is as grave as `raise_on`, or graver.
+        """
+        events = [event for event in self._look() if event.event in ("finding", "graver")]
+        for event in events:
+            logger.log(LEVELS.get(event.severity or "note", logging.INFO), "%s", _text(event))
+        grave = [event for event in events if event.severity in self._raising]
+        if grave:
+            findings = [event.finding for event in grave if event.finding]
+            raise UnhealthyRunError("\n".join(map(_text, grave)), findings=findings)
+        return [event.finding for event in events if event.finding]
+
+    def _look(self) -> list[WatchEvent]:
+        events: list[WatchEvent] = []
+        with self._guard("the audit"):
+            events += self._watcher.look(Moment(monotonic(), time() + SETTLED))
+        return events
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.check()
+
+
+class LogHandler(logging.Handler):
+    """Takes the numbers that a training's own logger says into a run folder, and watches that folder.
+
+    Three lines for a loop that has a logger and no recorder::
+
+        handler = ckaudit.LogHandler("run/", raise_on="sev0")
+        logging.getLogger("train").addHandler(handler)
+        log.info("step %d loss %.4f lr %.2e", step, loss, lr)                            # as it is
+        log.info("evaluated", extra={"step": step, "metrics": {"val_loss": val_loss}})   # or as numbers, in full
+
+    A message is read for a step and for names of the catalogue or their usual short forms, as `ckaudit triage` reads a
+    log file; so are numbers in `extra`, and in a mapping in it. A record without a step belongs to the last step, or
+    counts as the next one where no record ever names one; a loss of step 0 is that of the first update. Of each step one
+    line is written, when the next step begins. What is said before the first of them, as of an untrained model, is left out.
+
+    Every so many lines, and soon after a number that is not finite or that leaps, the run is audited as `Watch` does it.
+    Other handlers swallow what they raise; where `raise_on` asks for it this one raises `UnhealthyRunError` out of the
+    call of the logger. So it has to be a handler of the logger itself: behind a `QueueHandler` it would end the thread of
+    the listener instead. Whatever else fails is dealt with as in any handler, by `handleError`.
+
+    Args:
+        run: The run folder; made where it is missing.
+        every: Lines between two audits.
+        raise_on: The least grave severity that raises; None: none does.
+        level: As of any handler.
+        **options: Options of `Writer`, such as start_step, and facts of `run.json`, such as planned_steps, vocabulary.
+
+    Raises:
+        UsageError: Where `every` is no number of lines, or there is no such severity.
+        TypeError: If an option is not one of `Writer`, and no fact of `run.json`.
+    """
+
+    def __init__(
+        self,
+        run: str | os.PathLike[str],
+        /,
+        *,
+        every: int = 50,
+        raise_on: Severity | None = None,
+        level: int | str = logging.NOTSET,
+        **options: Any,
+    ) -> None:
+        super().__init__(level)
+        _severities(every, raise_on)
+        self._writer, self._alarm = Writer(run, **options), AlarmingChange()
+        self._watch = Watch(run, every=every, raise_on=raise_on)
+        self._every, self._since, self._is_urgent = every, 0, False
+        self._start = self._step = int(options.get("start_step", 0))
+        self._counts_records, self._shift = True, 0
+        self._row: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a record, and audit the run where it is time.
+
+        Raises:
+            UnhealthyRunError: Where something new is as grave as `raise_on`, or graver.
+        """
+        try:
+            if str(record.name).partition(".")[0] != "ckaudit":  # what is said of the run is no number of it
+                self._take(dict(_numbers_of(record)))
+        except Exception:  # noqa: BLE001  as in every handler
+            self.handleError(record)
+            return
+        if self._since >= self._every or (self._is_urgent and self._since >= self._every / URGENT_SHARE):
+            self._since, self._is_urgent = 0, False
+            self._watch.check()
+
+    def check(self) -> list[Finding]:
+        """Audit now what was logged so far, the step under way too, and return what is new.
+
+        Raises:
+            UnhealthyRunError: Where something new is as grave as `raise_on`, or graver.
+        """
+        self.acquire()
+        try:
+            self._write()
+        finally:
+            self.release()
+        return self._watch.check()
+
+    def close(self) -> None:
+        """Write the last step, and end the run; nothing is raised any more."""
+        self._write()
+        self._writer.close()
+        super().close()
+
+    def _take(self, numbers: dict[str, float]) -> None:
+        """Add the numbers of a record to the line of their step; a new step ends the one before."""
+        named = numbers.pop("step", None)
+        trains = "train_loss_raw" in numbers
+        if named == self._step == self._shift == 0 and trains:
+            self._shift = 1  # the step of a loss that is counted from 0 is the number of updates before it
+        step = self._step if named is None or not isfinite(named) else int(named) + self._shift
+        if named is None and self._counts_records and trains:
+            step = self._step + 1
+        if not numbers or step < self._step or step <= self._start:
+            return
+        self._counts_records &= named is None
+        if step > self._step:
+            self._write()
+            self._step = step
+        self._row |= numbers
+
+    def _write(self) -> None:
+        """Write the line of the step that has ended."""
+        row, self._row = self._row, {}
+        if row:
+            self._is_urgent |= self._alarm.rings(row)
+            self._since += 1
+            numbers: dict[str, Any] = dict(row)
+            self._writer.step(self._step, loss=numbers.pop("train_loss_raw", None), **numbers)
+
+
+def _severities(every: int, raise_on: Severity | None) -> tuple[Severity, ...]:
+    """Return the severities that raise, or refuse what makes no sense."""
+    if every < 1:
+        raise UsageError(f"an audit every {every} steps makes no sense", hint="every=100 is usual")
+    if raise_on is not None and raise_on not in SEVERITIES:
+        raise UsageError(f"there is no severity {raise_on!r}", hint=f"One of {', '.join(SEVERITIES)}.")
+    return SEVERITIES[: SEVERITIES.index(raise_on) + 1] if raise_on else ()
+
+
+def _known_before(run: Path) -> Gate:
+    """Return a gate that accepts what earlier sessions left behind, as far as the one under way goes on from them."""
+    manifest = load(run)
+    step = None
+    if manifest is not None and manifest.sessions and not manifest.has_ended:
+        resumed_from = manifest.sessions[-1].resumed_from
+        if resumed_from is UNSET:  # the first
+            return OPEN
+        step = resumed_from
+    try:
+        found = triage(run, step=step).findings
+    except CkauditError:  # nothing was recorded by then
+        return OPEN
+    return Gate(baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in found]))
+
+
+def _numbers_of(record: logging.LogRecord) -> Iterator[tuple[str, float]]:
+    """Yield the step and the numbers that the catalogue knows of a record: of its message, then of its extra, which is exact."""
+    for pair in PAIR.finditer(COLON.sub(" ", NOT_A_NUMBER.sub(r"\g<0>,", record.getMessage()))):
+        if not pair[3]:  # no unit: what it means needs no guess
+            yield from _known(pair[1], pair[2].replace(",", ""))
+    for name, value in vars(record).items():
+        if name not in OWN_OF_RECORDS:
+            for key, each in value.items() if isinstance(value, Mapping) else ((name, value),):
+                yield from _known(str(key), each)
+
+
+def _known(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """Yield a value under its name of the catalogue, where it has one and is a number."""
+    word = name.lower().rpartition(" ")[2]
+    known = "step" if word in STEP_WORDS else name_of(name.lower())
+    if known is None or isinstance(value, bool):
+        return
+    try:
+        scalar = number(value)
+    except (TypeError, ValueError):
+        return
+    if scalar is not None:
+        yield known, scalar
+
+
+def _text(event: WatchEvent) -> str:
+    from ckaudit.reports.terminal.watch import line
+
+    return line(event, PLAIN)
