@@ -31,61 +31,64 @@ class Subject(Struct, frozen=True):
 
     Attributes:
         id: Of its chart.
-        title: What it shows, in a few words.
-        shown: Metrics that show it, the first recorded one is drawn.
+        shown: Metrics that show it, with the title of each; the first recorded one is drawn.
         about: Further metrics whose findings are about it.
         log: Whether it is drawn by powers of ten.
-        limits: A rule and its thresholds, drawn as lines.
+        limits: A rule and its thresholds, drawn as lines, of the first metric.
+        if_found: Whether it says something only where a finding is about it.
     """
 
     id: str
-    title: str
-    shown: tuple[str, ...]
+    shown: dict[str, str]
     about: tuple[str, ...] = ()
     log: bool = False
     limits: tuple[str, ...] = ()
+    if_found: bool = False
 
 
 # In the order in which they are drawn where no finding prefers one.
 SUBJECTS = (
     Subject(
         "gradient",
-        "Gradient norm by block",
-        ("block_gradient_norm", "grad_global_norm"),
+        {"block_gradient_norm": "Gradient norm by block", "grad_global_norm": "Gradient norm"},
         ("gradient_norm", "waterfall_ratio", "gradient_zero_fraction", "gradient_share", "top_gradient_share"),
         log=True,
     ),
     Subject(
         "attention",
-        "Attention entropy by head",
-        ("normalized_attention_entropy", "attn_entropy"),
+        {"normalized_attention_entropy": "Attention entropy by head", "attn_entropy": "Attention entropy by head"},
         ("min_normalized_entropy", "max_attn_logit", "dead_head_fraction", "uniform_head_fraction", "upper_triangle_mass"),
     ),
     Subject(
         "update",
-        "Update over weight",
-        ("update_to_weight_global", "update_norm"),
+        {"update_to_weight_global": "Update over weight", "update_norm": "Norm of an update"},
         ("update_to_weight", "relative_movement", "moving_share"),
         log=True,
         limits=("MOVE002", "min_ratio", "max_ratio"),
     ),
-    Subject("activations", "RMS of activations", ("activation_rms", "activation_std"), ("activation_max_abs",), log=True),
-    Subject("dead_units", "Dead units", ("dead_unit_fraction",)),
-    Subject("stretch", "Spectral norm", ("spectral_norm",), ("weight_norm", "weight_std"), log=True),
-    Subject("nonfinite", "NaN and infinity", ("nan_inf_events",)),
-    Subject("gap", "Held-out less training loss", ("train_val_gap",)),
-    Subject("rate", "Learning rate", ("learning_rate",), ("learning_rate_over_peak",)),
-    Subject("whole_gradient", "Gradient norm", ("grad_global_norm",), log=True),
-    Subject("scale", "Loss scale", ("loss_scale",), ("overflow_rate", "skipped_updates"), log=True),
-    Subject("time", "Step time", ("step_time",), ("tokens_per_sec", "dataloader_stall_frac", "mfu")),
+    Subject(
+        "activations",
+        {"activation_rms": "RMS of activations", "activation_std": "Deviation of activations"},
+        ("activation_max_abs",),
+        log=True,
+    ),
+    Subject("dead_units", {"dead_unit_fraction": "Dead units"}),
+    Subject("stretch", {"spectral_norm": "Spectral norm"}, ("weight_norm", "weight_std"), log=True),
+    Subject("nonfinite", {"nan_inf_events": "NaN and infinity"}, if_found=True),
+    Subject("gap", {"train_val_gap": "Held-out less training loss"}),
+    Subject("rate", {"learning_rate": "Learning rate"}, ("learning_rate_over_peak",)),
+    Subject("whole_gradient", {"grad_global_norm": "Gradient norm"}, log=True),
+    Subject("scale", {"loss_scale": "Loss scale"}, ("overflow_rate", "skipped_updates"), log=True),
+    Subject("time", {"step_time": "Step time"}, ("tokens_per_sec", "dataloader_stall_frac", "mfu")),
 )
 
 
 def front(scene: Scene) -> list[Chart]:
     """Return the charts of the first page: the loss, which has no curves where none was recorded, and at most three others."""
     drawn: list[Chart] = []
-    for subject in sorted(SUBJECTS, key=lambda subject: _gravity(subject, scene.report.findings)):
-        chart = _small(scene, subject)
+    ranked = [(_gravity(subject, scene.report.findings), subject) for subject in SUBJECTS]
+    for gravity, subject in sorted(ranked, key=lambda pair: pair[0]):
+        chart = None if subject.if_found and gravity == len(SEVERITIES) else _small(scene, subject)
         if chart is not None and not {*chart.metrics} & {name for other in drawn for name in other.metrics}:
             drawn.append(chart)
     return [loss(scene), *islice(drawn, SMALL_PICTURES)]
@@ -117,20 +120,20 @@ def _gravity(subject: Subject, findings: Sequence[Finding]) -> int:
 
 def _small(scene: Scene, subject: Subject) -> Chart | None:
     limits: list[Line] = threshold(subject.limits[0], *subject.limits[1:]) if subject.limits else []
-    for name in subject.shown:
-        if metrics()[name](scene.run):
-            chart = curves(
-                scene,
-                f"front_{subject.id}",
-                subject.title if name == subject.shown[0] else metrics()[name].title.rstrip("."),
-                [name],
-                lines=limits if name == subject.shown[0] else (),
-                log=subject.log,
-                max_curves=SMALL_CURVES if scene.other is None else SMALL_CURVES // 2,
-                points=SMALL_POINTS,
-            )
-            return replace(chart, formula="") if chart else None
-    return None
+    name = next((name for name in subject.shown if metrics()[name](scene.run)), None)
+    if name is None:
+        return None
+    chart = curves(
+        scene,
+        f"front_{subject.id}",
+        subject.shown[name],
+        [name],
+        lines=limits if name == next(iter(subject.shown)) else (),
+        log=subject.log,
+        max_curves=SMALL_CURVES if scene.other is None else SMALL_CURVES // 2,
+        points=SMALL_POINTS,
+    )
+    return replace(chart, formula="") if chart else None
 
 
 def beside(scene: Scene) -> Beside | None:

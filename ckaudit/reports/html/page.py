@@ -27,7 +27,7 @@ SIGNATURE = '<!doctype html>\n<html lang="en"><!-- ckaudit report -->'  # by thi
 # A word, and a sign that is told apart without colour.
 SIGNS = {"good": ("✓", "good"), "watch": ("!", "watch"), "bad": ("✕", "bad"), "unknown": ("?", "not known")}
 
-MISSING_SHOWN = 8
+MISSING_SHOWN = 2  # more would be a wall of text
 
 SHADES: dict[Word, str] = {"better": "clear", "same": "clear", "within_noise": "clear", "worse": "sev1", "different": "sev2"}
 
@@ -210,13 +210,7 @@ def section(tab: Tab, report: Report, panels: Panels) -> Iterator[Markup]:
     if tab.missing:
         lines = tag("ul", *(tag("li", sentence) for sentence in tab.missing))
         title = f"Not drawn, for want of data: {len(tab.missing)}"
-        yield tag(
-            "details",
-            tag("summary", title),
-            lines,
-            class_="missing",
-            open=(tab.kind == "question" and tab.word == "unknown") or len(tab.missing) <= MISSING_SHOWN,
-        )
+        yield tag("details", tag("summary", title), lines, class_="missing", open=len(tab.missing) <= MISSING_SHOWN)
 
 
 def sign(word: str) -> Markup:

@@ -105,7 +105,7 @@ def _axes(chart: Chart, frame: Frame, width: int) -> Iterator[Markup]:
         at = f"{y(value):.1f}"
         yield tag("line", x1=LEFT, x2=width - RIGHT, y1=at, y2=at, class_="grid")
         yield tag("text", tick_text(value), x=LEFT - 6, y=f"{y(value) + 4:.1f}", class_="end")
-    for value in x.ticks(max(2, int((x.end - x.start) / 65))):
+    for value in x.ticks(max(2, int((x.end - x.start) / 65)), whole=True):
         yield tag("line", x1=f"{x(value):.1f}", x2=f"{x(value):.1f}", y1=f"{y.start:.1f}", y2=f"{y.start + 4:.1f}", class_="grid")
         yield tag("text", tick_text(value), x=f"{x(value):.1f}", y=f"{y.start + 17:.1f}", class_="middle")
     yield tag("line", x1=LEFT, x2=width - RIGHT, y1=f"{y.start:.1f}", y2=f"{y.start:.1f}", class_="axis")

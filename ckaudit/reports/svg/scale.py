@@ -10,6 +10,8 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 FAR_EXPONENT = 4  # from here on powers of ten are written as such
 
+FLAT = 1e-3  # of a value
+
 NEAR = 0.2  # of the span: a limit that lies farther outside of the values is not drawn, for they would lie flat
 
 
@@ -39,9 +41,11 @@ class Scale(NamedTuple):
         """Return whether a value lies on the scale."""
         return self.low <= value <= self.high
 
-    def ticks(self, most: int) -> list[float]:
-        """Return at most so many round numbers on the scale; three at least where there is room for them."""
-        return _decades(self.low, self.high, most) if self.log else _round_numbers(self.low, self.high, most)
+    def ticks(self, most: int, *, whole: bool = False) -> list[float]:
+        """Return about so many round numbers on the scale, whole ones where they count steps."""
+        if self.log:
+            return _decades(self.low, self.high, most)
+        return _round_numbers(self.low, self.high, most, apart=1.0 if whole else 0.0)
 
 
 def _size(value: float, *, log: bool) -> float:
@@ -62,20 +66,21 @@ def fitted(
         if low - NEAR * span <= (size := _size(value, log=log)) <= high + NEAR * span
     ]
     low, high = min([low, *near]), max([high, *near])
-    rim = margin * (high - low) or (0.3 if log else 0.5 * (abs(high) or 1.0))
+    alike = 0.01 if log else FLAT * max(abs(low), abs(high))  # what differs by less is drawn flat
+    rim = max(margin * (high - low), alike) or 1.0
     bottom, top = low - rim, high + rim
     if log:
         return Scale(10**bottom, 10**top, start, end, log)
     return Scale(max(0.0, bottom) if low >= 0 else bottom, top, start, end)  # what is not negative has no room below zero
 
 
-def _round_numbers(low: float, high: float, most: int) -> list[float]:
-    """Return multiples of 1, 2 or 5 times a power of ten.
+def _round_numbers(low: float, high: float, most: int, *, apart: float = 0.0) -> list[float]:
+    """Return multiples of 1, 2 or 5 times a power of ten, so far apart at least.
 
     >>> _round_numbers(0.3, 3.4, 5)
     [1, 2, 3]
     """
-    rough = (high - low) / max(1, most)
+    rough = max((high - low) / max(1, most), apart)
     power = math.floor(math.log10(rough))
     step = next(part * 10.0**at for at in (power, power + 1) for part in ROUND if part * 10.0**at >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -105,7 +110,7 @@ def tick_text(value: float) -> str:
     """Return a tick as it is written: far powers of ten as such, and thousands with a comma.
 
     >>> tick_text(0.001), tick_text(1e-9), tick_text(2000), tick_text(1_500_000), tick_text(5e-7)
-    ('0.001', '10⁻⁹', '2,000', '1.5 M', '5·10⁻⁷')
+    ('0.001', '10⁻⁹', '2,000', '1.5 M', '5e-7')
     """
     if not value:
         return "0"
@@ -114,6 +119,6 @@ def tick_text(value: float) -> str:
         return f"{value / 1e6:g} M"
     if -FAR_EXPONENT < exponent < 6:
         return f"{value:,.10g}"
-    part = f"{value / 10.0**exponent:.3g}"
+    part = f"{value / 10.0**exponent:.6g}"
     power = f"10{str(exponent).translate(SUPERSCRIPT)}"
-    return {"1": power, "-1": f"-{power}"}.get(part, f"{part}·{power}")
+    return {"1": power, "-1": f"-{power}"}.get(part, f"{part}e{exponent}")

@@ -27,10 +27,9 @@ def of_class(root, name):
 
 def said(text):
     """Return the number that a tick bears."""
-    power = re.fullmatch(r"(?:(.+)·)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text)
+    power = re.fullmatch(r"10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text)
     if power:
-        exponent = int(power[2].translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")))
-        return float(power[1] or 1) * 10.0**exponent
+        return 10.0 ** int(power[1].translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")))
     return float(text.replace(",", "").replace(" M", "e6"))
 
 
@@ -168,3 +167,13 @@ def test_of_two_runs_each_has_one_colour():
     assert legend == ["A old", "B new", "train", "val"]
     alone = [each.get("class").split()[1] for each in drawn(both).findall(".//polyline")]
     assert alone == ["c0", "c1", "c0", "c1"]
+
+
+def test_steps_have_whole_numbers_and_what_hardly_changes_is_flat():
+    root = drawn(chart([7.6101e-6, 7.61e-6], steps=[94_768, 94_769]))
+    assert [text.text for text in of_class(root, "middle") if text.text != "step"] == ["94,768", "94,769"]
+    (first, second) = curve(root)
+    assert abs(first[1] - second[1]) < 10
+    labels = [text.text for text in of_class(root, "end")]
+    assert len({*labels}) == len(labels) >= 3
+    assert max(map(len, labels)) <= 8
