@@ -52,6 +52,7 @@ def command(
     list_runs: Runs = False,
     formats: Formats = False,
     force: Force = False,
+    save_map: options.SaveMap = False,
     quiet: Quiet = False,
 ) -> int:
     """Turn a run that another program logged into a run folder: every number that has a name in the catalogue."""
@@ -81,6 +82,8 @@ def command(
     chosen = [_in_catalogue_units(imported, choice.units) for imported in chosen]
     folder = output or f"{path.resolve().name.split('.')[0] or 'run'}.ckaudit"
     _write(chosen, Path(folder), force=force, quiet=quiet)
+    if save_map or not quiet:
+        options.keep_columns(choice, save=save_map)
     return 0
 
 

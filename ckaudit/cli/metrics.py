@@ -113,6 +113,8 @@ def command(
             say(f"note: {note}")
     if output and not quiet:
         say(f"wrote {output}")
+    if not quiet:
+        options.keep_columns(choice)
     return _code(measurement)
 
 

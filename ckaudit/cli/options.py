@@ -94,6 +94,7 @@ def step(word: str | None, option: str = "--step") -> int | None:
     return int(word)
 
 
+SaveMap = Annotated[bool, typer.Option("--save-map", help="Write what --map names into ckaudit.toml, for the next call.")]
 Unit = Annotated[
     list[str] | None,
     typer.Option(
@@ -131,11 +132,47 @@ def units(pairs: Sequence[str]) -> Mapping[str, str]:
     return named
 
 
-def choice(pairs: Sequence[str] | None, run: str, *, unit: Sequence[str] | None = None, tau_slices: str = "") -> "Choice":
-    """Return what the user says of a run, from the options --map, --run, --unit and --tau-slices."""
+def choice(
+    pairs: Sequence[str] | None,
+    run: str,
+    *,
+    unit: Sequence[str] | None = None,
+    tau_slices: str = "",
+    config: str = "",
+    no_config: bool = False,
+) -> "Choice":
+    """Return what the user says of a run: --map, --run, --unit and --tau-slices, and the columns that the policy names."""
     from ckaudit.contract.schema.import_options import Choice
 
-    return Choice(columns=columns(pairs or []), run=run, units=units(unit or []), tau_slices=two_slices(tau_slices))
+    named, policy = ({}, "") if no_config else _of_policy(config)
+    return Choice(columns(pairs or []), run, "", two_slices(tau_slices), units(unit or []), named, policy)
+
+
+def _of_policy(config: str) -> tuple[Mapping[str, str], str]:
+    """Return the columns that a policy names, and its file as a reader would name it."""
+    from ckaudit.policy.read import find, named, read_policy
+
+    path = named(Path(config)) if config else find(Path.cwd())
+    if path is None:
+        return {}, ""
+    policy = read_policy(path, config or os.path.relpath(path))
+    return policy.columns, policy.file
+
+
+def keep_columns(choice: "Choice", *, save: bool = False) -> None:
+    """Write the columns that the user named into the policy where that is wished, else say which lines keep them there."""
+    new = {name: column for name, column in choice.columns.items() if choice.remembered.get(name) != column}
+    if not new:
+        return
+    from ckaudit.cli.output import say
+    from ckaudit.policy.save_columns import lines_of, save_columns
+
+    if save:
+        say(f"wrote {os.path.relpath(save_columns(new, Path.cwd()))}: it keeps what --map named")
+        return
+    say("hint: ckaudit.toml keeps what --map named with these lines, which ckaudit triage --save-map writes:")
+    for line in lines_of(new):
+        say(f"  {line}")
 
 
 def two_slices(word: str) -> tuple[str, str] | None:

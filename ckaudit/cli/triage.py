@@ -101,6 +101,7 @@ def command(
     map: Map = None,  # noqa: A002  what the option is called
     tau_slices: TauSlices = "",
     unit: options.Unit = None,
+    save_map: options.SaveMap = False,
 ) -> int:
     """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
     from ckaudit.cli.deliver import Request, deliver
@@ -120,7 +121,7 @@ def command(
         formats=FEW_FORMATS if event or benchmark_drop else FORMATS,
     )
     at, asked = options.step(step or None), phases(questions)
-    choice = options.choice(map, which, unit=unit, tau_slices=tau_slices)
+    choice = options.choice(map, which, unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
     from ckaudit.cli.gate import failing_severity, open_gate, write_baseline
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
@@ -144,7 +145,9 @@ def command(
 
         findings = [*report.findings, *(suppressed.finding for suppressed in report.suppressed)]
         request = replace(request, places=evidence_files(Path(run), findings))
-    return deliver(report, request)
+    code = deliver(report, request)
+    options.keep_columns(choice, save=save_map)
+    return code
 
 
 def check_one_question(*, step: str, event: str, benchmark_drop: bool, since: str, foreign: bool, baseline: str) -> None:

@@ -17,6 +17,7 @@ from ckaudit.importers import formats
 from ckaudit.importers.below import Below, find_below, holds_logs, holds_others
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import list_names, shorten_name
+from ckaudit.importers.remembered import read_with
 from ckaudit.importers.tables.table import UTF16_MARKS
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.errors import summary_of
@@ -54,11 +55,11 @@ def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
     """Read every run of a source, as `import_source` reads one."""
     source = Source(path)
     if choice.format:
-        return _named(choice.format).read(source, choice.columns)
+        return read_with(_named(choice.format), source, choice)
     if not source.is_folder:
         _refuse_what_is_no_log(source.head, source.shown)
     if (importer := _importer_of_all(source)) is not None:
-        return importer.read(source, choice.columns)
+        return read_with(importer, source, choice)
     if not source.is_folder:
         raise _unknown(source)
     found = logs_below(path, choice=choice)
@@ -72,7 +73,7 @@ def logs_below(path: Path, *, choice: Choice = NOTHING_SAID) -> Below:
         UnreadableError: Where there is none, or none can be read.
         UsageError: Where `choice` names columns that none of them has.
     """
-    found = find_below(path, choice.columns, _importer_of)
+    found = find_below(path, choice, _importer_of)
     if not found.runs and not found.folders:
         unknown = _unknown(Source(path))
         searched = UnreadableError(str(unknown), hint=f"{found.notes[0].capitalize()}." if found.notes else unknown.hint)

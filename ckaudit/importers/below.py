@@ -5,7 +5,7 @@ not looked at is said. Run folders of our own are found, but not read: who asked
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.contract.io.folder import holds_run, shown_name
+from ckaudit.contract.schema.import_options import Choice
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import list_names, shorten_name, writable
+from ckaudit.importers.remembered import read_with
 
 MAX_ENTRIES = 20_000
 MAX_DEPTH = 8
@@ -90,12 +92,12 @@ class _Place(Struct, frozen=True):
     importer: "Importer | None"
 
 
-def find_below(folder: Path, columns: Mapping[str, str], detect: Detect) -> Below:
+def find_below(folder: Path, choice: Choice, detect: Detect) -> Below:
     """Find and read every log below a folder.
 
     Args:
         folder: Where to look.
-        columns: The logs' own names that the user mapped, by catalogue name.
+        choice: The logs' own names that the user mapped, by catalogue name.
         detect: Returns the importer that knows a source.
     """
     found = Below()
@@ -109,7 +111,7 @@ def find_below(folder: Path, columns: Mapping[str, str], detect: Detect) -> Belo
             found.notes.append(f"only the first {read:,} logs below the folder were read: name a folder inside it")
             break
         read += 1
-        _read(found, place, columns)
+        _read(found, place, choice)
     return found
 
 
@@ -130,12 +132,12 @@ def _is_parent(source: Source, importer: Importer) -> bool:
     return getattr(importer, "SIDE_BY_SIDE", False) and any(map(importer.detects, source.folders()))
 
 
-def _read(found: Below, place: _Place, columns: Mapping[str, str]) -> None:
+def _read(found: Below, place: _Place, choice: Choice) -> None:
     importer = place.importer
     if importer is None:
         return
     try:
-        runs = importer.read(place.source, columns)
+        runs = read_with(importer, place.source, choice)
     except CkauditError as error:
         if not importer.GENERIC:
             found.errors.append(error)

@@ -140,6 +140,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         scale: Scale of the runs; None: each run says it.
         stage: Stage of the runs; None: each run says it.
         gate: What a canary is held to; None: not said.
+        columns: The logs' own names by catalogue name or its short form, as `--map` names them; each counts where a log has it.
     """
 
     file: str
@@ -148,6 +149,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     scale: Scale | None = None
     stage: Stage | None = None
     gate: Terms | None = None
+    columns: dict[str, str] = {}
 
     def at(self, *words: str | None) -> tuple[Clauses, list[str]]:
         """Return what holds for a run of some scale and stage, and the profiles that apply; a later word wins."""

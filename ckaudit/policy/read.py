@@ -16,12 +16,13 @@ from ckaudit.policy.policy_schema import (
     Scale,
     Stage,
     Terms,
+    Words,
     is_allowance,
     question_words,
     refuse_unknown_word,
 )
 
-HEAD = ("scale", "stage", "profile", "gate")
+HEAD = ("scale", "stage", "profile", "gate", "import")
 
 WANTED = {
     "scale": "nano, medium or large",
@@ -38,6 +39,7 @@ WANTED = {
     "incomparable": "error, fail or pass",
     "expect": 'a list of names or patterns of differences, such as "config.learning_rate"',
     "slices": "a list of names of slices",
+    "map": 'a table of names, each with the column of a log that holds it, such as loss = "train/nll"',
     "code": "the code or name of a rule or violation, or a pattern",
     "reason": "a text that says why",
     "where": "a pattern of tensors, blocks, heads, scalars or files",
@@ -113,7 +115,15 @@ def read_policy(path: Path, shown: str = "") -> Policy:
         scale=source.value(table.get("scale"), Scale | None, "scale", WANTED["scale"]),
         stage=source.value(table.get("stage"), Stage | None, "stage", WANTED["stage"]),
         gate=_terms(table["gate"], source) if "gate" in table else None,
+        columns=_columns(table.get("import", {}), source),
     )
+
+
+def _columns(document: object, source: PolicyFile) -> dict[str, str]:
+    """Return the columns of logs that `[import.map]` names."""
+    table = source.table(document, "import", ("map",))
+    columns: dict[str, str] = source.value(table.get("map", {}), dict[Words, Words], "import.map", WANTED["map"])
+    return columns
 
 
 def _parsed(path: Path, source: PolicyFile) -> object:

@@ -14,6 +14,8 @@ class Choice(Struct, frozen=True):
         run: Which of several runs in it, by its name or its number from 1; empty: the only one.
         format: Name of the importer; empty: told by content.
         tau_slices: The easy and the hard slice that tau compares; None: what the policy or run.json says.
+        remembered: Columns as a policy names them; they count where a log has them, and `columns` go before them.
+        policy: The policy's file as a reader would name it.
         units: The unit of a share by its catalogue name, such as {"mfu": "percent"}; absent: told by its range.
     """
 
@@ -22,6 +24,8 @@ class Choice(Struct, frozen=True):
     format: str = ""
     tau_slices: tuple[str, str] | None = None
     units: Mapping[str, str] = MappingProxyType({})
+    remembered: Mapping[str, str] = MappingProxyType({})
+    policy: str = ""
 
 
 NOTHING_SAID = Choice()

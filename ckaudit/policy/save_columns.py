@@ -1,0 +1,92 @@
+"""Columns of logs written into the policy's `[import.map]`: everything else in the file stays as it is, comments included."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ckaudit.errors import UsageError
+from ckaudit.policy.read import OWN, SHARED, find
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_HEADER = re.compile(
+    r"^[ \t]*\[[ \t]*(?:tool[ \t]*\.[ \t]*ckaudit[ \t]*\.[ \t]*)?import[ \t]*\.[ \t]*map[ \t]*\][ \t]*(?:#.*)?\r?$", re.MULTILINE
+)
+_NEXT_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
+
+
+def lines_of(columns: Mapping[str, str], header: str = "[import.map]") -> list[str]:
+    """Return the lines of TOML that name columns.
+
+    >>> lines_of({"loss": "train/nll", "slice_val_loss/web": "nll web"})
+    ['[import.map]', 'loss = "train/nll"', '"slice_val_loss/web" = "nll web"']
+    """
+    return [header, *(_line(name, column) for name, column in columns.items())]
+
+
+def save_columns(columns: Mapping[str, str], folder: Path) -> Path:
+    """Write columns into the policy that holds for a folder, or into a new one there, and return its path.
+
+    Raises:
+        UsageError: Where the file cannot be read or written, or says `import.map` in another way than as a table of its own.
+    """
+    path = find(folder) or folder / OWN
+    try:
+        text = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
+        written = _changed(text, columns, is_shared=path.name == SHARED)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        partial.write_bytes(written.encode())
+        partial.replace(path)
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = f"write it yourself: {', '.join(lines_of(columns))}"
+        raise UsageError(f"cannot save --map in {path.name}: {reason}", hint=hint) from None
+    return path
+
+
+def _changed(text: str, columns: Mapping[str, str], *, is_shared: bool) -> str:
+    """Return the text of a policy with the columns in it; raise `ValueError` where it would not say just that."""
+    import tomllib
+
+    written = _with_lines(text, columns, "[tool.ckaudit.import.map]" if is_shared else "[import.map]")
+    try:
+        said = tomllib.loads(written)
+    except ValueError:
+        said = {}
+    if said != _with_columns(tomllib.loads(text), columns, is_shared=is_shared):
+        raise ValueError("import.map stands there in another form")
+    return written
+
+
+def _line(name: str, column: str) -> str:
+    key = name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return f"{key} = {json.dumps(column, ensure_ascii=False)}"
+
+
+def _with_columns(document: Mapping[str, Any], columns: Mapping[str, str], *, is_shared: bool) -> dict[str, Any]:
+    """Return what the file is to say."""
+    if is_shared:
+        tool = document.get("tool", {})
+        return {**document, "tool": {**tool, "ckaudit": _with_map(tool.get("ckaudit", {}), columns)}}
+    return _with_map(document, columns)
+
+
+def _with_map(document: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    own = document.get("import", {})
+    return {**document, "import": {**own, "map": {**own.get("map", {}), **columns}}}
+
+
+def _with_lines(text: str, columns: Mapping[str, str], header: str) -> str:
+    """Return the text with a line for each column in its table, in place of those that named the same before."""
+    found = _HEADER.search(text)
+    if found is None:
+        before = text if not text or text.endswith("\n") else f"{text}\n"
+        return before + ("\n" if before else "") + "\n".join(lines_of(columns, header)) + "\n"
+    after = _NEXT_TABLE.search(text, found.end())
+    end = after.start() if after else len(text)
+    same = tuple(_line(name, "").partition(" = ")[0] for name in columns)
+    kept = [line for line in text[found.end() : end].split("\n") if line.partition("=")[0].strip() not in same]
+    new = [_line(name, column) for name, column in columns.items()]
+    return text[: found.end()] + "\n" + "\n".join(new) + "\n".join(kept) + text[end:]
