@@ -248,8 +248,8 @@ def _legend(chart: Chart, subjects: Sequence[str], *, names: bool, marked: bool)
             yield from (Entry(f"curve plain d{style(chart, trace, 2)[1]}", trace.name) for trace in traces)
     elif len(traces) > 1:
         yield from (Entry("curve c{} d{}".format(*style(chart, trace, 1)), trace.name) for trace in traces)
-    if marked and _of_findings(chart.marks):
-        yield Entry("mark finding", "finding")
+    found = {mark.severity for mark in _of_findings(chart.marks)} if marked else set()
+    yield from (Entry(f"mark {severity}", f"{severity} finding") for severity in SEVERITIES if severity in found)
     if marked and _of_events(chart.marks):
         yield Entry("mark event", "event")
     if any(finite(value) is None for trace in chart.traces for value in trace.y if value is not None):
@@ -279,7 +279,7 @@ def _entries(legend: Sequence[Entry], rows: Sequence[tuple[int, float]]) -> Iter
         if entry.sign.startswith("curve"):
             yield tag("line", x1=f"{x:.1f}", x2=f"{x + 22:.1f}", y1=f"{y:.1f}", y2=f"{y:.1f}", class_=entry.sign)
         elif entry.sign.startswith("mark"):
-            shape = _down if entry.sign == "mark finding" else _diamond
+            shape = _diamond if entry.sign == "mark event" else _down
             yield tag("path", d=shape(x + 15, y - 1), class_=entry.sign)
         else:
             yield tag("path", d=f"M{x + 11:.1f} {y - 4:.1f}l8 8m0 -8l-8 8", class_=entry.sign)

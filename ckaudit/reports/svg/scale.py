@@ -10,6 +10,8 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 FAR_EXPONENT = 4  # from here on powers of ten are written as such
 
+FARTHEST = 300.0  # power of ten that is still drawn
+
 FLAT = 1e-3  # of a value
 
 NEAR = 0.2  # of the span: a limit that lies farther outside of the values is not drawn, for they would lie flat
@@ -49,7 +51,10 @@ class Scale(NamedTuple):
 
 
 def _size(value: float, *, log: bool) -> float:
-    return math.log10(value) if log else value
+    """Return how far along its axis a value is; at the ends of what floats can hold differences would be none."""
+    if log:
+        return math.log10(min(max(value, 10**-FARTHEST), 10**FARTHEST))
+    return min(max(value, -(10**FARTHEST)), 10**FARTHEST)
 
 
 def fitted(
@@ -70,7 +75,7 @@ def fitted(
     rim = max(margin * (high - low), alike) or 1.0
     bottom, top = low - rim, high + rim
     if log:
-        return Scale(10**bottom, 10**top, start, end, log)
+        return Scale(10 ** max(bottom, -FARTHEST), 10 ** min(top, FARTHEST), start, end, log)
     return Scale(max(0.0, bottom) if low >= 0 else bottom, top, start, end)  # what is not negative has no room below zero
 
 
