@@ -255,3 +255,43 @@ def test_links_that_lead_out_of_a_store_do_not_count(tmp_path):
     (folder / "loss.tsv").symlink_to(secret)
     with pytest.raises(UnreadableError, match="no log is known"):
         import_source(tmp_path / "dvclive")
+
+
+def test_a_repository_of_aim_says_what_to_do(tmp_path):
+    (tmp_path / "project" / ".aim" / "meta" / "chunks").mkdir(parents=True)
+    for folder in (tmp_path / "project", tmp_path / "project" / ".aim"):
+        with pytest.raises(UnreadableError, match="is a repository of Aim") as caught:
+            import_source(folder)
+        assert "CSV" in caught.value.hint
+
+
+def test_the_project_folder_of_accelerate_is_one_run(tmp_path):
+    pytest.importorskip("tensorboardX")
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(log_with=["tensorboard"], project_dir=str(tmp_path), cpu=True)
+    accelerator.init_trackers("my_run", config={"lr": 0.1})
+    for step in range(5):
+        accelerator.log({"train_loss": 2 / (step + 1), "lr": 0.1}, step=step)
+    accelerator.end_training()
+    run = import_source(tmp_path)
+    assert curve(run, "train_loss_raw") == pytest.approx({step: 2 / (step + 1) for step in range(5)}, rel=1e-7)
+
+
+def test_the_table_of_stable_baselines_names_the_loss_that_it_leaves_out(tmp_path):
+    path = tmp_path / "progress.csv"
+    header = "time/iterations,rollout/ep_rew_mean,train/learning_rate,train/loss,train/value_loss\n"
+    path.write_text(header + "1,0.0,0.0003,1.5,\n2,10.0,0.0003,0.75,\n3,20.0,0.0003,0.5,0.25\n")
+    run = import_source(tmp_path)
+    assert curve(run, "learning_rate") == dict.fromkeys((1, 2, 3), 0.0003)
+    assert noted(run, "losses of a policy")
+    taken = import_source(path, choice=Choice(columns={"loss": "train/loss"}))
+    assert curve(taken, "train_loss_raw") == {1: 1.5, 2: 0.75, 3: 0.5}
+
+
+def test_the_tables_of_catalyst_are_found_by_loader(tmp_path):
+    for name, loss in (("train", 2.0), ("valid", 2.5)):
+        (tmp_path / f"{name}.csv").write_text(f"step,loss,lr\n1,{loss},0.1\n2,{loss / 2},0.1\n")
+    with pytest.raises(UsageError) as caught:
+        import_source(tmp_path)
+    assert "train.csv" in caught.value.hint
+    assert "valid.csv" in caught.value.hint
