@@ -117,7 +117,7 @@ class Watch:
 class LogHandler(logging.Handler):
     """Takes the numbers that a training's own logger says into a run folder, and watches that folder.
 
-    Three lines for a loop that has a logger and no recorder::
+    For a loop that has a logger and no recorder::
 
         handler = ckaudit.LogHandler("run/", raise_on="sev0")
         logging.getLogger("train").addHandler(handler)

@@ -1,10 +1,4 @@
-"""The commands as functions, for notebooks, tests and programs: short answers, drawn where a notebook shows them.
-
->>> import ckaudit
->>> audit = ckaudit.triage("fixtures/runs/lr_too_high")  # doctest: +SKIP
->>> audit.severity, len(audit.findings)  # doctest: +SKIP
-('sev1', 5)
-"""
+"""The commands as functions, for notebooks, tests and programs: short answers, drawn where a notebook shows them."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -225,6 +219,11 @@ def triage(
     Raises:
         UnreadableError: Where there is no run.
         UsageError: Where `step` lies before the record, or `columns` or `which` names what is not there.
+
+    >>> import ckaudit
+    >>> audit = ckaudit.triage("fixtures/runs/lr_too_high")
+    >>> audit.word, audit.diagnoses[0].cause
+    ('SEV1', 'learning_rate_too_high')
     """
     if isinstance(run, Run):
         return Audit(triage_run(run, step=step, questions=questions))
@@ -236,6 +235,10 @@ def validate(*runs: RunPath) -> Audit:
 
     Raises:
         UnreadableError: Where none of them can be read, or nothing in them can be audited.
+
+    >>> import ckaudit
+    >>> ckaudit.validate("fixtures/runs/healthy").word
+    'OK'
     """
     return Audit(validate_paths([_path(run) for run in runs]))
 
@@ -251,6 +254,10 @@ def diff(reference: RunPath, *others: RunPath, noise: Sequence[RunPath] = (), al
 
     Raises:
         UsageError: Where there is nothing to compare.
+
+    >>> import ckaudit
+    >>> ckaudit.diff("fixtures/runs/healthy", "fixtures/runs/lr_too_high").word
+    'worse'
     """
     if not others:
         raise UsageError("there is nothing to compare it with", hint="name a second run: ckaudit.diff(reference, other)")
@@ -268,6 +275,10 @@ def gate(canary: RunPath, *good: RunPath, align: Axis = "step") -> Difference:
 
     Raises:
         UsageError: Where no good run is named.
+
+    >>> import ckaudit
+    >>> ckaudit.gate("fixtures/runs/lr_too_high", "fixtures/runs/healthy").outcome
+    'failed'
     """
     if not good:
         raise UsageError("there is no good run to hold it against", hint="name one: ckaudit.gate(canary, good)")
@@ -287,6 +298,11 @@ def metrics(run: RunPath, *names: str, step: int | None = None, columns: Mapping
     Raises:
         UnreadableError: Where there is no run.
         UsageError: Where no metric has such a name.
+
+    >>> import ckaudit
+    >>> losses = ckaudit.metrics("fixtures/runs/healthy", "val_loss")["val_loss"]
+    >>> losses.values.shape, losses.steps[:3].tolist()
+    ((40, 1), [50, 100, 150])
     """
     return Metrics(measure(_path(run), names=names, stretch=StepRange(step), choice=Choice(columns=columns or {})))
 
@@ -301,6 +317,10 @@ def assert_healthy(run: RunPath | Run, *, fail_on: Severity = "sev1", step: int 
 
     Raises:
         AssertionError: Where a finding is as grave as `fail_on`, or graver.
+
+    >>> import ckaudit
+    >>> ckaudit.assert_healthy("fixtures/runs/healthy", fail_on="sev2").word
+    'OK'
     """
     audit = triage(run, step=step)
     if audit.fails(fail_on):

@@ -1,5 +1,6 @@
-"""Write the catalogues as documents into docs/generated, metrics, rules, causes and questions: `python docs/make.py`."""  # noqa: INP001
+"""Write the catalogues of metrics, rules, causes and questions, and the API, into docs/generated: `python docs/make.py`."""  # noqa: INP001
 
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,7 +162,19 @@ def _short(page: Page) -> Page:
     return replace(page, facts=facts, importance={}, sections=(), shapes=None)
 
 
-DOCUMENTS = {"metrics.md": document, "rules.md": illnesses, "causes.md": hypotheses, "questions.md": interview}
+def reference() -> str:
+    """Return the whole of `api.md`."""
+    text_of: str = runpy.run_path(str(Path(__file__).with_name("api_reference.py")))["document"]()
+    return text_of
+
+
+DOCUMENTS = {
+    "metrics.md": document,
+    "rules.md": illnesses,
+    "causes.md": hypotheses,
+    "questions.md": interview,
+    "api.md": reference,
+}
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)

@@ -51,6 +51,10 @@ def read_run(
 
     Raises:
         UnreadableError: Where there is nothing to read at all. A broken file among others is a finding of the run.
+
+    >>> import ckaudit
+    >>> ckaudit.read_run("fixtures/runs/healthy")
+    <Run 'fixtures/runs/healthy': 36 files, 34 checkpoints, to step 2000>
     """
     folder = list_source(source)
     if folder.is_empty():
