@@ -3,13 +3,15 @@
 import io
 import json
 import math
+import random
 import shutil
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source
 from tests.loops import for_each
 
@@ -295,3 +297,30 @@ def test_the_tables_of_catalyst_are_found_by_loader(tmp_path):
         import_source(tmp_path)
     assert "train.csv" in caught.value.hint
     assert "valid.csv" in caught.value.hint
+
+
+@for_each("seed", range(60))
+def test_broken_stores_give_an_error_of_ours_or_a_run(tmp_path, seed):
+    source = random.Random(seed)
+    name = source.choice([*STORES, "ray", "lightning_logs"])
+    copy = tmp_path / str(seed)
+    shutil.copytree(TRACKERS / name, copy)
+    files = sorted(path for path in copy.rglob("*") if path.is_file())
+    for path in source.sample(files, min(3, len(files))):
+        data = bytearray(path.read_bytes())
+        for _ in range(source.choice([1, 5, 50])):
+            data[source.randrange(len(data))] = source.choice([0, 34, 44, 45, 57, 91, 123, 125, 255])
+        path.write_bytes(data[: source.choice([len(data), source.randrange(len(data))])])
+    with suppress(CkauditError):
+        import_runs(copy)
+
+
+@for_each("value", [1e400, -(10**400), "9" * 5000, [], {}, None, True, "\ud800"])
+def test_odd_values_in_every_place_of_an_event(tmp_path, value):
+    folder = tmp_path / str(abs(hash(str(value))))
+    folder.mkdir()
+    (folder / "task.json").write_text(json.dumps({"name": value, "hyperparams": {"General": {"lr": {"value": value}}}}))
+    whole = {"type": "training_stats_scalar", "metric": "loss", "variant": "loss", "iter": 1, "value": 2.5, "timestamp": 1.7e12}
+    events = [{**whole, key: value} for key in whole] + [{**whole, "iter": 9}]
+    (folder / "metrics.jsonl").write_text(json.dumps(events) + "\n" + json.dumps(value) + "\n")
+    assert curve(import_source(folder), "train_loss_raw")[9] == 2.5
