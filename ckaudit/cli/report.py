@@ -25,9 +25,9 @@ EPILOG = """
 Examples:
   ckaudit report runs/nano
   ckaudit report runs/nano -o nano.html
-  ckaudit report runs/nano runs/before -o changed.html
+  ckaudit report runs/before runs/nano -o changed.html
   ckaudit report log.csv --map loss=train/loss
-  ckaudit report runs/nano --format svg
+  ckaudit report runs/nano -o nano.svg
 \b
 Each tab is a question: is it training, do gradients reach every layer, what
 moved, what could not be judged. With a second run, what changed against it.
@@ -37,7 +37,8 @@ pictures get coarser or are left out, and it says so. The pictures of HTML need
 an extra: pip install 'ckaudit[report]'
 \b
 For a pull request or a chat, the first page alone: svg and md need no extra,
-png needs one: pip install 'ckaudit[png]'
+png needs one: pip install 'ckaudit[png]'. Without --format, FILE's name says
+which it is, and else it is html.
 \b
 Exit codes:
   0  nothing found at or above --fail-on
@@ -52,11 +53,7 @@ Format = Annotated[str, options.one_format(FORMATS)]
 Output = Annotated[
     str,
     typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write to FILE; without it, to RUN and the format in this folder.",
-        show_default=False,
+        "--output", "-o", metavar="FILE", help="Write to FILE; without it, to RUN.FORMAT in this folder.", show_default=False
     ),
 ]
 
@@ -81,7 +78,7 @@ def command(
     other: Other = "",
     *,
     output: Output = "",
-    format: Format = "html",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     step: Step = "",
     fail_on: FailOn = "",
     config: Config = "",
@@ -96,6 +93,8 @@ def command(
     from ckaudit.cli.deliver import Request, exit_code
     from ckaudit.cli.output import open_output, say
 
+    suffix = Path(output).suffix.removeprefix(".")
+    format = format or (suffix if suffix in FORMATS else FORMATS[0])  # noqa: A001  what the option is called
     file = output or f"{Path(run).resolve().name}.{format}"
     request = Request(
         format=format,

@@ -177,3 +177,13 @@ def test_a_png_says_what_to_install(tmp_path, monkeypatch, capsys):
 def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path, capsys):
     assert run(["report", str(tmp_path / "no-such-run"), "--format", "pdf"]) == 2
     assert "html, svg, md, png" in capsys.readouterr().err
+
+
+def test_the_name_of_the_file_says_which_format_it_is(tmp_path):
+    for name, begins in (
+        ("a.svg", "<!-- ckaudit report -->\n<svg "),
+        ("a.md", "<!-- ckaudit report -->\n\n###"),
+        ("a.txt", SIGNATURE),
+    ):
+        run(["report", str(RUNS / "healthy"), "-o", str(tmp_path / name)])
+        assert (tmp_path / name).read_text().startswith(begins)

@@ -26,7 +26,7 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     if panels.front:
         yield _loss(panels.front[0], names)
     if panels.front[1:]:
-        yield tag("div", *(_small(chart, names) for chart in panels.front[1:]), class_="small")
+        yield tag("div", *(_small(chart, names, panels) for chart in panels.front[1:]), class_="small")
     yield tag("div", *_first_cause(report), *_unjudged(report), class_="facing")
     if report.response:
         yield tag("h3", "What to do now")
@@ -47,8 +47,11 @@ def _loss(chart: Chart, names: Sequence[str]) -> Markup:
     return tag("figure", tag("h3", chart.title, class_="hidden"), *drawn, class_="front")
 
 
-def _small(chart: Chart, names: Sequence[str]) -> Markup:
-    return tag("figure", tag("h3", chart.title), _picture(chart, SMALL, names, "all"), class_="front")
+def _small(chart: Chart, names: Sequence[str], panels: Panels) -> Markup:
+    """Return a small picture, its title the link to the chart of a tab that shows the same whole."""
+    whole = next((each for tab in panels.tabs for each in tab.charts if chart.metrics[0] in each.metrics and each.run != 1), None)
+    title = tag("a", chart.title, href=f"#c-{whole.id}") if whole else chart.title
+    return tag("figure", tag("h3", title), _picture(chart, SMALL, names, "all"), class_="front")
 
 
 def _picture(chart: Chart, size: tuple[int, int], names: Sequence[str], name: str) -> Markup:
