@@ -5,6 +5,7 @@ from typing import Literal
 
 from ckaudit.lab.zoo import (
     finetuned_models,
+    objective_models,
     perception_models,
     picture_models,
     science_models,
@@ -24,11 +25,12 @@ FAMILIES: Mapping[str, Recipe] = (
     | table_models.FAMILIES
     | finetuned_models.FAMILIES
     | science_models.FAMILIES
+    | objective_models.FAMILIES
 )
 
 # Families whose faults were looked at before there was a split are of wild-dev; the others were parted at random, once, by
 # random.Random(2026).sample(sorted(others), 14); of the six that came later, random.Random(2027).sample(sorted(six), 3).
-# Those of finetuned_models and science_models came later still, all of them for wild-dev.
+# Those of finetuned_models, science_models and objective_models came later still, all of them for wild-dev.
 WILD_TEST = (
     "adapters",
     "diffusion",

@@ -13,10 +13,7 @@ from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.speed import tokens_per_sec
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series, at
-from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of, table_of
-
-LARGE_HEAD = 4.0
-"""What a new head of usual size may cost behind features that were learnt: one that is too large costs 4 to 8 times a guess."""
+from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of
 
 WHY = "head or initial weights are too large, or the loss is not a mean over tokens"
 
@@ -38,7 +35,7 @@ def initial_loss_off(
     tokens: Series | None,
     *,
     sev2_ratio: float = 2.0,
-    sev2_excess: float = 2.0,
+    sev2_excess: float = 5.0,
     note_share: float = 0.03,
     max_vocabulary: int = 1_000_000,
 ) -> Iterator[Hit | Skip]:
@@ -48,17 +45,17 @@ def initial_loss_off(
     The loss of step 0 or 1 over the log of the vocabulary, or of the classes that the loss function was seen to have: the cost
     of a uniform guess (playbook D1.1). More than `sev2_ratio` as much, and `sev2_excess` nats more, is sev2: a head or all
     matrices initialized too large give 4 to 8 times as much, a sum over tokens thousands. Logits of deviation s cost half of its
-    square, so that those two nats are a deviation of 2. Of tokens more than `note_share` above it or below it is a note, and a
+    square, so that those five nats are a deviation of 3. Of tokens more than `note_share` above it or below it is a note, and a
     loss below zero is sev1: that is no cross entropy. Where a log counts tokens and nobody tells the vocabulary, a first loss
     `sev2_ratio` the log of `max_vocabulary` is sev2: no public vocabulary is half as large.
     ## Why it matters
     The model begins with confident wrong guesses, and the first steps are spent on taking them back; or what is called the
     loss is a sum, or has the wrong sign.
     ## False alarms
-    Weights that were trained before begin far below the log of the vocabulary, rightly, or above it on texts of another kind:
-    where part of the model is frozen, it is such a one, and up to four times a guess is a note. Logits of deviation 1 cost half a
-    nat more than a uniform guess: GPT2 starts 2 % above, T5 and Mamba, whose tied embeddings begin at 1 or a tenth, a fifth.
-    Five times larger initial weights may even help a small model.
+    Weights that were trained before begin far below the log of the vocabulary, rightly, or above it on texts of another kind,
+    and a new head on features that were learnt, or cosines times a scale with a margin, up to four nats above. Logits of
+    deviation 1 cost half a nat more than a uniform guess: GPT2 starts 2 % above, T5 and Mamba, whose tied embeddings begin at 1
+    or a tenth, a fifth. Five times larger initial weights may even help a small model.
     """
     if facts.vocabulary is UNSET and excess is None:
         first = np.flatnonzero((losses.steps <= 1) & losses.finite[:, 0])[-1:]
@@ -85,17 +82,10 @@ def initial_loss_off(
     if loss < 0:
         yield _hit("sev1", step, loss, 0.0, "the first loss is {value:.4g}: a cross entropy is never below zero")
     elif loss > sev2_ratio * uniform and off > sev2_excess:
-        is_expected = _is_partly_frozen(facts) and loss <= LARGE_HEAD * uniform
-        message = "the first loss is {value:.4g}, a uniform guess costs {limit:.4g}: " + WHY
-        yield _hit("note" if is_expected else "sev2", step, loss, uniform, message)
+        yield _hit("sev2", step, loss, uniform, "the first loss is {value:.4g}, a uniform guess costs {limit:.4g}: " + WHY)
     elif facts.vocabulary is not UNSET and abs(off) > note_share * uniform:
         side = "above" if off > 0 else "below, as of weights that were trained before,"
         yield _hit("note", step, loss, uniform, "the first loss is {value:.4g}, " + side + " the {limit:.4g} of a uniform guess")
-
-
-def _is_partly_frozen(facts: Manifest) -> bool:
-    """Tell whether some tensors are trained and others are not: a model that was trained before."""
-    return {True, False} <= {fact.trainable for fact in table_of(facts).facts.values() if fact.shape and len(fact.shape) > 1}
 
 
 def _hit(severity: Severity, step: int, loss: float, limit: float, message: str) -> Hit:

@@ -1,6 +1,7 @@
 """MOVE003: tensors stand still that others of the same model train."""
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import permutations
@@ -18,6 +19,8 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of, whole_parts
 
 MEANT = ("fixed_table", "unused")
+NOT_THE_MODEL = re.compile(r"(?i)(^|[._])(teachers?|targets?|ema|momentum|ref|reference|frozen)([._]|\d|$)")
+"""Names of parts that another one learns from, and that nothing is to train."""
 DECLARED = ("frozen", "trainable")
 """Keys of the configuration in run.json that list patterns of names, of what is meant to stand still and of what is not."""
 
@@ -60,7 +63,8 @@ def frozen_parameter(
     They stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (once in a model of 175
     billion, its table of positions).
     ## False alarms
-    What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant.
+    What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant, and so
+    is what is called a teacher, a target or a reference.
     Fixed tables of sinusoids and parts that the forward pass does not use are left out, and so is what is thawed later, and a
     matrix with its bias beside which two trained ones make up a product of its shape and lower rank (LoRA). Where every block
     trains the same of its tensors and freezes the same, as where only biases or norms are trained, it is a note. A part
@@ -74,7 +78,8 @@ def frozen_parameter(
     still += [name for name, fact in names.items() if fact.trainable is not False and _never(name, gradient, update, min_points)]
     config = facts.config if isinstance(facts.config, dict) else {}
     adapted = _beside_adapters(still, tensors)
-    unintended = [name for name in still if not _is_meant(name, config) and name not in adapted]
+    meant = {name for name in still if _is_meant(name, config) or NOT_THE_MODEL.search(name)} | adapted
+    unintended = [name for name in still if name not in meant]
     if not unintended or len(unintended) == len(names):
         return
     learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -min_nats_below_guess
