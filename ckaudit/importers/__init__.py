@@ -14,7 +14,7 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
-from ckaudit.importers.below import Below, find_below, holds_logs, holds_others
+from ckaudit.importers.below import Below, find_below, holds_logs, holds_others, note_on_others
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import list_names, shorten_name
 from ckaudit.importers.remembered import read_with
@@ -60,7 +60,8 @@ def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
     if not source.is_folder:
         _refuse_what_is_no_log(source.head, source.shown)
     if (importer := _importer_of_all(source)) is not None:
-        return read_with(importer, source, choice)
+        beside = note_on_others(source, importer, _importer_of)
+        return [replace(run, notes=(*run.notes, *beside)) for run in read_with(importer, source, choice)]
     if not source.is_folder:
         raise _unknown(source)
     found = logs_below(path, choice=choice)

@@ -6,6 +6,7 @@ not looked at is said. Run folders of our own are found, but not read: who asked
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -23,6 +24,7 @@ MAX_ENTRIES = 20_000
 MAX_DEPTH = 8
 MAX_READ = 50
 MAX_BYTES = 2**29
+RUN_FOLDER = "run folder of ckaudit"
 MAX_LISTED = 20
 MAX_SHOWN = 100
 _ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".log", ".txt", ".out", ".zip", ".db")
@@ -79,7 +81,7 @@ class Below(Struct):
 def kind_and_steps(run: "Imported | Path") -> str:
     """Return the format and the steps of a run in a few words."""
     if isinstance(run, Path):
-        return "run folder of ckaudit"
+        return RUN_FOLDER
     steps = run.table.steps
     return f"{run.source}, " + (f"steps {int(steps.min()):,} to {int(steps.max()):,}" if len(steps) else "no scalars")
 
@@ -125,6 +127,19 @@ def holds_others(source: Source, importer: Importer, detect: Detect) -> bool:
     if not _is_parent(source, importer):
         return False
     return any(place.importer is not importer for place in _places(source.path, detect, []))
+
+
+def note_on_others(source: Source, importer: Importer, detect: Detect) -> list[str]:
+    """Return a note on logs of other formats in a folder that an importer searched for its own files alone; or none.
+
+    Tables and texts without a mark of their own are not named: they may be anything.
+    """
+    if not source.is_folder or not getattr(importer, "SEARCHES", False):
+        return []
+    places = _places(source.path, detect, [])
+    found = (place for place in places if place.importer is not importer and not getattr(place.importer, "GENERIC", False))
+    others = [f"{place.name} ({place.importer.NAME if place.importer else RUN_FOLDER})" for place in islice(found, MAX_LISTED)]
+    return [f"beside it lie {list_names(others, max_names=3)}: name one to read it"] if others else []
 
 
 def _is_parent(source: Source, importer: Importer) -> bool:

@@ -189,7 +189,8 @@ class Importer(Protocol):
         NAME: The format, as a user would call it.
         GENERIC: Whether the format has no mark of its own, so that every other importer is asked first.
 
-    One that also knows a folder for the runs right inside it, beside which other logs may lie, has `SIDE_BY_SIDE = True`.
+    One that also knows a folder for the runs right inside it, beside which other logs may lie, has `SIDE_BY_SIDE = True`;
+    one that looks for its files in all folders inside a folder has `SEARCHES = True`.
     """
 
     NAME: str

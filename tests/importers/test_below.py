@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit.load_run import is_ours, open_run
+from ckaudit.cli.run import run as run_cli
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import below, import_runs
@@ -167,11 +168,20 @@ def test_what_lies_too_deep_is_said(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="names of files on Windows hold no such characters")
 def test_hostile_names_are_data(tmp_path, capfd):
-    from ckaudit.cli.run import run
-
     for name in ("\x1b[31mred", "<script>"):
         write(tmp_path / "top" / name / "log.csv")
-    assert run(["triage", str(tmp_path / "top")]) == 2
+    assert run_cli(["triage", str(tmp_path / "top")]) == 2
     said = capfd.readouterr().err
     assert "\x1b" not in said
     assert "\\x1b[31mred/log.csv" in said
+
+
+def test_what_lies_beside_event_files_is_named(tmp_path):
+    write(tmp_path / "own" / "scalars.jsonl", '{"step": 1, "train_loss_raw": 0.5}\n')
+    assert run_cli(["export", str(tmp_path / "own"), "--to", "tensorboard", "-o", str(tmp_path / "tb"), "-q"]) == 0
+    shutil.copytree(TRACKERS / "mlruns", tmp_path / "stores" / "mlruns")
+    write(tmp_path / "notes.csv")
+    (run,) = import_runs(tmp_path)
+    assert run.name == "tb"
+    assert run.notes[-1] == "beside it lie own (run folder of ckaudit), stores/mlruns (MLflow file store): name one to read it"
+    assert not any("beside it" in note for note in import_runs(tmp_path / "tb")[0].notes)

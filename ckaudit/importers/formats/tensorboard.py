@@ -26,6 +26,7 @@ from ckaudit.importers.trackers.tracked import TrackedRun, json_settings, runs_o
 
 NAME = "TensorBoard event files"
 GENERIC = False
+SEARCHES = True
 MAX_FILES = 5000
 _MARK_BYTES = 64
 _FIRST_BYTES = 1024  # the first event says the version and nothing more

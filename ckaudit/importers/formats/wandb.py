@@ -26,6 +26,7 @@ from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, r
 
 NAME = "Weights & Biases offline run"
 GENERIC = False
+SEARCHES = True
 MAX_FILES = 2000
 MARK = b":W&B"
 HEADER = 7
