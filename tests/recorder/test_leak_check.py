@@ -76,6 +76,9 @@ def test_two_sets_drawn_of_few_different_rows_share_some_by_chance():
     known.tell(drawn[0])
     assert share(drawn[0], *drawn[1:]) > 50
     assert [known.look(batch) for batch in drawn[1:]] == [{}] * 20
+    known = HeldOut()
+    known.tell(tokens(4))
+    assert [known.look(batch) for batch in drawn[1:]] == [{NAME: 0.0}] * 20
 
 
 def test_a_leak_is_told_though_a_text_comes_again_and_again():

@@ -137,7 +137,7 @@ class HeldOut:
         """Tell whether rows of one batch meet each other at least half as often as they meet rows held out, pair by pair."""
         meetings = sum(self._trained[row] for row in self._met - self._twice)
         across = len(self._held - self._twice) * self._trained.total()
-        return len(self._twice) >= MIN_ALIKE and 2 * len(self._twice) * across >= self._pairs * meetings
+        return bool(self._met) and len(self._twice) >= MIN_ALIKE and 2 * len(self._twice) * across >= self._pairs * meetings
 
 
 class Requests:
