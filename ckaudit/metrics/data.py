@@ -86,7 +86,8 @@ def batch_duplicate_share(run: Run) -> Series:
 
     $$1 - \frac{|\{x_1, \dots, x_B\}|}{B}$$
 
-    Shape (C, 1), 0 to 1. Not recorded for a single row, nor for rows of fewer than 16 numbers.
+    Shape (C, 1), 0 to 1. Not recorded for a single row, nor for rows of fewer than 8 numbers of which
+    many are equal, as of codes.
     """
     return run.value("data.duplicate_share")
 

@@ -25,6 +25,9 @@ BUCKETS = 256
 NUMBER_TYPES = ("float32", "float16", "bfloat16", "float64")
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 MIN_DISTINCT_NUMBERS = 8  # different numbers that make a row one of a kind
+MIN_SHARE_OF_NUMBERS = (
+    0.4  # share of a batch's numbers that differ from each other, where any are measured; of a doubled one a half
+)
 MAX_COMPARED = 256  # of a long row
 MAX_HASHED = 2**16  # elements looked at; of more, one in so many
 MASK = 2**64 - 1
@@ -169,21 +172,33 @@ def mean_and_std(inputs: Array) -> tuple[float, float]:
 
 
 def _tells_rows_apart(inputs: Array) -> bool:
-    """Return whether rows that are equal are the same one: sequences of tokens, and rows of many numbers."""
-    return _is_tokens(inputs) or (dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape[1:]) >= MIN_DISTINCT_NUMBERS)
+    """Return whether rows that are equal are the same one: sequences of tokens, rows of many numbers, rows of measured ones.
+
+    Of measured numbers hardly any two are equal, even where half of a batch repeats the other half; of counts and codes many are.
+    """
+    if _is_tokens(inputs):
+        return True
+    if dtype_name(inputs) not in NUMBER_TYPES:
+        return False
+    if math.prod(inputs.shape[1:]) >= MIN_DISTINCT_NUMBERS:
+        return True
+    numbers = to_numpy(to_wide_float(inputs[:MAX_COMPARED])).reshape(-1)
+    return len(np.unique(numbers)) >= MIN_SHARE_OF_NUMBERS * numbers.size
 
 
 def duplicate_share(inputs: Array) -> float:
     """Return the share of rows that are equal to an earlier one, shape (B, ...); of numbers, a sample of each row is compared.
 
-    Rows of a few numbers only, such as an empty picture or one that is all zeros but for a one, are nobody's copy.
+    Of rows that are long those of a few different numbers, such as an empty picture or one that is all zeros but for a one, are
+    nobody's copy.
     """
     if _is_tokens(inputs):
         rows = to_numpy(inputs)
         return 1 - len({row.tobytes() for row in rows}) / len(rows)
     flat = inputs.reshape(inputs.shape[0], -1)
     sample = to_numpy(to_wide_float(flat[:, :: -(-flat.shape[1] // MAX_COMPARED)]))
-    varied = [row.tobytes() for row in sample if len(np.unique(row)) >= MIN_DISTINCT_NUMBERS]
+    least = MIN_DISTINCT_NUMBERS if flat.shape[1] >= MIN_DISTINCT_NUMBERS else 0
+    varied = [row.tobytes() for row in sample if len(np.unique(row)) >= least]
     return (len(varied) - len({*varied})) / len(sample)
 
 

@@ -55,6 +55,15 @@ def test_rows_of_eight_numbers_that_are_equal_are_the_same_row(tmp_path):
     assert batch_duplicate_share(read_run(tmp_path)).values.ravel().tolist() == [0.5]
 
 
+def test_short_rows_of_measured_numbers_are_the_same_row_too(tmp_path, read):
+    points = torch.randn(12, 2, generator=torch.Generator().manual_seed(0))
+    run(nn.Linear(2, 2), tmp_path / "points", [(torch.cat((points, points)), torch.zeros(24))] * 10)
+    assert read(tmp_path / "points", 10).data.duplicate_share == 0.5
+    places = torch.randint(0, 9, (24, 2), generator=torch.Generator().manual_seed(0)) / 9
+    run(nn.Linear(2, 2), tmp_path / "places", [(places, torch.zeros(24))] * 10)
+    assert read(tmp_path / "places", 10).data.duplicate_share is UNSET
+
+
 def run(model, folder, parts, *, start_step=0):
     with Recorder(model, folder, start_step=start_step, vocabulary=17) as recorder:
         for place, (inputs, targets) in enumerate(parts):
