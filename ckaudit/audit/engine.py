@@ -289,7 +289,7 @@ def verdict(
         return f"No cause stands out for this: {first.symptom} (the best guess: {title[0].lower()}{title[1:]})"
     since = ""
     if first.first_step is not None:
-        is_older = first.first_step > 1 and from_the_start(run, first.first_step)
+        is_older = first.first_step > 1 and from_the_start(run, first.first_step, first.explains)
         since = f", since step {first.first_step}" + (" or before" if is_older else "")
     return f"{title}{since}{_place(first)}"
 

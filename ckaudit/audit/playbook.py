@@ -92,7 +92,7 @@ FIRST_LOOK = (
 
 # What each severity asks for, and the conditions that call for it.
 ACTIONS: dict[Severity, str] = {
-    "sev0": "stop the training, see that nothing overwrites the last good checkpoint, and save the evidence before a restart",
+    "sev0": "stop the training, see that no checkpoint is overwritten, and save the evidence before a restart",
     "sev1": "contain it: lower the learning rate or turn guards on, record more often, and make a rollback ready",
     "sev2": "investigate: find the shard, rank or layer, and try the remedy on a canary of 200 to 2,000 steps",
     "note": "nothing has to be done now",
@@ -106,6 +106,34 @@ WITH_CAUSE: dict[Severity, str] = {
 }
 """Where a likely cause names what to turn."""
 
+
+NEWEST = "cause 1 does the weights no harm: the newest checkpoint is good to go on from"
+"""Where the cause has done the weights no harm."""
+
+WEIGHTS_STAY_SOUND = frozenset(
+    {
+        "batch_too_small",
+        "batches_repeated",
+        "clip_limit_too_low",
+        "communication_bound",
+        "dropout_too_high",
+        "evaluation_changed",
+        "evaluation_in_training_mode",
+        "expert_capacity_too_small",
+        "hardware_throttled",
+        "input_bound",
+        "loss_scale_too_high",
+        "metric_computed_wrongly",
+        "noisy_labels",
+        "peak_flops_wrong",
+        "recording_too_often",
+        "straggler",
+        "updates_lost_to_rounding",
+        "updates_not_applied",
+        "writer_wrote_levels",
+    }
+)
+"""Causes whose runbooks go on from what was written last: they cost time, or are about a number."""
 
 OF_RECORDS = "mend the record, or what writes it; nothing that could be read says that the training itself is ill"
 """Where all that is grave is about files that could not be read as they should."""

@@ -8,16 +8,19 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.audit.coverage.applicability import OUR_RECORDER, source_of, trainer_of
 from ckaudit.audit.diagnose import of_record
-from ckaudit.audit.playbook import ACTIONS, FIRST_LOOK, OF_RECORDS, WITH_CAUSE, part_of
+from ckaudit.audit.playbook import ACTIONS, FIRST_LOOK, NEWEST, OF_RECORDS, WEIGHTS_STAY_SOUND, WITH_CAUSE, part_of
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding
 from ckaudit.metrics.catalogue import entries, entry_of
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.probes import fixed_probe_loss
 from ckaudit.rules import rules
 from ckaudit.rules.evaluation.benchmark_regression import benchmark_regression
+from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.rule import Rule
 from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Steps
 
 BATCHES = ("batch_id", "batch_hash")
 
@@ -50,36 +53,77 @@ def response(
         return [f"{severity}: {OF_RECORDS}", _parts(ill)]
     since = min((finding.first_step for finding in training if finding.first_step is not None), default=None)
     action = (WITH_CAUSE if diagnoses and diagnoses[0].confidence >= sure else ACTIONS)[severity]
-    lines = [f"{severity}: {action}{_before(run, since)}", _parts(ill)]
+    if diagnoses and diagnoses[0].confidence >= sure and _leaves_weights_sound(diagnoses[0], training):
+        action = f"{action}; {NEWEST}"
+    elif _is_old(run, training):
+        action = f"{action}{' to the start: ' if severity == 'sev1' else '; '}{_nothing_good(run, training)}"
+    elif since is not None:
+        action = f"{action}; {_good(run, training, since)}"
+    lines = [f"{severity}: {action}", _parts(ill)]
     if since is not None:
-        lines += [_evidence(run, since, around, batches), _replay(run, since)]
+        lines += [_evidence(run, since, around, batches), _replay(run, training, since)]
     return [*lines, *_benchmarks(run, ill)]
 
 
-def from_the_start(run: Run, step: int | None, *, worth: int = 10) -> bool:
-    """Tell whether what was first seen at `step` may be as old as the run: at its first checkpoint, or within `worth` steps."""
+def from_the_start(run: Run, step: int | None, codes: Iterable[str] = (), *, worth: int = 10) -> bool:
+    """Tell whether what was first seen at `step` may be as old as the run: at its first checkpoint, or within `worth` steps.
+
+    Args:
+        run: What was recorded.
+        step: Where it was first seen; None: nobody knows.
+        codes: What was seen. Overfitting is never as old as the run: validation was lowest before it.
+        worth: So many steps are the start.
+    """
+    if step is None or {*codes} == {overfitting.code}:
+        return False
     later = run.checkpoint_steps[run.checkpoint_steps > 0]
-    return step is not None and (step <= worth or step == next(iter(later.tolist()), None))
+    return step <= worth or step == next(iter(later.tolist()), None)
 
 
-def _before(run: Run, since: int | None) -> str:
+def _is_old(run: Run, training: Sequence[Finding]) -> bool:
+    """Tell whether any of what is ill may be as old as the run."""
+    return any(from_the_start(run, finding.first_step, [finding.code]) for finding in training)
+
+
+def _leaves_weights_sound(diagnosis: Diagnosis, training: Sequence[Finding]) -> bool:
+    """Tell whether a cause does the weights no harm, and explains all that is ill."""
+    return diagnosis.cause in WEIGHTS_STAY_SOUND and {finding.code for finding in training} <= {*diagnosis.explains}
+
+
+def _nothing_good(run: Run, training: Sequence[Finding]) -> str:
+    """Return that nothing is known to be good, and where validation is lowest, if the model has overfitted since."""
+    text = "nothing written so far is known to be good"
+    steps, lowest = _validation(run)
+    if _has_overfitted(training) and np.isfinite(lowest).any():
+        return f"{text}; validation is lowest at step {steps[np.argmin(lowest)]}"
+    return text
+
+
+def _good(run: Run, training: Sequence[Finding], since: int) -> str:
     """Return up to where the run is good, with the lowest validation loss there and what it is at the end."""
-    if since is None:
-        return ""
-    if from_the_start(run, since):
-        return "; nothing written so far is known to be good"
-    text = f"; good is what was written before step {since}"
+    text = f"good is what was written before step {since}"
+    steps, lowest = _validation(run)
+    before, after = lowest[steps < since], lowest[steps >= since]
+    if not np.isfinite(before).any() or (np.isfinite(before).sum() < 2 and not _has_overfitted(training)):
+        return text
+    best = steps[np.argmin(lowest)]
+    if best < since:
+        return f"{text} (validation is lowest at step {best})"
+    if after[-1] < before.min():
+        return f"{text}, at the price of a validation loss that has come from {before.min():.4g} to {after[-1]:.4g} since"
+    return f"{text}; validation is lowest later, at step {best}"
+
+
+def _has_overfitted(training: Sequence[Finding]) -> bool:
+    return any(finding.code == overfitting.code for finding in training)
+
+
+def _validation(run: Run) -> tuple[Steps, Floats]:
+    """Return the steps of evaluations (T,), and the lowest validation loss at each (T,), infinite where it is no number."""
     held = val_loss(run)
     evaluated = held.recorded.any(axis=1)  # (T,)
-    steps = held.steps[evaluated]
-    lowest = np.where(held.finite, held.values, np.inf).min(axis=1, initial=np.inf)[evaluated]
-    before, after = lowest[steps < since], lowest[steps >= since]
-    if np.isfinite(before).sum() < 2:
-        return text
-    best = int(np.argmin(before))
-    if len(after) and after[-1] < before[best]:
-        return f"{text}, at the price of a validation loss that has come from {before[best]:.4g} to {after[-1]:.4g} since"
-    return f"{text} (validation is lowest at step {steps[best]})"
+    lowest = np.where(held.finite, held.values, np.inf).min(axis=1, initial=np.inf)
+    return held.steps[evaluated], lowest[evaluated]
 
 
 def _parts(ill: Sequence[Finding]) -> str:
@@ -139,18 +183,26 @@ def _named(batches: Sequence[tuple[int, str]]) -> str:
     return f"the batch{'' if len(batches) == 1 else 'es'} {names}"
 
 
-def _replay(run: Run, since: int) -> str:
+def _replay(run: Run, training: Sequence[Finding], since: int) -> str:
     """Return what to repeat, and the value that it must have (WF-3)."""
     probe = fixed_probe_loss(run)
     rows = [row for row, step in enumerate(probe.steps.tolist()) if step < since and probe.finite[row].any()]
-    if from_the_start(run, since):
+    if _is_old(run, training):
         return "replay: the first steps once more with the same seed; what comes again is in the code or the configuration"
     again = f"replay: from the last checkpoint before step {since}, with the same batches and nothing changed"
     if not rows:
-        return f"{again}; a fixed batch (recorder.pin) would show that the checkpoint is the one that was saved"
+        pinned = f"a fixed batch{_call_that_pins(run)} would show that the checkpoint is the one that was saved"
+        return f"{again}; {pinned}"
     column = int(probe.finite[rows[-1]].argmax())
     value = float(probe.values[rows[-1], column])
     return f"{again}; the fixed batch must cost {value:.4g} nats/token, as at step {int(probe.steps[rows[-1]])}"
+
+
+def _call_that_pins(run: Run) -> str:
+    """Return the call that records a fixed batch, in brackets; nothing where whoever wrote the run has none."""
+    if not source_of(run).startswith(OUR_RECORDER):
+        return ""
+    return " (callback.pin)" if trainer_of(run) else " (recorder.pin)"
 
 
 def _benchmarks(run: Run, ill: Sequence[Finding]) -> Iterator[str]:

@@ -270,19 +270,38 @@ def _sentence(checkpoints: Checkpoints, findings: Sequence[Finding]) -> str:
         counts += f", {unknown:,} could not be judged"
     if not good:
         return f"{counts}; none is known to be good"
-    newest = max(good, key=_newness)
-    step = "" if newest.entry.step is None else f" of step {newest.entry.step:,}"
-    has_remarks = any(
-        finding.file and finding.file.startswith(newest.checkpoint.name) and finding.severity in SEVERITIES[:3]
-        for finding in findings
-    )
-    return f"{counts}; the newest whole one is {newest.checkpoint.name}{step}" + (", with remarks" if has_remarks else "")
+    newest, able = max(good, key=_newness), [examined for examined in good if not _lacks(examined)]
+    if not able:
+        return f"{counts}; none of them can be gone on from: {_named(newest)}, the newest, has no {_lacks(newest)}"
+    best = max(able, key=_newness)
+    remarks = ", with remarks" if any(_is_about(finding, best) for finding in findings) else ""
+    if best is newest or _newness(newest)[0] == _newness(best)[0]:
+        return f"{counts}; the newest whole one is {_named(best)}{remarks}"
+    return f"{counts}; the newest to go on from is {_named(best)}{remarks}: {_named(newest)} has no {_lacks(newest)}"
+
+
+def _named(examined: ExaminedCheckpoint) -> str:
+    """Return a checkpoint by name and step."""
+    return examined.checkpoint.name + ("" if examined.entry.step is None else f" of step {examined.entry.step:,}")
+
+
+def _lacks(examined: ExaminedCheckpoint) -> str:
+    """Return which of the parts without which no training goes on a checkpoint lacks; empty where it has both."""
+    names = {"weights": "weights", "optimizer": "optimizer state"}
+    return " and no ".join(name for part, name in names.items() if part not in examined.entry.present)
+
+
+def _is_about(finding: Finding, examined: ExaminedCheckpoint) -> bool:
+    """Tell whether a finding that is more than a note is about a checkpoint, or a file in it."""
+    name = examined.checkpoint.name
+    files = (finding.file or "", *finding.also)
+    return finding.severity != "note" and any(file == name or file.startswith(f"{name}/") for file in files)
 
 
 def _newness(examined: ExaminedCheckpoint) -> tuple[int, bool, float]:
     """Return what orders checkpoints: their step, then whether a training can go on from them, then their time."""
     step = -1 if examined.entry.step is None else examined.entry.step
-    return step, "optimizer" in examined.entry.present, examined.entry.written or 0.0
+    return step, not _lacks(examined), examined.entry.written or 0.0
 
 
 # What a run should know of its resume checkpoints: checkpoint_ok, checkpoint_size and checkpoint_time by step.

@@ -1,10 +1,13 @@
 """What to do now: the action of the severity, the parts of the stack in order, evidence and replay, by hand from small runs."""
 
 import numpy as np
+import pytest
+from msgspec.structs import replace
 
 from ckaudit.audit import triage_run
-from ckaudit.audit.playbook import ACTIONS, OF_RECORDS, PARTS, part_of
+from ckaudit.audit.playbook import ACTIONS, NEWEST, OF_RECORDS, PARTS, WEIGHTS_STAY_SOUND, part_of
 from ckaudit.audit.response_plan import from_the_start, response
+from ckaudit.causes import causes
 from ckaudit.contract.schema.report import Diagnosis, Finding
 from ckaudit.rules import rules
 from ckaudit.run.run import Event
@@ -82,13 +85,68 @@ def test_a_replay_has_a_number_to_meet():
     probe = {"fixed_probe_loss": {"steps": [100, 200, 300], "values": [3.0, 2.5, 9.0]}}
     run = recorded(scalars=probe)
     assert response(run, [finding("LOSS001", "sev1", 300)])[3].endswith("must cost 2.5 nats/token, as at step 200")
-    assert "recorder.pin" in response(run, [finding("LOSS001", "sev1", 100)])[3]
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"source": "ckaudit recorder 0.1.0"}, "a fixed batch (recorder.pin) would"),
+        ({"source": "ckaudit recorder 0.1.0", "trainer": "lightning"}, "a fixed batch (callback.pin) would"),
+        ({"source": "Hugging Face trainer_state.json"}, "a fixed batch would"),
+        ({"source": "CSV"}, "a fixed batch would"),
+        ({}, "a fixed batch would"),
+    ],
+)
+def test_a_fixed_batch_is_asked_for_by_the_call_that_the_writer_has(facts, told):
+    assert told in response(recorded(facts=facts), [finding("LOSS001", "sev1", 100)])[3]
 
 
 def test_what_is_ill_from_the_start_has_nothing_to_go_back_to():
     action, _, _, replay = response(recorded(), [finding("INIT001", "sev2", 1)])
     assert action == f"sev2: {ACTIONS['sev2']}; nothing written so far is known to be good"
     assert replay.startswith("replay: the first steps once more")
+    rollback = response(recorded(), [finding("INIT001", "sev1", 1)])[0]
+    assert rollback.endswith("make a rollback ready to the start: nothing written so far is known to be good")
+
+
+EPOCHS = {"val_loss": {"steps": "1..20", "value": 3.0, "to": 1.0, "set": {"9..20": 2.5}}}
+
+
+def test_what_was_written_before_the_model_overfitted_is_good_however_early_that_was():
+    action, _, _, replay = response(recorded(scalars=EPOCHS), [finding("LOSS002", "sev2", 9)])
+    assert action.endswith("; good is what was written before step 9 (validation is lowest at step 8)")
+    assert replay.startswith("replay: from the last checkpoint before step 9")
+    assert not from_the_start(recorded(), 9, ["LOSS002"])
+    beside = response(recorded(scalars=EPOCHS), [finding("LOSS002", "sev2", 9), finding("GRAD003", "sev2", 2)])[0]
+    assert beside.endswith("; nothing written so far is known to be good; validation is lowest at step 8")
+
+
+def test_the_headline_does_not_say_that_a_model_overfitted_before_its_best_epoch():
+    val = {"steps": "1..20", "value": 3.0, "to": 0.5, "set": {f"{step}": 2.1 + 0.1 * (step - 8) for step in range(9, 21)}}
+    report = triage_run(
+        run_of({"name": "a", "scalars": {"train_loss_raw": {"steps": "1..20", "value": 3.0, "to": 0.2}, "val_loss": val}})
+    )
+    (first, *_), told = report.diagnoses, " ".join([report.verdict, *report.response])
+    assert first.cause == "too_little_data"
+    assert first.first_step == 9
+    assert "of this run keep step 8, where validation is lowest" in first.knob
+    assert "before step 9 (validation is lowest at step 8)" in told
+    assert "or before" not in told
+
+
+def test_a_lowest_validation_after_the_first_finding_is_not_said_to_be_before_it():
+    held = {"val_loss": {"steps": [100, 200, 300, 400], "values": [2.0, 1.5, 0.9, 1.7]}}
+    found = response(recorded(scalars=held), [finding("LOSS001", "sev1", 250), finding("LOSS002", "sev2", 400)])[0]
+    assert found.endswith("good is what was written before step 250; validation is lowest later, at step 300")
+
+
+def test_where_the_cause_leaves_the_weights_sound_nothing_is_rolled_back():
+    likely = replace(cause(0.9), cause="loss_scale_too_high", explains=["AMP001"])
+    for first in (5, 200):
+        assert response(recorded(), [finding("AMP001", "sev1", first)], [likely])[0].endswith(f"; {NEWEST}")
+        beside = [finding("AMP001", "sev1", first), finding("GRAD003", "sev2", first)]
+        assert NEWEST not in response(recorded(), beside, [likely])[0]
+    assert {*WEIGHTS_STAY_SOUND} <= {*causes()}
 
 
 def test_a_benchmark_that_fell_leads_to_the_procedure():

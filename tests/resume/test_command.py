@@ -14,6 +14,7 @@ from ckaudit.contract.schema.report import Report, ResumeCheckpoint
 from ckaudit.reports import FORMATS
 from ckaudit.reports.terminal.verdict import window
 from ckaudit.reports.view import PLAIN
+from ckaudit.resume.check import resume_check
 from ckaudit.validate import validate
 
 RUN = Path(__file__).parents[2] / "fixtures/runs/healthy"
@@ -32,6 +33,39 @@ def test_the_window_is_listed_with_the_one_to_go_on_from(broken, capfd):
     assert "1 of 3 resume checkpoints is broken; the newest whole one is step_200.pt of step 200" in " ".join(out.split())
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip().endswith(".pt") and "yes" in line}
     assert set(rows) == {"100", "200"}
+
+
+def kept(saved, torch, step, *parts):
+    """Keep these parts alone of the checkpoint of a step."""
+    path = saved / f"step_{step}.pt"
+    state = torch.load(path)
+    torch.save({name: state[name] for name in parts}, path)
+
+
+def verdict_of(folder):
+    return resume_check(folder).report.verdict
+
+
+def test_the_one_to_go_on_from_has_weights_and_moments(saved, torch):
+    kept(saved, torch, 300, "model", "step")
+    assert verdict_of(saved).endswith(
+        "3 whole; the newest to go on from is step_200.pt of step 200: step_300.pt of step 300 has no optimizer state"
+    )
+    (saved / "step_200.pt").write_bytes((saved / "step_200.pt").read_bytes()[:-100])
+    assert "; the newest to go on from is step_100.pt of step 100: " in verdict_of(saved)
+    kept(saved, torch, 100, "optimizer", "step")
+    assert verdict_of(saved).endswith(
+        "; none of them can be gone on from: step_300.pt of step 300, the newest, has no optimizer state"
+    )
+
+
+def test_remarks_are_those_on_the_one_named_and_on_none_with_a_longer_name(saved):
+    for step, name in ((200, "checkpoint-200"), (300, "checkpoint-2000")):
+        (saved / name).mkdir()
+        (saved / f"step_{step}.pt").rename(saved / name / "state.pt")
+    path = saved / "checkpoint-2000/state.pt"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert verdict_of(saved).endswith("the newest whole one is checkpoint-200 of step 200")
 
 
 def test_what_all_checkpoints_lack_is_said_once_and_nothing_where_they_lack_nothing():
