@@ -102,7 +102,7 @@ def _share(again: Mask, window: int) -> Floats:
     return share
 
 
-def _within(duplicates: Series, max_share: float, *, min_checkpoints: int = 3) -> Iterator[Hit]:
+def _within(duplicates: Series, max_share: float, *, min_checkpoints: int = 2) -> Iterator[Hit]:
     """Yield where the batches of most checkpoints repeat themselves."""
     known = duplicates.finite[:, 0]
     shares = duplicates.values[known, 0]
