@@ -7,7 +7,6 @@ A run without findings is only well where each vital check that applies could ju
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -19,9 +18,6 @@ from ckaudit.run.run import Run
 
 Writer = Literal["recorder", "huggingface", "lightning", "files", "log"]
 Judged = Literal["all", "limited", "nothing"]
-
-LIGHTNING_LOG = "metrics.csv"
-"""What Lightning's CSVLogger calls its file."""
 
 MAP_HINT = re.compile(r"--map .* would take .* for the training loss")
 """How an importer offers a left-out column as the loss."""
@@ -239,8 +235,6 @@ def writer_of(run: Run) -> Writer:
         return trainer or "recorder"
     if trainer:
         return trainer
-    if source == "CSV" and Path(run.name).name == LIGHTNING_LOG:
-        return "lightning"
     return "files" if not source or source.startswith("ckaudit") else "log"
 
 

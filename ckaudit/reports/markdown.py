@@ -15,12 +15,13 @@ from ckaudit.reports.report_sections import (
     why_suppressed,
 )
 from ckaudit.reports.terminal.charts import curve
+from ckaudit.reports.terminal.screen_text import badge
 from ckaudit.reports.view import PLAIN, View
 
 
 def render(report: Report, view: View = PLAIN) -> str:
     """Return `report` as GitHub-flavoured Markdown."""
-    blocks = [f"### ckaudit {escaped(report.command)}: {_badge(report)} {escaped(report.verdict)}"]
+    blocks = [f"### ckaudit {escaped(report.command)}: **{badge(report)[0]}** {escaped(report.verdict)}"]
     blocks += loss(report)
     blocks += phases(report.interview)
     blocks += ["\n".join(_window(report))] if resume_checkpoints(report) else []
@@ -61,16 +62,6 @@ def _window(report: Report) -> Iterator[str]:
     yield f"|{'|'.join('---:' if index in NUMBER_COLUMNS else '---' for index in range(len(CHECKPOINT_HEAD)))}|"
     for row in checkpoint_rows(resume_checkpoints(report)):
         yield f"| {' | '.join([*map(escaped, row[:-1]), code(row[-1])])} |"
-
-
-def _badge(report: Report) -> str:
-    """Return the severity in bold; a report that judged nothing is never OK."""
-    has_passed = report.judged != "nothing" and any(check.outcome == "passed" for check in report.checks)
-    if words.is_limited(report) and has_passed:
-        return "**LIMITED**"
-    if report.severity:
-        return f"**{report.severity.upper()}**"
-    return "**OK**" if has_passed else "**NOT JUDGED**"
 
 
 def _diagnoses(diagnoses: list[Diagnosis]) -> Iterator[str]:
@@ -138,7 +129,8 @@ def _what(finding: Finding) -> str:
 def _footer(report: Report) -> Iterator[str]:
     """Yield what was audited and counted, and what could not be judged."""
     counts = words.by_severity(report.findings) or "no findings"
-    yield f"{escaped(report.subject)}: {counts}, {words.plural(report.files, 'file')} read, {escaped(report.tool)}"
+    at = "" if report.step is None else f" at step {report.step}"
+    yield f"{escaped(report.subject)}{at}: {counts}, {words.plural(report.files, 'file')} read, {escaped(report.tool)}"
     if sentence := words.not_judged(report):
         yield sentence
 

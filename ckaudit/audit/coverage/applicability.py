@@ -13,6 +13,7 @@ from ckaudit.metrics.catalogue import Condition, Entry, Trainer, actions, entrie
 from ckaudit.run.run import Run
 
 HUGGING_FACE = "Hugging Face"
+LIGHTNING = "Lightning"
 TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 OUR_RECORDER = "ckaudit recorder"
 TABLES = ("AlgoPerf",)  # benchmarks of any model at all, from graphs to speech: what their logs do not mention may not be there
@@ -30,7 +31,7 @@ def source_of(run: Run) -> str:
 def trainer_of(run: Run) -> Trainer:
     """Return which trainer ran the loop, whose users tell a callback and no recorder; empty: none that is known."""
     facts = run.manifest
-    if facts is not None and facts.trainer == "lightning":
+    if (facts is not None and facts.trainer == "lightning") or source_of(run).startswith(LIGHTNING):
         return "lightning"
     config = facts.config if facts and facts.config is not UNSET else {}
     is_huggingface = facts is not None and facts.trainer == "huggingface"

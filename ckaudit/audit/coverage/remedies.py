@@ -62,6 +62,10 @@ class Target(NamedTuple):
     plain: bool
 
 
+MADE_WITH_IT = "weight_std"
+"""An entry that the recorder brings by itself."""
+
+
 def remedies(
     run: Run, lacks: Iterable[MissingInput], *, needs: Iterable[Sequence[str]] = (), in_folder: bool = True
 ) -> tuple[Remedy, ...]:
@@ -101,6 +105,15 @@ def lines_for(name: str, trainer: Trainer = "") -> tuple[str, ...]:
     """Return the lines that record one entry of the catalogue, as a trainer says it: its own, or those of what it is made of."""
     lacks = [MissingInput(name=entry, level="must", readers=(), by=entry) for entry in base_entries(name) or (name,)]
     return tuple(dict.fromkeys(_remedy(Run(""), [lack], Situation(trainer)).code for lack in lacks))
+
+
+def lines_in_words_of(run: Run, name: str) -> tuple[str, ...]:
+    """Return the lines that record one entry, as whoever wrote the run says it: where there is no recorder it is made first."""
+    trainer, source = trainer_of(run), source_of(run)
+    lines = lines_for(name, trainer)
+    if not source or source.startswith("ckaudit") or not any(line.startswith(("recorder.", "callback.")) for line in lines):
+        return lines
+    return tuple(dict.fromkeys((*lines_for(MADE_WITH_IT, trainer), *lines)))
 
 
 def attention_weights(run: Run) -> str:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.audit.coverage.remedies import lines_for
+from ckaudit.audit.coverage.remedies import lines_in_words_of
 from ckaudit.audit.drop.result import Evidence, Fall, Said
 from ckaudit.audit.drop.shift import ComparedNumber, ShiftLimits, compared, over_labels, shift
 from ckaudit.audit.engine import triage_run
@@ -41,14 +41,14 @@ def evaluation_evidence(run: Run, fall: Fall) -> Iterator[Evidence]:
     if not hashes:
         also = f", though run.json names that of {', '.join(hashes_of_run)}" if hashes_of_run else ""
         sentence = f"no evaluation logged the hash of an artifact{also}"
-        yield Evidence(metric=ARTIFACTS, said="not_recorded", sentence=sentence, record=lines_for(ARTIFACTS))
+        yield Evidence(metric=ARTIFACTS, said="not_recorded", sentence=sentence, record=lines_in_words_of(run, ARTIFACTS))
     for label, words in hashes.items():
-        yield _compared(label, words, hashes_of_run.get(label), fall)
+        yield _compared(run, label, words, hashes_of_run.get(label), fall)
     yield from _other_code(run, fall)
     yield from _held_out(run, fall)
 
 
-def _compared(label: str, words: Labels, planned: str | None, fall: Fall) -> Evidence:
+def _compared(run: Run, label: str, words: Labels, planned: str | None, fall: Fall) -> Evidence:
     """Compare one artifact on both sides."""
     pairs = list(zip(words.steps, words.values, strict=True))
     good = next(((step, word) for step, word in reversed(pairs) if step <= fall.before), None)
@@ -58,7 +58,9 @@ def _compared(label: str, words: Labels, planned: str | None, fall: Fall) -> Evi
     if expected is None or not later:
         side = "before" if expected is None else "after"
         sentence = f"{label}: no evaluation {side} the fall logged its hash"
-        return Evidence(metric=ARTIFACTS, label=label, said="too_few", sentence=sentence, record=lines_for(ARTIFACTS))
+        return Evidence(
+            metric=ARTIFACTS, label=label, said="too_few", sentence=sentence, record=lines_in_words_of(run, ARTIFACTS)
+        )
     for step, word in later:
         if word != expected:
             sentence = f"{label}: {short_hash(expected)} {source}, {short_hash(word)} at step {step}"
