@@ -207,8 +207,9 @@ def sources() -> list[tuple[Path, tuple[str, ...]]]:
     ]
     trackers = [
         FIXTURES / "trackers" / name
-        for name in ("clearml", "comet", "dvclive", "keras", "lightning_logs", "mlruns", "ray", "sacred")
+        for name in ("clearml", "comet", "dvclive", "keras/history.json", "lightning_logs", "mlruns", "ray", "sacred")
     ]
+    trackers += sorted((FIXTURES / "trackers" / "wandb").rglob("*.wandb"))
     two = {
         "gdn_baseline_seq8192_two_runs.txt",
         "gdn_hybrid_seq32768_two_runs.txt",
