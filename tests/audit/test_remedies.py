@@ -12,7 +12,7 @@ import typer.main
 from msgspec.structs import replace
 
 from ckaudit.audit.coverage.recorded import coverage_of
-from ckaudit.audit.coverage.remedies import attention_weights
+from ckaudit.audit.coverage.remedies import attention_weights, lines_in_words_of
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics
@@ -290,3 +290,24 @@ def test_whatever_a_rule_was_skipped_for_is_named(source):
     }
     text = render(read(source), "terminal", PLAIN._replace(verbose=True, width=100))
     assert {name for name in needed if name in metrics()} <= set(re.findall(r"\w+", text))
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"source": "ckaudit recorder 0.1.0"}, ["recorder.pin(batch)"]),
+        ({"source": "ckaudit recorder 0.1.0", "trainer": "huggingface"}, ["callback.pin(batch)"]),
+        ({"source": "CSV"}, ['recorder = Recorder(model, "run/")', "recorder.pin(batch)"]),
+        (
+            {"source": "Hugging Face trainer_state.json"},
+            ['trainer = Trainer(..., callbacks=[RecorderCallback("run/")])', "callback.pin(batch)"],
+        ),
+        (
+            {"source": "Lightning metrics.csv"},
+            ['trainer = Trainer(..., callbacks=[RecorderCallback("run/")])', "callback.pin((inputs, targets))"],
+        ),
+        ({}, ["recorder.pin(batch)"]),
+    ],
+)
+def test_a_line_alone_is_told_by_a_call_that_the_writer_has_or_after_the_one_that_makes_it(facts, told):
+    assert [*lines_in_words_of(run_of(**facts), "fixed_probe_loss")] == told
