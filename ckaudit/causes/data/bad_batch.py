@@ -125,7 +125,7 @@ def bad_batch(
             unharmed = f"the gradient of that batch is {size:.3g}: it went through the model unharmed"
             yield contradicts(strong, unharmed, grad_global_norm.name)
         odd = list(_odd(findings, broken.first_step, counted, strong))
-        odd += _odd_inputs(inputs, broken.first_step, broken.first_step, strong)
+        odd += _odd_inputs(inputs, broken.first_step, strong)
         yield from odd
         if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
             yield contradicts(medium, "the loss does not come back, and nothing tells that the batch was odd", loss.name)
@@ -136,7 +136,7 @@ def bad_batch(
             f"Look at the batch of step {spike.first_step}: corrupt or very long samples, wrong labels; clip the gradient, or "
             "skip a batch whose loss is far above the rest."
         )
-        if odd := list(_odd_inputs(inputs, spike.first_step, spike.last_step or spike.first_step, strong)):
+        if odd := list(_odd_inputs(inputs, spike.first_step, strong)):
             yield from odd
             return
         is_own = _is_over_at_once(spike, loss)
@@ -205,13 +205,11 @@ def _odd(findings: Findings, step: int, counted: Series | None, strong: float) -
         yield supports(strong + 1, f"the batch of step {step} has no target token, others {known[1]:.0f}", tokens_seen.name)
 
 
-def _odd_inputs(
-    inputs: Series | None, first: int, last: int, strong: float, *, lead: int = 5, ratio: float = 3.0
-) -> Iterator[Evidence]:
-    """Judge whether a batch of some steps, or `lead` before, has inputs `ratio` times as large as any other, or as small."""
+def _odd_inputs(inputs: Series | None, step: int, strong: float, *, around: int = 5, ratio: float = 3.0) -> Iterator[Evidence]:
+    """Judge whether a batch `around` a step has inputs `ratio` times as large as any before and after, or as small."""
     if inputs is None or not inputs.labels:
         return
-    is_then = (inputs.steps >= first - lead) & (inputs.steps <= last)
+    is_then = np.abs(inputs.steps - step) <= around
     then, others = (inputs.values[rows & (inputs.values[:, 0] > 0), 0] for rows in (is_then, ~is_then))
     if not then.size or others.size < 3:
         return

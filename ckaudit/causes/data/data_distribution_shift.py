@@ -7,7 +7,7 @@ from ckaudit.causes.shared.batches import is_same, shifted
 from ckaudit.causes.shared.loss_curves import gradient_at_jump, loss_jump, parted, training_loss_jump
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
-from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.data import input_kl_drift, token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
 from ckaudit.metrics.spikes import grad_norm_over_median
 from ckaudit.rules.activations.activation_drift import activation_drift
@@ -52,7 +52,7 @@ LASTING_SHARE = 0.2
         train_val_inverted,
         update_out_of_band,
     ],
-    wants=[token_kl_drift, slice_val_loss, train_loss_raw, val_loss, grad_norm_over_median, FACTS],
+    wants=[token_kl_drift, input_kl_drift, slice_val_loss, train_loss_raw, val_loss, grad_norm_over_median, FACTS],
     knob="Find what changed in the data at that step: a shard, a mixture weight, the tokenizer; mix the old data in again.",
     inspect="Shares of the sources and the divergence of the tokens over time, beside the held-out loss of each slice.",
     runbook="Keep the last checkpoint before the change; decode a batch from either side, and resume on the right data.",
@@ -60,6 +60,7 @@ LASTING_SHARE = 0.2
 def data_distribution_shift(
     found: Findings,
     tokens: Series | None,
+    inputs: Series | None,
     slices: Series | None,
     train: Series | None,
     val: Series | None,
@@ -68,12 +69,14 @@ def data_distribution_shift(
     *,
     near: int = 5,
     max_lead: float = 4.0,
+    max_divergence: float = input_drift.thresholds["max_divergence"],
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """From some step on the data comes from elsewhere, and what was learnt before is forgotten.
 
-    The tokens go away from those of the first batch and stay away; a bad batch comes back, sources one after the other swing. A
+    The tokens go away from those of the first batch and stay away, and so do numbers, beyond `max_divergence`; a bad
+    batch comes back, sources one after the other swing. A
     jump of the loss within `near` steps of the change belongs to it. Where tokens were not recorded, or the counts of each kind
     stay the same, the losses tell: both jump, the training loss comes back, for the new data is learnt, and the held-out loss
     does not, for it is of the old data. A gradient of `max_lead` times its median before the loss jumps comes of no new data.
@@ -89,6 +92,10 @@ def data_distribution_shift(
             f"since step {now[2]} the tokens are {now[1]:.2g} nats from the first ones, to the end; {now[0]:.2g} before",
             tokens.name,
         )
+    elif not findings and inputs is not None and (away := shifted(inputs, min_drift=max_divergence)) is not None:
+        where = f"since step {away[2]} the inputs are {away[1]:.2g} nats from the first ones, to the end; {away[0]:.2g} before"
+        yield supports(strong, where, inputs.name)
+        yield from (each for each in _by_curves(found, train, val, facts, strong, medium) if each.weight > 0)
     elif not findings:
         if tokens is not None and is_same(tokens):
             yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)

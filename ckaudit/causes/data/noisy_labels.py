@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import multiple
+from ckaudit.causes.shared.loss_curves import first_and_last, multiple
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -35,6 +35,7 @@ def noisy_labels(
     val: Series | None,
     *,
     max_first_gap: float = 3.0,
+    max_last_ratio: float = 3.0,
     min_match: float = 0.2,
     well: float = 0.95,
     steady: float = 0.1,
@@ -43,11 +44,11 @@ def noisy_labels(
 ) -> Iterator[Evidence]:
     """A share of the targets is random, so that the training loss stays above the held-out one.
 
-    Between `min_match` and `well` of the targets follow their inputs since the finding began, at each checkpoint about as many (a
-    spread below `steady`); where no more are right than unrelated tokens are equal, the cause is a shift, not noise. Held-out
-    text with right targets is then cheaper. A guess costs as much with random targets as with right ones: at the first evaluation
-    the two losses are within `max_first_gap` times.
-    Weights are starting values, to be fitted on runs of known truth.
+    Between `min_match` and `well` of the targets follow their inputs since the finding began, at each checkpoint about as many
+    (a spread below `steady`); where no more are right than unrelated tokens are equal, the cause is a shift, not noise.
+    Held-out text with right targets is then cheaper. A guess costs as much with random targets as with right ones: at the first
+    evaluation the two losses are within `max_first_gap` times, and the training loss ends no higher than `max_last_ratio` times
+    where it began. Weights are starting values, to be fitted on runs of known truth.
     """
     if match is not None and match.finite.any():
         wrong = findings.first(target_misalignment)
@@ -78,6 +79,9 @@ def noisy_labels(
             "noise makes a guess dearer",
             val_loss.name,
         )
+    if train is not None and (two := first_and_last(train)) is not None and two[1] > max_last_ratio * two[0] > 0:
+        told = f"the loss ends at {two[1]:.3g}, having begun at {two[0]:.3g}: random targets cost twice a guess at most"
+        yield contradicts(2 * strong, told, train.name)
     if other := findings.first(initial_loss_off, split_overlap, target_equals_input):
         yield contradicts(strong + 1, f"the loss is off for another reason: {other.message}", other)
 

@@ -72,6 +72,12 @@ def multiple(train: Series | None, val: Series | None) -> tuple[float, float] | 
     return (float(ratio[0]), float(ratio[-1])) if len(ratio) > 1 else None
 
 
+def first_and_last(train: Series) -> tuple[float, float] | None:
+    """Return the first loss and the median of the last tenth of the points; None: there are none."""
+    known = train.values[train.finite[:, 0], 0] if train.labels else np.empty(0)
+    return (float(known[0]), median(known[-max(1, len(known) // 10) :])) if len(known) else None
+
+
 def mirror(train: Series | None, val: Series | None, *, alike: float = 0.1) -> float | None:
     """Return where a rising held-out loss ends that is the training loss with the other sign, None where there is none.
 
