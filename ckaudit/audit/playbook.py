@@ -135,6 +135,30 @@ WEIGHTS_STAY_SOUND = frozenset(
 )
 """Causes whose runbooks go on from what was written last: they cost time, or are about a number."""
 
+NO_BEFORE = "cause 1 is as old as the run: no checkpoint is from before it"
+"""Where the cause is how the run began."""
+
+AS_OLD_AS_THE_RUN = frozenset(
+    {
+        "adam_epsilon_too_large",
+        "capacity_too_small",
+        "data_not_shuffled",
+        "init_too_large",
+        "init_too_small",
+        "inputs_not_normalized",
+        "learning_rate_too_low",
+        "loss_function_misused",
+        "loss_reduced_by_sum",
+        "loss_sign_flipped",
+        "missing_warmup",
+        "optimizer_unsuited",
+        "softmax_applied_twice",
+        "symmetry_not_broken",
+        "targets_not_shifted",
+    }
+)
+"""Causes whose runbooks keep nothing: a run is begun with them, whenever they are first seen."""
+
 OF_RECORDS = "mend the record, or what writes it; nothing that could be read says that the training itself is ill"
 """Where all that is grave is about files that could not be read as they should."""
 

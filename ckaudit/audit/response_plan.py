@@ -10,8 +10,18 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import OUR_RECORDER, source_of, trainer_of
 from ckaudit.audit.diagnose import of_record
-from ckaudit.audit.playbook import ACTIONS, FIRST_LOOK, NEWEST, OF_RECORDS, WEIGHTS_STAY_SOUND, WITH_CAUSE, part_of
-from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding
+from ckaudit.audit.playbook import (
+    ACTIONS,
+    AS_OLD_AS_THE_RUN,
+    FIRST_LOOK,
+    NEWEST,
+    NO_BEFORE,
+    OF_RECORDS,
+    WEIGHTS_STAY_SOUND,
+    WITH_CAUSE,
+    part_of,
+)
+from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Severity
 from ckaudit.metrics.catalogue import entries, entry_of
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.probes import fixed_probe_loss
@@ -23,6 +33,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Steps
 
 BATCHES = ("batch_id", "batch_hash")
+REPLAY_OF_START = "replay: the first steps once more with the same seed; what comes again is in the code or the configuration"
 
 
 def response(
@@ -52,16 +63,12 @@ def response(
     if not training:
         return [f"{severity}: {OF_RECORDS}", _parts(ill)]
     since = min((finding.first_step for finding in training if finding.first_step is not None), default=None)
-    action = (WITH_CAUSE if diagnoses and diagnoses[0].confidence >= sure else ACTIONS)[severity]
-    if diagnoses and diagnoses[0].confidence >= sure and _leaves_weights_sound(diagnoses[0], training):
-        action = f"{action}; {NEWEST}"
-    elif _is_old(run, training):
-        action = f"{action}{' to the start: ' if severity == 'sev1' else '; '}{_nothing_good(run, training)}"
-    elif since is not None:
-        action = f"{action}; {_good(run, training, since)}"
-    lines = [f"{severity}: {action}", _parts(ill)]
+    likely = next((diagnosis for diagnosis in diagnoses[:1] if diagnosis.confidence >= sure), None)
+    action = (WITH_CAUSE if likely else ACTIONS)[severity]
+    is_old = _is_old(run, training) or (likely is not None and likely.cause in AS_OLD_AS_THE_RUN)
+    lines = [f"{severity}: {action}{_goal(run, training, since, likely, severity)}", _parts(ill)]
     if since is not None:
-        lines += [_evidence(run, since, around, batches), _replay(run, training, since)]
+        lines += [_evidence(run, since, around, batches), REPLAY_OF_START if is_old else _replay(run, since)]
     return [*lines, *_benchmarks(run, ill)]
 
 
@@ -88,6 +95,17 @@ def _is_old(run: Run, training: Sequence[Finding]) -> bool:
 def _leaves_weights_sound(diagnosis: Diagnosis, training: Sequence[Finding]) -> bool:
     """Tell whether a cause does the weights no harm, and explains all that is ill."""
     return diagnosis.cause in WEIGHTS_STAY_SOUND and {finding.code for finding in training} <= {*diagnosis.explains}
+
+
+def _goal(run: Run, training: Sequence[Finding], since: int | None, likely: Diagnosis | None, severity: Severity) -> str:
+    """Return from where the training can go on, as the end of the first line; what a likely cause does to weights comes first."""
+    if likely and _leaves_weights_sound(likely, training):
+        return f"; {NEWEST}"
+    if likely and likely.cause in AS_OLD_AS_THE_RUN:
+        return f"; {NO_BEFORE}"
+    if _is_old(run, training):
+        return f"{' to the start: ' if severity == 'sev1' else '; '}{_nothing_good(run, training)}"
+    return "" if since is None else f"; {_good(run, training, since)}"
 
 
 def _nothing_good(run: Run, training: Sequence[Finding]) -> str:
@@ -183,12 +201,10 @@ def _named(batches: Sequence[tuple[int, str]]) -> str:
     return f"the batch{'' if len(batches) == 1 else 'es'} {names}"
 
 
-def _replay(run: Run, training: Sequence[Finding], since: int) -> str:
+def _replay(run: Run, since: int) -> str:
     """Return what to repeat, and the value that it must have (WF-3)."""
     probe = fixed_probe_loss(run)
     rows = [row for row, step in enumerate(probe.steps.tolist()) if step < since and probe.finite[row].any()]
-    if _is_old(run, training):
-        return "replay: the first steps once more with the same seed; what comes again is in the code or the configuration"
     again = f"replay: from the last checkpoint before step {since}, with the same batches and nothing changed"
     if not rows:
         pinned = f"a fixed batch{_call_that_pins(run)} would show that the checkpoint is the one that was saved"

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.audit import triage_run
-from ckaudit.audit.playbook import ACTIONS, NEWEST, OF_RECORDS, PARTS, WEIGHTS_STAY_SOUND, part_of
+from ckaudit.audit.playbook import ACTIONS, AS_OLD_AS_THE_RUN, NEWEST, NO_BEFORE, OF_RECORDS, PARTS, WEIGHTS_STAY_SOUND, part_of
 from ckaudit.audit.response_plan import from_the_start, response
 from ckaudit.causes import causes
 from ckaudit.contract.schema.report import Diagnosis, Finding
@@ -146,7 +146,16 @@ def test_where_the_cause_leaves_the_weights_sound_nothing_is_rolled_back():
         assert response(recorded(), [finding("AMP001", "sev1", first)], [likely])[0].endswith(f"; {NEWEST}")
         beside = [finding("AMP001", "sev1", first), finding("GRAD003", "sev2", first)]
         assert NEWEST not in response(recorded(), beside, [likely])[0]
-    assert {*WEIGHTS_STAY_SOUND} <= {*causes()}
+    assert {*WEIGHTS_STAY_SOUND} <= {*causes()} - AS_OLD_AS_THE_RUN
+
+
+def test_where_the_cause_is_how_the_run_began_nothing_before_the_finding_is_good():
+    likely = replace(cause(0.9), cause="missing_warmup", explains=["LOSS001"])
+    action, _, _, replay = response(recorded(), [finding("LOSS001", "sev2", 200)], [likely])
+    assert action.endswith(f"; {NO_BEFORE}")
+    assert replay.startswith("replay: the first steps once more")
+    assert "before step 200" in response(recorded(), [finding("LOSS001", "sev2", 200)], [replace(likely, confidence=0.4)])[0]
+    assert {*AS_OLD_AS_THE_RUN} <= {*causes()}
 
 
 def test_a_benchmark_that_fell_leads_to_the_procedure():
