@@ -102,9 +102,9 @@ def run(
         write_table(name, table)
 
 
-def write_table(name: str, table: str) -> None:
-    """Put a table into its place in benchmarks/README.md."""
+def write_table(name: str, table: str, page: Path = README) -> None:
+    """Put a table into its place in a page."""
     start, end = f"<!-- {name}: written by benchmarks/{name}.py -->", f"<!-- end of {name} -->"
-    text = README.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     block = f"{start}\n{table}\n{end}"
-    README.write_text(re.sub(f"{start}.*?{end}", lambda _: block, text, flags=re.DOTALL), encoding="utf-8")
+    page.write_text(re.sub(f"{start}.*?{end}", lambda _: block, text, flags=re.DOTALL), encoding="utf-8")
