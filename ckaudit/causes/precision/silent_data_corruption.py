@@ -139,6 +139,8 @@ def _shock(
         yield contradicts(strong, "the gradient norm is large for more than one step", shock)
         return
     yield supports(strong, f"{shock.message}; at the next step it is as before", shock)
+    if earlier := findings.before(shock.first_step).of(loss_spike, loss_rises, logit_growth):
+        yield contradicts(2 * strong, f"the training was ill before: {earlier[0].message}", earlier[0])
     if gradient is not None and (many := _as_large(gradient, shock.first_step)):
         yield contradicts(2 * strong, f"the gradient norm comes near that at {plural(many, 'other step')} too", gradient.name)
     if loss is None:
