@@ -40,7 +40,16 @@ docs:
     {{ python }} docs/make.py
     {{ python }} docs/drawing.py
     {{ python }} docs/screens.py
+    {{ python }} docs/executed.py
     {{ python }} -m tests.inventory.paper
+
+# the documentation as a site that needs no network; `ckaudit docs` opens it
+site:
+    {{ python }} docs/build_site.py
+
+# the gallery of illnesses, from recordings of `ckaudit lab record`
+gallery cache:
+    {{ python }} docs/gallery.py {{ cache }}
 
 # which recordings of the lab show which rule and cause; `ckaudit lab record` makes them
 shown cache:

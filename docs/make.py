@@ -1,8 +1,9 @@
-"""Write the catalogues of metrics, rules, causes and questions, and the API, into docs/generated: `python docs/make.py`."""  # noqa: INP001
+"""Write the catalogues of metrics, rules, causes and questions, API and options, into docs/generated: `python docs/make.py`."""  # noqa: INP001
 
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -168,7 +169,37 @@ def reference() -> str:
     return text_of
 
 
+OPTIONS = """# Every option
+
+Written by `docs/make.py`: what `ckaudit COMMAND --help` prints. What the commands are for stands in [commands](../commands.md).
+"""
+
+
+def options() -> str:
+    """Return the whole of `options.md`."""
+    from typer.main import get_command
+    from typer.testing import CliRunner
+
+    from ckaudit.cli.app import build
+
+    app, whole = build(), [OPTIONS]
+    for words in _commands(get_command(app)):
+        shown = CliRunner().invoke(app, [*words, "--help"], prog_name="ckaudit", terminal_width=100, color=False).output
+        whole.append(f"## ckaudit {' '.join(words)}\n\n```text\n{shown.strip()}\n```\n")
+    return "\n".join(whole)
+
+
+def _commands(group: Any, *before: str) -> Iterator[list[str]]:
+    """Yield the words of each command of the program, those of a group behind its name."""
+    for name, command in group.commands.items():
+        if getattr(command, "commands", None):
+            yield from _commands(command, *before, name)
+        else:
+            yield [*before, name]
+
+
 DOCUMENTS = {
+    "options.md": options,
     "metrics.md": document,
     "rules.md": illnesses,
     "causes.md": hypotheses,

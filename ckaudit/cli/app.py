@@ -31,6 +31,7 @@ COMMANDS = {
     "resume-check": "resume_check",
     "drill": "drill",
     "mcp": "mcp",
+    "docs": "docs",
 }
 """The module of each command."""
 

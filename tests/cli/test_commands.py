@@ -106,7 +106,7 @@ def test_help_has_examples_and_exit_codes(capfd, command):
 
 
 COMMANDS = ["validate", "triage", "metrics", "explain", "coverage", "convert", "import", "data", "probe", "hash"]
-COMMANDS += ["resume-check", "drill", "mcp"]
+COMMANDS += ["resume-check", "drill", "mcp", "docs"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -227,6 +227,7 @@ def test_completion_offers_commands_options_and_formats():
         "resume-check",
         "drill",
         "mcp",
+        "docs",
         "probe",
         "lab",
     ]

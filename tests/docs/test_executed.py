@@ -1,0 +1,68 @@
+"""Pages that a reader types along with are run as they stand there; their screens are what is printed."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("tutorial.md", "trainers.md", "jax.md", "foreign-log.md", "cluster.md")
+ENDS = re.compile(
+    r"^(?:Also noted|Findings|What to do now|Is the loss going down\?|Questions|\d+ of \d+ checks|\s+likely:)", re.MULTILINE
+)
+
+
+@pytest.fixture(scope="module")
+def executed(script):
+    return script("executed")
+
+
+def gist(screen):
+    """Return the words of a screen down to its details; numbers are left to the machine that trains."""
+    words = re.sub(r"\d[\d.,e+-]*", "#", ENDS.split(screen)[0])
+    return re.sub(r"[─▁-█]+", "", words).split()
+
+
+def screens(executed, text):
+    return [found[5] for found in executed.BLOCK.finditer(text) if found[2] == "screen"]
+
+
+def test_every_page_that_is_run_is_tested(executed):
+    assert executed.DOCUMENTS == PAGES
+    marked = {path.name for path in DOCS.glob("*.md") if executed.BLOCK.search(path.read_text(encoding="utf-8"))}
+    assert marked == {*PAGES}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_prints_what_it_shows(executed, name):
+    for library in executed.NEEDS.get(name, ()):
+        if importlib.util.find_spec(library) is None:
+            pytest.skip(f"{name} needs {library}: pip install '.[docs]'")
+    text = (DOCS / name).read_text(encoding="utf-8")
+    written, drawn = executed.renewed(text)
+    shown, printed = screens(executed, text), screens(executed, written)
+    assert [gist(screen) for screen in printed] == [gist(screen) for screen in shown], f"run python docs/executed.py {name}"
+    assert all(len(gist(screen)) > 5 for screen in shown)
+    assert not re.search("Traceback", written)
+    assert all(picture.startswith("<!-- ckaudit report -->") for picture in drawn.values())
+    assert all((DOCS / place).is_file() for place in drawn)
+
+
+def test_the_tutorial_finds_the_mistake_that_stands_in_it():
+    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    assert '"labels": row[1:]' in text
+    assert text.index("LIMITED") < text.index("SEV0  Targets do not belong") < text.index("OK at step")
+    assert "1 finding lost: target_misalignment" in text
+
+
+def test_a_change_that_fits_nothing_or_twice_is_refused(executed):
+    for text in ("b = 1\n", "a = 1\na = 1\n"):
+        with pytest.raises(SystemExit, match="not once in the file"):
+            executed.changed_by(text, "-a = 1\n+a = 2\n")
+    assert executed.changed_by("x\na\ny\n", " x\n-a\n+b\n+c\n y\n") == "x\nb\nc\ny\n"
+
+
+def test_only_commands_of_ours_are_run(executed, tmp_path):
+    with pytest.raises(SystemExit, match="only python, ckaudit and bash are run"):
+        executed.Reader(tmp_path).follow(executed.BLOCK.search("<!-- run -->\n```sh\nrm -r out\n```\n"))
