@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 from msgspec import UNSET, Struct
@@ -14,6 +15,7 @@ from ckaudit.run.run import Run
 
 HUGGING_FACE = "Hugging Face"
 LIGHTNING = "Lightning"
+LIGHTNING_LOG = "metrics.csv"  # what its CSVLogger calls the file, also where columns are too few to tell
 TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 OUR_RECORDER = "ckaudit recorder"
 TABLES = ("AlgoPerf",)  # benchmarks of any model at all, from graphs to speech: what their logs do not mention may not be there
@@ -31,7 +33,8 @@ def source_of(run: Run) -> str:
 def trainer_of(run: Run) -> Trainer:
     """Return which trainer ran the loop, whose users tell a callback and no recorder; empty: none that is known."""
     facts = run.manifest
-    if (facts is not None and facts.trainer == "lightning") or source_of(run).startswith(LIGHTNING):
+    is_its_log = source_of(run) == "CSV" and Path(run.name).name == LIGHTNING_LOG
+    if (facts is not None and facts.trainer == "lightning") or source_of(run).startswith(LIGHTNING) or is_its_log:
         return "lightning"
     config = facts.config if facts and facts.config is not UNSET else {}
     is_huggingface = facts is not None and facts.trainer == "huggingface"
