@@ -1,7 +1,7 @@
 """Which operator of the forward pass reads each parameter, and which node of the backward graph fills its gradient."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -52,9 +52,10 @@ class PathTrace:
     Args:
         model: The model.
         hookable: Whether it may be hooked; without, nothing is seen.
+        names: Names of the modules in it that may be hooked, too; None: all.
     """
 
-    def __init__(self, model: nn.Module, *, hookable: bool) -> None:
+    def __init__(self, model: nn.Module, *, hookable: bool, names: Container[str] | None = None) -> None:
         self._named = dict(model.named_parameters(remove_duplicate=False))
         self._readers: dict[int, list[GradientNode]] = {}
         self._aside: frozenset[str] = frozenset()
@@ -65,7 +66,7 @@ class PathTrace:
         if not hookable:
             return
         self._handles.append(model.register_forward_hook(Hook(self._look)))
-        for part in _parts(model):
+        for part in [part for name, part in _parts(model) if names is None or name in names]:
             self._handles.append(part.register_forward_pre_hook(Hook(self._enter)))
             self._handles.append(part.register_forward_hook(Hook(self._leave)))
 
@@ -120,10 +121,13 @@ class PathTrace:
         self._aside = frozenset(name for name, sources in taken.items() if name not in owners and _reaches(sources, nodes))
 
 
-def _parts(model: nn.Module) -> list[nn.Module]:
-    """Return the modules that a training may call in place of the model: its own, through lists of them."""
-    lists = (nn.ModuleList, nn.ModuleDict)
-    return [part for child in model.children() for part in (_parts(child) if isinstance(child, lists) else [child])]
+def _parts(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules that a training may call in place of the model, with their names: its own, through lists of them."""
+    for name, part in model.named_children():
+        if isinstance(part, nn.ModuleList | nn.ModuleDict):
+            yield from _parts(part, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", part
 
 
 def _with_operators(facts: TensorFacts, readers: list[GradientNode]) -> TensorFacts:

@@ -69,7 +69,7 @@ class KernelWatch:
         on_device = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
         self._profiler = profile(activities=[ProfilerActivity.CPU, *on_device])
         self._profiler.start()
-        self._paths = PathTrace(model, hookable=hookable)
+        self._paths = PathTrace(model, hookable=hookable, names=())
 
     def stop(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
         """Stop, and return the table of tensors with the kernels of each that was seen."""

@@ -151,7 +151,7 @@ class ForwardOrder:
         named = [(name, module) for name, module in model.named_modules() if names is None or name in names]
         owners = [(name, module) for name, module in named if any(True for _ in module.parameters(recurse=False))]
         self._hooked = None if names is None else frozenset(name for name, _ in named)
-        self._paths = PathTrace(model, hookable=names is None or "" in names)
+        self._paths = PathTrace(model, hookable=names is None or "" in names, names=names)
         self._handles = [module.register_forward_pre_hook(Hook(self._noting(name))) for name, module in owners]
 
     def _noting(self, name: str) -> Callable[[object], None]:
