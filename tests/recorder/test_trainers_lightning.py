@@ -6,9 +6,11 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
+from msgspec import UNSET
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
+from ckaudit.audit import triage
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.lightning import RecorderCallback, inputs_of
 from tests.recorder.trained import LIGHTNING_WARNINGS, assert_sound
@@ -97,6 +99,15 @@ def assert_equal(one, other):
 def test_training_is_bit_identical_with_and_without(run, manifest, tmp_path, arguments):
     assert_equal(run(recorded=False, **arguments), run(**arguments))
     assert manifest(tmp_path / "run").sessions[-1].write_errors == 0
+
+
+def test_what_the_optimizer_was_given_is_not_read_before_its_closure_has_made_it(run, read, tmp_path):
+    net = run(gradient_clip_val=None)
+    checkpoint = read(tmp_path / "run", 10)
+    assert checkpoint.gradients_source == "pre_clip"
+    assert {name: stats.norm for name, stats in checkpoint.gradients.items()} == pytest.approx(net.norms[9], rel=1e-5)
+    assert checkpoint.optimizer.gradient_norm is UNSET
+    assert not {"CLIP001", "GRAD007"} & {finding.code for finding in triage(tmp_path / "run").findings}
 
 
 def test_gradients_are_those_before_clipping(run, merged, read, tmp_path):

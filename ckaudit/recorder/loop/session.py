@@ -113,15 +113,16 @@ class RunSession:
         self._clock.restart(self._attempt.step)
         self._modes, self._overhead = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
 
-    def _before_update(self, optimizer: Optimizer) -> None:
-        if self._attempt.source is None and self._options.grad_of is None:
+    def _before_update(self, optimizer: Optimizer, has_gradients: bool) -> None:
+        if has_gradients and self._attempt.source is None and self._options.grad_of is None:
             self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
         if self._attempt.is_watched:
             self._collector.keep_weights(self._attempt)
         self._attempt.rates = learning_rates(self._collector.optimizers)
         # What fails from here on takes no more than itself from the record.
         self._attempt.is_written |= self._writes.before_update()
-        if self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
+        is_alone = len(self._collector.optimizers) == 1 and self._options.grad_of is None
+        if has_gradients and self._attempt.is_due and is_alone:
             self._attempt.norm_at_update = norm_before_update(optimizer)
         self._turns.before_update(optimizer, is_due=self._attempt.is_due)
 

@@ -67,7 +67,7 @@ class ResumeState:
         self._remembered, self._is_told = False, False
         self._handles = hook_updates(self._optimizers, guard, self._before, self._after)
 
-    def _before(self, _optimizer: Optimizer) -> None:
+    def _before(self, _optimizer: Optimizer, _has_gradients: bool) -> None:
         if self._norms is None:
             self._remembered = any(map(_remembers, self._optimizers))
             self._norms = _norms(self._weights)

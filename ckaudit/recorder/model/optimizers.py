@@ -42,13 +42,18 @@ def _unwrapped(optimizer: Optimizer) -> Optimizer:
 
 
 def hook_updates(
-    optimizers: Sequence[Optimizer], guard: Guard, before: Callable[[Optimizer], None], after: Callable[[Optimizer], None]
+    optimizers: Sequence[Optimizer], guard: Guard, before: Callable[[Optimizer, bool], None], after: Callable[[Optimizer], None]
 ) -> list[Any]:
-    """Call `before` and `after` around every update, guarded, and return the handles of the hooks that do."""
+    """Call `before` and `after` around every update, guarded, and return the handles of the hooks that do.
 
-    def looking_before(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    `before` is told whether the gradients are there by then: an optimizer that is given a closure, as by Lightning, calls it for
+    them within its step.
+    """
+
+    def looking_before(optimizer: Optimizer, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        closure = given[1] if len(given) > 1 else named.get("closure")
         try:
-            before(optimizer)
+            before(optimizer, closure is None)
         except Exception as error:  # noqa: BLE001  nothing may reach the training
             guard.failed("looking before the update", error)
 
