@@ -43,14 +43,21 @@ def inputs_and_targets(batch: Any) -> tuple[Array | None, Array | None]:
     if isinstance(batch, tuple | list):
         parts = list(batch)
         inputs, targets, *_ = (*parts, None, None)
-        return inputs if _is_array(inputs) else None, targets if _is_array(targets) else None
+        return _readable(inputs), _readable(targets)
     if _is_array(batch):
-        return batch, None
+        return _readable(batch), None
     if hasattr(batch, "get"):
         others = (part for name, part in batch.items() if _is_array(part) and name != "labels" and "mask" not in str(name))
         tokens = batch.get("input_ids")
-        return next(others, None) if tokens is None else tokens, batch.get("labels")
+        return _readable(next(others, None) if tokens is None else tokens), _readable(batch.get("labels"))
     return None, None
+
+
+def _readable(part: Any) -> Array | None:
+    """Return an array of NumPy or torch as it is, one of another library, such as JAX's, as NumPy's; None of anything else."""
+    if not _is_array(part):
+        return None
+    return part if isinstance(part, np.ndarray) or hasattr(part, "requires_grad") else np.asarray(part)
 
 
 def batch_hash(batch: Any) -> str | None:

@@ -199,3 +199,22 @@ def test_tokens_that_a_model_takes_are_counted(tmp_path, read, tiny):
             optimizer.step()
             recorder.step(loss)
     assert read(tmp_path, 10).data.token_histogram == np.bincount(tokens.numpy().reshape(-1), minlength=17).tolist()
+
+
+class Foreign:
+    """An array of another library, as JAX's: it has a type and a shape, and NumPy can read it."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+        self.dtype, self.shape, self.ndim = self.values.dtype, self.values.shape, self.values.ndim
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+
+def test_arrays_of_other_libraries_are_read_as_those_of_numpy():
+    tokens = np.arange(12).reshape(3, 4)
+    assert batch_hash((Foreign(tokens), Foreign(tokens))) == batch_hash((tokens, tokens))
+    inputs, targets = inputs_and_targets({"input_ids": Foreign(tokens), "labels": Foreign(tokens + 1)})
+    assert (inputs == tokens).all()
+    assert (targets == tokens + 1).all()
