@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shutil
 import tomllib
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def builder(script):
+    if not (ROOT / "docs" / "generated").is_dir():  # a fresh clone
+        runpy.run_path(str(ROOT / "docs" / "make.py"), run_name="__main__")
     return script("build_site")
 
 
