@@ -121,8 +121,7 @@ class RunSession:
         self._attempt.rates = learning_rates(self._collector.optimizers)
         # What fails from here on takes no more than itself from the record.
         self._attempt.is_written |= self._writes.before_update()
-        is_alone = len(self._collector.optimizers) == 1 and self._options.grad_of is None
-        if has_gradients and self._attempt.is_due and is_alone:
+        if has_gradients and self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
             self._attempt.norm_at_update = norm_before_update(optimizer)
         self._turns.before_update(optimizer, is_due=self._attempt.is_due)
 
