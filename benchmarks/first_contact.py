@@ -137,11 +137,12 @@ CSV = (Typed('ckaudit triage log.csv --map loss="training nll"', README, 'ckaudi
 EVENTS = (Typed("ckaudit triage project/", IMPORTERS),)
 REPORT = (
     Typed(
-        'ckaudit report log.csv --map loss="training nll" -o report.html',
+        'ckaudit report log.csv --map loss="training nll" -o report.svg',
         README,
-        'ckaudit report log.csv --map loss="my nll" -o report.html',
+        'ckaudit report log.csv --map loss="my nll" -o report.svg',
     ),
 )
+PAGES = (Typed('ckaudit report log.csv --map loss="training nll" -o report.html', README, "-o report.html"),)
 EXTRA = Typed("pip install --quiet '../ckaudit[report]'", COMMANDS, "pip install 'ckaudit[report]'")
 AGAINST = "--against good/1 --against good/2 --against good/3"
 CANARY = (Typed(f"ckaudit gate canary/1 {AGAINST}", GATE, f"ckaudit gate canary {AGAINST}"),)
@@ -173,8 +174,8 @@ CONTACTS = (
         (Typed("ckaudit triage run-idsecond.wandb", README, "ckaudit triage "),),
         is_ill=True,
     ),
-    Contact("a report of the CSV, opened", partial(write_csv, climbs=False), REPORT, made="report.html"),
-    Contact("the same with its extra", partial(write_csv, climbs=False), (EXTRA, *REPORT), made="report.html"),
+    Contact("a report of the CSV, opened", partial(write_csv, climbs=False), REPORT, made="report.svg"),
+    Contact("the same with a tab for each question", partial(write_csv, climbs=False), (EXTRA, *PAGES), made="report.html"),
     Contact("a gate in CI, nothing changed", partial(train_canaries, times=1), CANARY),
     Contact("the same, 300 times the learning rate", partial(train_canaries, times=300), CANARY, is_ill=True),
 )
