@@ -23,8 +23,8 @@ from ckaudit.lab.wild.score import Outcome, Verdict, judge, row
 from ckaudit.lab.zoo import FAMILIES, WILD_TEST, families_of
 from ckaudit.lab.zoo.loop import Rival
 from ckaudit.lab.zoo.optimizers import ScheduleFreeAdamW, optimizer_of, optimizers_of, schedule_of
-from ckaudit.lab.zoo.recipe import Recipe, batches
-from ckaudit.lab.zoo.text_models import Adapter, knowing
+from ckaudit.lab.zoo.recipe import Recipe, batches, own_loss, pretrained
+from ckaudit.lab.zoo.text_models import Adapter
 from ckaudit.lab.zoo.trainers import train
 from ckaudit.recorder.drill.damage import Amount, middle_matrix, middle_part, part_of
 
@@ -238,7 +238,7 @@ def test_schedule_free_follows_its_recurrence() -> None:
 
 
 def test_a_trunk_is_frozen_and_adapters_begin_as_nothing() -> None:
-    trunk = knowing(nn.Linear(4, 4), {}, steps=0)
+    trunk = pretrained(nn.Linear(4, 4), {}, own_loss, steps=0)
     assert not any(weight.requires_grad for weight in trunk.parameters())
     model, x = Adapter(trunk, 4), torch.randn(3, 4)
     assert torch.equal(model(x), trunk(x))

@@ -35,7 +35,6 @@ def noisy_labels(
     val: Series | None,
     *,
     max_first_gap: float = 3.0,
-    max_last_ratio: float = 3.0,
     min_match: float = 0.2,
     well: float = 0.95,
     steady: float = 0.1,
@@ -47,8 +46,8 @@ def noisy_labels(
     Between `min_match` and `well` of the targets follow their inputs since the finding began, at each checkpoint about as many
     (a spread below `steady`); where no more are right than unrelated tokens are equal, the cause is a shift, not noise.
     Held-out text with right targets is then cheaper. A guess costs as much with random targets as with right ones: at the first
-    evaluation the two losses are within `max_first_gap` times, and the training loss ends no higher than `max_last_ratio` times
-    where it began. Weights are starting values, to be fitted on runs of known truth.
+    evaluation the two losses are within `max_first_gap` times, and the training loss ends no further above where it began.
+    Weights are starting values, to be fitted on runs of known truth.
     """
     if match is not None and match.finite.any():
         wrong = findings.first(target_misalignment)
@@ -79,7 +78,7 @@ def noisy_labels(
             "noise makes a guess dearer",
             val_loss.name,
         )
-    if train is not None and (two := first_and_last(train)) is not None and two[1] > max_last_ratio * two[0] > 0:
+    if train is not None and (two := first_and_last(train)) is not None and two[1] > max_first_gap * two[0] > 0:
         told = f"the loss ends at {two[1]:.3g}, having begun at {two[0]:.3g}: random targets cost twice a guess at most"
         yield contradicts(2 * strong, told, train.name)
     if other := findings.first(initial_loss_off, split_overlap, target_equals_input):

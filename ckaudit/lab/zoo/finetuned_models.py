@@ -9,19 +9,9 @@ from torch.nn import functional as F  # noqa: N812  its usual name
 
 from ckaudit.lab.zoo.perception_models import IMAGE, vit
 from ckaudit.lab.zoo.picture_models import Cnn, seen
-from ckaudit.lab.zoo.recipe import Batch, Loss, Recipe, batches, classified, own_loss
+from ckaudit.lab.zoo.recipe import Batch, Recipe, classified, own_loss, pretrained
 from ckaudit.lab.zoo.synthetic_data import chain, pictures
 from ckaudit.lab.zoo.text_models import LENGTH, TEXT, gpt2
-
-
-def pretrained(model: nn.Module, rows: dict[str, Tensor], loss: Loss, *, steps: int = 80, lr: float = 2e-3) -> Any:
-    """Return a model that has learnt rows, frozen."""
-    optimizer, source = torch.optim.AdamW(model.parameters(), lr=lr), batches(rows, 32, 5)
-    for _ in range(steps):
-        loss(model, next(source)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model.requires_grad_(requires_grad=False)
 
 
 def other_pictures(rows: int) -> tuple[Tensor, Tensor]:

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  its usual name
 
-from ckaudit.lab.zoo.recipe import Batch, Recipe, classified, squared
+from ckaudit.lab.zoo.recipe import Batch, Recipe, classified, own_loss, pretrained, squared
 from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS, chain, topics
-from ckaudit.lab.zoo.text_models import ASKED, END, LENGTH, START, bert, knowing, masked_tokens
+from ckaudit.lab.zoo.text_models import ASKED, END, LENGTH, START, bert, masked_tokens
 
 
 class Lstm(nn.Module):
@@ -144,7 +144,9 @@ def sorted_texts(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 def head_on_frozen_bert() -> nn.Module:
     """Return a BERT that has found masked words for a while and is frozen since, under a new head."""
-    return PooledBert(knowing(bert(), masked_tokens(torch.Generator().manual_seed(5), 1024), lr=1e-3))
+    return PooledBert(
+        pretrained(bert(), masked_tokens(torch.Generator().manual_seed(5), 1024), own_loss, steps=120, lr=1e-3, batch=16)
+    )
 
 
 class SkipGram(nn.Module):

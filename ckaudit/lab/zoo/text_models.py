@@ -6,7 +6,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from ckaudit.lab.zoo.recipe import Recipe, batches, own_loss
+from ckaudit.lab.zoo.recipe import Recipe, own_loss, pretrained
 from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS, chain, topics
 
 LENGTH = 32
@@ -246,20 +246,10 @@ class LoraLinear(nn.Module):
         return found
 
 
-def knowing(model: nn.Module, rows: dict[str, Tensor], *, steps: int = 120, lr: float = 3e-3) -> nn.Module:
-    """Return a model that has learnt rows in a few steps and is frozen since."""
-    optimizer, source = torch.optim.AdamW(model.parameters(), lr=lr), batches(rows, 16, 5)
-    for _ in range(steps):
-        own_loss(model, next(source)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model.requires_grad_(requires_grad=False)
-
-
 def frozen_gpt2() -> Any:
     """Return a GPT-2 that knows one language."""
     tokens = chain(torch.Generator().manual_seed(5), 1024, LENGTH, shift=1)
-    return knowing(gpt2(), {"input_ids": tokens, "labels": tokens})
+    return pretrained(gpt2(), {"input_ids": tokens, "labels": tokens}, own_loss, steps=120, lr=3e-3, batch=16)
 
 
 def lora() -> nn.Module:
