@@ -10,14 +10,16 @@ from time import monotonic, time
 from typing import Any, Self
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ckaudit.audit.engine import triage
 from ckaudit.contract.schema.report import SEVERITIES, Finding, Severity
 from ckaudit.contract.schema.watch import WatchEvent
+from ckaudit.effective_policy import PolicyNamed, gate_of
 from ckaudit.errors import CkauditError, UnhealthyRunError, UsageError
 from ckaudit.importers.formats.keyvalue import PAIR, name_of
 from ckaudit.policy.baseline import Baseline, accepted
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.gate import Gate
 from ckaudit.recorder.files.manifest import load
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
@@ -63,16 +65,19 @@ class Watch:
         run: The folder that a `Recorder` or `Writer` writes.
         every: Steps between two audits.
         raise_on: The least grave severity that raises; None: none does.
+        policy: A policy's file; None: the one that `ckaudit watch` would follow in the working folder; False: none.
 
     Raises:
-        UsageError: Where `every` is no number of steps, or there is no such severity.
+        UsageError: Where `every` is no number of steps, there is no such severity, or the policy is wrong.
     """
 
-    def __init__(self, run: str | os.PathLike[str], /, *, every: int = 100, raise_on: Severity | None = None) -> None:
+    def __init__(
+        self, run: str | os.PathLike[str], /, *, every: int = 100, raise_on: Severity | None = None, policy: PolicyNamed = None
+    ) -> None:
         self._raising, self._every, self._steps, self._guard = _severities(every, raise_on), every, 0, Guard()
-        known = OPEN
+        known = gate_of(policy)
         with self._guard("looking for what was found before"):
-            known = _known_before(Path(run))
+            known = _known_before(Path(run), known)
         never = float("inf")  # whoever calls has not stalled
         self._watcher = Watcher(Path(run), gate=known, stall_after=never, notes="note" in self._raising, at_every_look=True)
 
@@ -138,11 +143,12 @@ class LogHandler(logging.Handler):
         run: The run folder; made where it is missing.
         every: Lines between two audits.
         raise_on: The least grave severity that raises; None: none does.
+        policy: As of `Watch`.
         level: As of any handler.
         **options: Options of `Writer`, such as start_step, and facts of `run.json`, such as planned_steps, vocabulary.
 
     Raises:
-        UsageError: Where `every` is no number of lines, or there is no such severity.
+        UsageError: Where `every` is no number of lines, there is no such severity, or the policy is wrong.
         TypeError: If an option is not one of `Writer`, and no fact of `run.json`.
     """
 
@@ -153,13 +159,15 @@ class LogHandler(logging.Handler):
         *,
         every: int = 50,
         raise_on: Severity | None = None,
+        policy: PolicyNamed = None,
         level: int | str = logging.NOTSET,
         **options: Any,
     ) -> None:
         super().__init__(level)
         _severities(every, raise_on)
+        gate_of(policy)  # one that is wrong is told before anything is written
         self._writer, self._alarm = Writer(run, **options), AlarmingChange()
-        self._watch = Watch(run, every=every, raise_on=raise_on)
+        self._watch = Watch(run, every=every, raise_on=raise_on, policy=policy)
         self._every, self._since, self._is_urgent = every, 0, False
         self._start = self._step = int(options.get("start_step", 0))
         self._counts_records, self._shift = True, 0
@@ -236,20 +244,20 @@ def _severities(every: int, raise_on: Severity | None) -> tuple[Severity, ...]:
     return SEVERITIES[: SEVERITIES.index(raise_on) + 1] if raise_on else ()
 
 
-def _known_before(run: Path) -> Gate:
-    """Return a gate that accepts what earlier sessions left behind, as far as the one under way goes on from them."""
+def _known_before(run: Path, gate: Gate) -> Gate:
+    """Return a gate that also accepts what earlier sessions left behind, as far as the one under way goes on from them."""
     manifest = load(run)
     step = None
     if manifest is not None and manifest.sessions and not manifest.has_ended:
         resumed_from = manifest.sessions[-1].resumed_from
         if resumed_from is UNSET:  # the first
-            return OPEN
+            return gate
         step = resumed_from
     try:
-        found = triage(run, step=step).findings
+        found = triage(run, step=step, gate=gate).findings
     except CkauditError:  # nothing was recorded by then
-        return OPEN
-    return Gate(baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in found]))
+        return gate
+    return replace(gate, baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in found]))
 
 
 def _numbers_of(record: logging.LogRecord) -> Iterator[tuple[str, float]]:

@@ -12,11 +12,12 @@ ROOT = Path(__file__).parents[1]
 WIDTH = 100  # columns of a signature
 INTRODUCTION = """# The Python API
 
-Written by `docs/make.py` from the code. What is named here is public; everything else may change. A `RunPath` is text or a `Path`
-that names a run folder, a checkpoint, or the log of another program. A `Severity` is "sev0", "sev1", "sev2" or "note", the
-gravest first. `Finding`, `Diagnosis` and all else in a report are as [ck.report.v1](../../schemas/ck.report.v1.schema.json) has
-them, what a comparison holds as [ck.diff.v1](../../schemas/ck.diff.v1.schema.json). The commands themselves stand in the
-[README](../../README.md).
+Written by `docs/make.py` from the code. What is named here is public; everything else may change. A `RunPath` is text, a `Path`
+or a file:// address that names a run folder, a checkpoint, or the log of another program. A `PolicyNamed` is the file of a
+[policy](../policy.md), None for the one that the command line would follow in the working folder, or False for none.
+A `Severity` is "sev0", "sev1", "sev2" or "note", the gravest first. `Finding`, `Diagnosis` and all else in a report are as
+[ck.report.v1](../../schemas/ck.report.v1.schema.json) has them, what a comparison holds as
+[ck.diff.v1](../../schemas/ck.diff.v1.schema.json). The commands themselves stand in the [README](../../README.md).
 """
 GROUPS = {
     "The commands as functions": ("triage", "validate", "metrics", "diff", "gate", "assert_healthy", "read_run"),
@@ -34,6 +35,9 @@ HOMES = {
     "lightning.RecorderCallback": "recorder/lightning.py",
     "Writer": "recorder/writer.py",
     "Limits": "recorder/loop/triggers.py",
+    "Audit": "api/results.py",
+    "Metrics": "api/results.py",
+    "Difference": "api/results.py",
     "Watch": "alarm.py",
     "LogHandler": "alarm.py",
 } | dict.fromkeys(GROUPS["Errors"], "errors.py")
@@ -126,7 +130,7 @@ def parsed(home: str) -> ast.Module:
 
 def find(name: str) -> Node:
     """Return where a public name is defined."""
-    return _defined(HOMES.get(name, "api.py"), name.rpartition(".")[2])
+    return _defined(HOMES.get(name, "api/__init__.py"), name.rpartition(".")[2])
 
 
 def _defined(home: str, name: str) -> Node:
@@ -153,7 +157,7 @@ def constructor(node: ast.ClassDef) -> Function | None:
 
 def members(name: str) -> dict[str, Member]:
     """Return the public methods and properties of a class by name: its own, then those of its bases in ckaudit."""
-    found = _members(HOMES.get(name, "api.py"), name.rpartition(".")[2])
+    found = _members(HOMES.get(name, "api/__init__.py"), name.rpartition(".")[2])
     return {each: found[each] for each in SHOWN.get(name, found)}
 
 

@@ -32,6 +32,7 @@ FLOORS = {
     "watch": 10,
     "explain": 10,
     "lab": 10,
+    "effective_policy": 11,
     "reports": 11,
     "alarm": 12,
     "api": 12,

@@ -69,17 +69,12 @@ def command(
         raise UsageError("there is no good run to hold it against", hint=f"ckaudit gate {canary} --against GOOD")
     good = [Path(name) for name in dict.fromkeys([*against, *(more or [])])]
     gate = open_gate("gate", config=config, no_config=no_config, baseline="", update=False)
-    vital = vital or (gate.policy and gate.policy.base.require) or ""
     from ckaudit.diff.compare import compare_canary
-    from ckaudit.diff.gate import gated
-    from ckaudit.policy.policy_schema import Terms
+    from ckaudit.diff.gate import gated_under
 
-    terms = (gate.policy and gate.policy.gate) or Terms()
+    choice = options.choice(map, "", config=config, no_config=no_config)
     with progress("reading") as tick:
-        comparisons = compare_canary(
-            Path(canary), good, axis=cast("Axis", align), choice=options.choice(map, ""), progress=tick, gate=gate
-        )
-    file = gate.policy.file if gate.policy and gate.policy.gate else None
-    comparison = gated(comparisons, terms, policy=file, require_vital=bool(vital))
+        comparisons = compare_canary(Path(canary), good, axis=cast("Axis", align), choice=choice, progress=tick, gate=gate)
+    comparison = gated_under(comparisons, gate.policy, require_vital=bool(vital))
     write_output(lambda view: render(comparison, request.format, view), request)
     return exit_code(comparison, "worse")

@@ -13,6 +13,7 @@ from ckaudit.reports.view import View
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.report import Place, PlaceKey, Report, Severity
+    from ckaudit.reports.outcome import Outcome
 
 
 class Request(Struct, frozen=True, kw_only=True):
@@ -52,12 +53,11 @@ class Request(Struct, frozen=True, kw_only=True):
 def deliver(report: "Report", request: Request) -> int:
     """Draw and write `report`, and return the exit code."""
     write_output(lambda view: render(report, request.format, view), request)
-    code, reason = exit_code(report, request)
-    if reason:
-        say(f"error: {reason}")
-        empty = code == 2 and not _broken(report) and not _is_short(report, request)
-        say("hint: --allow-empty accepts a report that judged nothing" if empty else "")
-    return code
+    reached = outcome_of(report, request)
+    if reached.reason:
+        say(f"error: {reached.reason}")
+        say("hint: --allow-empty accepts a report that judged nothing" if reached.is_empty else "")
+    return reached.code
 
 
 def write_output(draw: Callable[[View], str], request: Request) -> None:
@@ -79,41 +79,8 @@ def write_output(draw: Callable[[View], str], request: Request) -> None:
         say(f"wrote {request.output}")
 
 
-def exit_code(report: "Report", request: Request) -> tuple[int, str]:
-    """Return 0, 1 or 2, and for 2 the reason.
+def outcome_of(report: "Report", request: Request) -> "Outcome":
+    """Return the exit code, and where the report could not judge the reason."""
+    from ckaudit.reports.outcome import outcome
 
-    A finding counts before anything that went missing: what is found is found. A check that broke is not a clean one.
-    """
-    from ckaudit.reports.words import failing_severities
-
-    failing = failing_severities(report, request.fail_on)
-    if any(finding.severity in failing for finding in report.findings):
-        return 1, ""
-    if broken := _broken(report):
-        return 2, f"{', '.join(broken)} broke: the audit is not complete"
-    if _is_short(report, request):
-        return 2, "a vital check could not judge, and --require vital asks for all that apply"
-    judged = any(check.outcome in ("passed", "failed") for check in report.checks) and report.judged != "nothing"
-    answered = any(answer.word in ("good", "watch", "bad") for phase in report.interview for answer in phase.answers)
-    if request.allow_empty or ((judged or answered) and report.files):
-        return 0, ""
-    return 2, f"nothing could be judged: {_why_nothing(report)}"
-
-
-def _why_nothing(report: "Report") -> str:
-    if not report.files:
-        return "no file was read"
-    from ckaudit.audit.vital_checks import limits, nothing_vital
-
-    return limits(report.vital) if nothing_vital(report) else f"all {len(report.checks)} checks were skipped"
-
-
-def _is_short(report: "Report", request: Request) -> bool:
-    """Return whether vital checks are required and one that applies could not judge."""
-    required = request.require or (report.policy and report.policy.require)
-    return required == "vital" and report.judged in ("limited", "nothing")
-
-
-def _broken(report: "Report") -> list[str]:
-    """Return the codes of the checks that broke instead of judging."""
-    return [check.code for check in report.checks if check.outcome == "error"]
+    return outcome(report, fail_on=request.fail_on, require=request.require, allow_empty=request.allow_empty)

@@ -1,6 +1,5 @@
 """The options of the gate: which policy holds, and what was accepted once."""
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,18 +78,9 @@ def write_baseline(report: "Report", gate: "Gate") -> None:
 
 
 def _policy(config: str) -> "Policy | None":
-    from ckaudit.policy.read import find, named
+    from ckaudit.effective_policy import effective_policy
 
-    path = named(Path(config)) if config else find(Path.cwd())
-    if path is None:
-        return None
-    from ckaudit.audit.judge import kinds_of_questions
-    from ckaudit.explain.names import kinds
-    from ckaudit.policy.configure_rules import check, with_present_names
-    from ckaudit.policy.read import read_policy
-    from ckaudit.rules import rules
-
-    policy, hints = with_present_names(read_policy(path, config or os.path.relpath(path)), rules().values())
+    policy, hints = effective_policy(config)
     for hint in hints:
         say(hint)
-    return check(policy, rules().values(), [*kinds().values(), *kinds_of_questions()])
+    return policy

@@ -138,14 +138,10 @@ def _of_policy(choice: "Choice") -> "Choice":
     """Return a choice with the slices that the policy of this folder has tau compare, where the user names none."""
     from msgspec.structs import replace
 
-    from ckaudit.policy.read import find
+    from ckaudit.effective_policy import policy_as_written
 
-    path = None if choice.tau_slices else find(Path.cwd())
-    if path is None:
-        return choice
-    from ckaudit.policy.read import read_policy
-
-    return replace(choice, tau_slices=read_policy(path).base.tau_slices)
+    policy = None if choice.tau_slices else policy_as_written()
+    return choice if policy is None else replace(choice, tau_slices=policy.base.tau_slices)
 
 
 def _code(measurement: "Measurement") -> int:

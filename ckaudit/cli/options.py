@@ -142,21 +142,11 @@ def choice(
     no_config: bool = False,
 ) -> "Choice":
     """Return what the user says of a run: --map, --run, --unit and --tau-slices, and the columns that the policy names."""
-    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.effective_policy import choice_under, policy_as_written
 
-    named, policy = ({}, "") if no_config else _of_policy(config)
-    return Choice(columns(pairs or []), run, "", two_slices(tau_slices), units(unit or []), named, policy)
-
-
-def _of_policy(config: str) -> tuple[Mapping[str, str], str]:
-    """Return the columns that a policy names, and its file as a reader would name it."""
-    from ckaudit.policy.read import find, named, read_policy
-
-    path = named(Path(config)) if config else find(Path.cwd())
-    if path is None:
-        return {}, ""
-    policy = read_policy(path, config or os.path.relpath(path))
-    return policy.columns, policy.file
+    policy = None if no_config else policy_as_written(config)
+    given, in_units = columns(pairs or []), units(unit or [])
+    return choice_under(policy, columns=given, run=run, tau_slices=two_slices(tau_slices), units=in_units)
 
 
 def keep_columns(choice: "Choice", *, save: bool = False) -> None:

@@ -90,7 +90,7 @@ def command(
     tau_slices: TauSlices = "",
 ) -> int:
     """Write verdict and pictures of a run as one HTML file that needs no network."""
-    from ckaudit.cli.deliver import Request, exit_code
+    from ckaudit.cli.deliver import Request, outcome_of
     from ckaudit.cli.output import open_output, say
 
     suffix = Path(output).suffix.removeprefix(".")
@@ -104,7 +104,7 @@ def command(
         formats=FORMATS,
     )
     check_replaceable(Path(file))
-    at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices)
+    at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices, config=config, no_config=no_config)
     check_libraries(format)
     from ckaudit.cli.gate import open_gate
 
@@ -116,7 +116,7 @@ def command(
     say(f"wrote {file}: {judged.report.verdict}")
     for remark in written.remarks:
         say(f"note: {remark}")
-    code, reason = exit_code(judged.report, request)
+    code, reason, _ = outcome_of(judged.report, request)
     say(f"error: {reason}" if reason else "")
     return code
 

@@ -116,7 +116,7 @@ def command(
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     vital = required or bool(gate.policy and gate.policy.base.require)
-    workers, choice = _workers(exec, webhook), options.choice(map, which)
+    workers, choice = _workers(exec, webhook), options.choice(map, which, config=config, no_config=no_config)
     from ckaudit.watch.scheduler import WatchRounds, wait_for
 
     paths = [Path(run) for run in dict.fromkeys(runs)]

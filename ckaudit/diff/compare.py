@@ -52,10 +52,10 @@ class JudgedRun(Struct, frozen=True, eq=False):
 
 @takes_any_numbers
 def compare(
-    subjects: Sequence[Path],
+    subjects: Sequence[Path | Run],
     *,
     axis: Axis = "step",
-    noise: Sequence[Path] = (),
+    noise: Sequence[Path | Run] = (),
     choice: Choice = NOTHING_SAID,
     step: int | None = None,
     progress: Progress | None = None,
@@ -64,7 +64,7 @@ def compare(
     """Compare runs, each with the first.
 
     Args:
-        subjects: Run folders or logs, the reference first.
+        subjects: Run folders, logs, or runs in memory, the reference first.
         axis: What is made equal: steps, tokens or the loss.
         noise: Replicas of the reference, which tell what is chance.
         choice: What a foreign log does not say itself.
@@ -78,8 +78,8 @@ def compare(
     """
     if not 2 <= len(subjects) <= MAX_SUBJECTS:
         raise UsageError(f"{len(subjects)} runs to compare", hint=f"name 2 to {MAX_SUBJECTS}, the reference first")
-    reference, *replicas = [_opened(path, choice, step, progress, gate) for path in (subjects[0], *noise)]
-    others = (_opened(path, choice, step, progress, gate) for path in subjects[1:])
+    reference, *replicas = [_opened(subject, choice, step, progress, gate) for subject in (subjects[0], *noise)]
+    others = (_opened(subject, choice, step, progress, gate) for subject in subjects[1:])
     return compare_read(reference, others, axis=axis, replicas=replicas)
 
 
@@ -100,8 +100,8 @@ def compare_read(
 
 @takes_any_numbers
 def compare_canary(
-    canary: Path,
-    good: Sequence[Path],
+    canary: Path | Run,
+    good: Sequence[Path | Run],
     *,
     axis: Axis = "step",
     choice: Choice = NOTHING_SAID,
@@ -124,7 +124,7 @@ def compare_canary(
     Raises:
         UnreadableError: Where one of them is no run.
     """
-    judged, *opened = [_opened(path, choice, None, progress, gate) for path in (canary, *good)]
+    judged, *opened = [_opened(subject, choice, None, progress, gate) for subject in (canary, *good)]
     return against_good(judged, opened, axis=axis)
 
 
@@ -197,8 +197,13 @@ def _have_one_plan(left: Run, right: Run, mismatches: Sequence[Unlike]) -> bool:
     return all(mismatch.kind != "config" or mismatch.name.rpartition(".")[2] == "seed" for mismatch in mismatches)
 
 
-def _opened(path: Path, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> JudgedRun:
-    run = at_step(open_judged(path, reads=triage_reads() | reads(), step=step, choice=choice, progress=progress), step)
+def _opened(subject: Path | Run, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> JudgedRun:
+    if isinstance(subject, Run):
+        path, run = Path(subject.name), subject
+    else:
+        path = subject
+        run = open_judged(path, reads=triage_reads() | reads(), step=step, choice=choice, progress=progress)
+    run = at_step(run, step)
     return subject_of(path, run, triage_run(run, gate=gate))
 
 

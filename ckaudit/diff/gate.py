@@ -8,12 +8,26 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
 from ckaudit.diff.run_pair import is_decisive
-from ckaudit.policy.policy_schema import Terms, allowed_share
+from ckaudit.policy.policy_schema import Policy, Terms, allowed_share
 
 OPEN = ("incomparable", "not_recorded")
 BAD = ("worse", "different")
 ROUNDING = 1 + 1e-9  # a tenth more of 2.0 is 2.2, and 2.2 - 2.0 a little more than 0.2
 SURROUNDINGS = ("environment", "cadence")  # kinds of difference that nobody has to expect
+
+
+def gated_under(comparisons: Sequence[Comparison], policy: Policy | None, *, require_vital: bool = False) -> Comparison:
+    """Return what the gate says by the terms of a policy, or the usual ones.
+
+    Args:
+        comparisons: As of `gated`.
+        policy: The policy that holds; None: none.
+        require_vital: As of `gated`; a policy may ask for it too.
+    """
+    if policy is None:
+        return gated(comparisons, Terms(), policy=None, require_vital=require_vital)
+    file = policy.file if policy.gate else None
+    return gated(comparisons, policy.gate or Terms(), policy=file, require_vital=require_vital or policy.base.require is not None)
 
 
 def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None, require_vital: bool = False) -> Comparison:

@@ -203,10 +203,10 @@ def find(folder: Path) -> Path | None:
     return None
 
 
-def named(path: Path) -> Path:
-    """Return a policy file that the user named, or raise `UsageError`."""
+def named(path: Path, said_by: str = "--config") -> Path:
+    """Return a policy file that the user named, in the option or argument `said_by`, or raise `UsageError`."""
     if not path.is_file():
-        raise UsageError(f"--config: there is no file {path}", hint=f"name a {OWN} or a {SHARED} with [tool.ckaudit]")
+        raise UsageError(f"{said_by}: there is no file {path}", hint=f"name a {OWN} or a {SHARED} with [tool.ckaudit]")
     return path
 
 

@@ -154,7 +154,43 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
     exec(block, {})
 
 
+def test_a_run_that_could_not_be_judged_fails_a_test(tmp_path: Path) -> None:
+    path = tmp_path / "rate.csv"
+    path.write_text("step,lr\n" + "".join(f"{step},0.001\n" for step in range(1, 60)))
+    with pytest.raises(AssertionError, match="nothing could be judged: "):
+        ckaudit.assert_healthy(path)
+    assert ckaudit.assert_healthy(path, allow_empty=True).word == "NOT JUDGED"
+
+
+def test_a_run_can_be_named_by_its_address(tmp_path: Path) -> None:
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    path = written(folder, [3.0 - 0.01 * step for step in range(60)])
+    assert ckaudit.triage(path.as_uri(), columns={"loss": "my nll"}).report.step == 60
+    with pytest.raises(UnreadableError, match=r"s3://bucket/run is not on this machine"):
+        ckaudit.triage("s3://bucket/run")
+
+
+def test_runs_in_memory_are_compared_and_measured_as_their_folders_are() -> None:
+    healthy, ill = ckaudit.read_run(HEALTHY), ckaudit.read_run(ILL)
+    assert ckaudit.diff(healthy, ill).word == ckaudit.diff(HEALTHY, ILL).word == "worse"
+    assert ckaudit.gate(ill, healthy).outcome == ckaudit.gate(ILL, HEALTHY).outcome == "failed"
+    of_memory, of_folder = (ckaudit.metrics(run, "grad_*").to_arrow() for run in (ill, ILL))
+    assert of_memory.equals(of_folder)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_metrics_are_a_data_frame(library: str) -> None:
+    pytest.importorskip(library)
+    metrics = ckaudit.metrics(HEALTHY, "val_loss")
+    frame = getattr(metrics, f"to_{library}")()
+    assert list(frame.columns) == ["step", "metric", "label", "value"]
+    assert frame["value"].to_list() == metrics.to_arrow()["value"].to_pylist()
+
+
 def test_what_is_not_there_is_said() -> None:
+    with pytest.raises(UsageError, match="nothing to validate"):
+        ckaudit.validate()
     with pytest.raises(UnreadableError, match=r"runs/none does not exist"):
         ckaudit.triage("runs/none")
     with pytest.raises(UsageError, match="nothing to compare"):

@@ -1,0 +1,212 @@
+"""The commands as functions, for notebooks, tests and programs: short answers, drawn where a notebook shows them."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from ckaudit.api.arguments import RunPath, path_of, path_or_run, settings
+from ckaudit.api.results import Audit, Difference, Metrics, reached
+from ckaudit.audit.engine import triage as triage_path
+from ckaudit.audit.engine import triage_run, with_slices
+from ckaudit.audit.measure import StepRange, measure, measure_run, select
+from ckaudit.contract.schema.diff import Axis
+from ckaudit.contract.schema.report import Severity
+from ckaudit.diff.compare import compare, compare_canary
+from ckaudit.diff.gate import gated_under
+from ckaudit.effective_policy import PolicyNamed, gate_of
+from ckaudit.errors import UsageError
+from ckaudit.policy.policy_schema import NOTHING
+from ckaudit.run.run import Run
+from ckaudit.validate import validate as validate_paths
+
+__all__ = ["Audit", "Difference", "Metrics", "assert_healthy", "diff", "gate", "metrics", "triage", "validate"]
+
+
+def triage(
+    run: RunPath | Run,
+    *,
+    step: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    which: str = "",
+    questions: Collection[int] = (),
+    policy: PolicyNamed = None,
+) -> Audit:
+    """Say what is wrong with a run, since when, where, and what most likely caused it.
+
+    Args:
+        run: A run folder, a checkpoint, a log that is known, or a run that `read_run` returned.
+        step: Judge with what was known when this step had ended; None: all of it.
+        columns: The log's own name for a catalogue name or its short form, such as {"loss": "train/nll"}.
+        which: Which of several runs in one file, by its name or its number from 1.
+        questions: Phases, from 1 to 7, whose questions are to be answered.
+        policy: A policy's file; None: the one that the command line would follow in the working folder; False: none.
+
+    Raises:
+        UnreadableError: Where there is no run.
+        UsageError: Where `step` lies before the record, `columns` or `which` names what is not there, or the policy is wrong.
+
+    >>> import ckaudit
+    >>> audit = ckaudit.triage("fixtures/runs/lr_too_high")
+    >>> audit.word, audit.diagnoses[0].cause
+    ('SEV1', 'learning_rate_too_high')
+    """
+    choice, held = settings(policy, columns=columns, which=which)
+    subject = path_or_run(run)
+    if isinstance(subject, Run):
+        return Audit(triage_run(subject, step=step, questions=questions, gate=held))
+    return Audit(triage_path(subject, step=step, choice=choice, questions=questions, gate=held))
+
+
+def validate(*runs: RunPath, policy: PolicyNamed = None) -> Audit:
+    """Hold run folders, or single files, against the contract.
+
+    Args:
+        runs: What is held against it.
+        policy: As in `triage`.
+
+    Raises:
+        UnreadableError: Where none of them can be read, or nothing in them can be audited.
+        UsageError: Where none is named, or the policy is wrong.
+
+    >>> import ckaudit
+    >>> ckaudit.validate("fixtures/runs/healthy").word
+    'OK'
+    """
+    if not runs:
+        raise UsageError("there is nothing to validate", hint="name a run: ckaudit.validate(run)")
+    return Audit(validate_paths([path_of(run) for run in runs], gate=gate_of(policy)))
+
+
+def diff(
+    reference: RunPath | Run,
+    *others: RunPath | Run,
+    noise: Sequence[RunPath | Run] = (),
+    align: Axis = "step",
+    step: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    policy: PolicyNamed = None,
+) -> Difference:
+    """Say where runs part from a reference, and whether they are worse.
+
+    Args:
+        reference: What the others are judged against.
+        others: One run or more.
+        noise: Runs that differ from the reference by their seed alone.
+        align: Compare at equal "step", "tokens" or "loss".
+        step: Compare the runs as they stood then; None: at their ends.
+        columns: As in `triage`, of all of them.
+        policy: As in `triage`; only the columns that it names matter here.
+
+    Raises:
+        UnreadableError: Where one of them is no run.
+        UsageError: Where there is nothing to compare, or as in `triage`.
+
+    >>> import ckaudit
+    >>> ckaudit.diff("fixtures/runs/healthy", "fixtures/runs/lr_too_high").word
+    'worse'
+    """
+    if not others:
+        raise UsageError("there is nothing to compare it with", hint="name a second run: ckaudit.diff(reference, other)")
+    choice, _ = settings(policy, columns=columns)
+    subjects, replicas = ([path_or_run(run) for run in runs] for runs in ((reference, *others), noise))
+    return Difference(compare(subjects, axis=align, noise=replicas, choice=choice, step=step))
+
+
+def gate(
+    canary: RunPath | Run,
+    *good: RunPath | Run,
+    align: Axis = "step",
+    columns: Mapping[str, str] | None = None,
+    policy: PolicyNamed = None,
+) -> Difference:
+    """Hold a run against runs that are known to be good.
+
+    Args:
+        canary: What is judged.
+        good: One run or more; the spread of several is what chance explains.
+        align: As in `diff`.
+        columns: As in `triage`, of all of them.
+        policy: As in `triage`; its [gate] says what counts, and what may be worse by how much.
+
+    Raises:
+        UnreadableError: Where one of them is no run.
+        UsageError: Where no good run is named, or as in `triage`.
+
+    >>> import ckaudit
+    >>> ckaudit.gate("fixtures/runs/lr_too_high", "fixtures/runs/healthy").outcome
+    'failed'
+    """
+    if not good:
+        raise UsageError("there is no good run to hold it against", hint="name one: ckaudit.gate(canary, good)")
+    choice, held = settings(policy, columns=columns)
+    comparisons = compare_canary(path_or_run(canary), [path_or_run(run) for run in good], axis=align, choice=choice, gate=held)
+    return Difference(gated_under(comparisons, held.policy))
+
+
+def metrics(
+    run: RunPath | Run,
+    *names: str,
+    step: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    which: str = "",
+    policy: PolicyNamed = None,
+) -> Metrics:
+    """Compute the derived series of a run.
+
+    Args:
+        run: As in `triage`.
+        names: Metrics, patterns such as "grad_*", or rows such as "M19"; none: all.
+        step: Compute with what was known then; None: all of it.
+        columns: As in `triage`.
+        which: As in `triage`.
+        policy: As in `triage`; only the columns and the slices that it names matter here.
+
+    Raises:
+        UnreadableError: Where there is no run.
+        UsageError: Where no metric has such a name, or as in `triage`.
+
+    >>> import ckaudit
+    >>> losses = ckaudit.metrics("fixtures/runs/healthy", "val_loss")["val_loss"]
+    >>> losses.values.shape, losses.steps[:3].tolist()
+    ((40, 1), [50, 100, 150])
+    """
+    choice, held = settings(policy, columns=columns, which=which)
+    clauses = held.policy.base if held.policy else NOTHING
+    subject, stretch = path_or_run(run), StepRange(step)
+    if isinstance(subject, Run):
+        return Metrics(measure_run(with_slices(subject, clauses), select(names), stretch))
+    return Metrics(measure(subject, names=names, stretch=stretch, choice=replace(choice, tau_slices=clauses.tau_slices)))
+
+
+def assert_healthy(
+    run: RunPath | Run,
+    *,
+    fail_on: Severity | None = None,
+    step: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    policy: PolicyNamed = None,
+    allow_empty: bool = False,
+) -> Audit:
+    """Return the audit of a run, or fail a test with all that it says.
+
+    Args:
+        run: As in `triage`.
+        fail_on: The least grave severity that fails; None: what the policy says, else "sev1".
+        step: As in `triage`.
+        columns: As in `triage`.
+        policy: As in `triage`.
+        allow_empty: Whether a run of which nothing could be judged passes.
+
+    Raises:
+        AssertionError: Where a finding is as grave as `fail_on`, or graver; and where the run could not be judged, by the
+            rules of the command's exit code 2.
+
+    >>> import ckaudit
+    >>> ckaudit.assert_healthy("fixtures/runs/healthy", fail_on="sev2").word
+    'OK'
+    """
+    audit = triage(run, step=step, columns=columns, policy=policy)
+    code, reason, _ = reached(audit.report, fail_on, allow_empty=allow_empty)
+    if code:
+        raise AssertionError("\n".join([repr(audit), *([reason] if reason else []), str(audit)]))
+    return audit

@@ -1,0 +1,213 @@
+"""What the functions return: short where a notebook or a shell prints it, whole where a program asks."""
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ckaudit.audit.measure import Measured, Measurement
+from ckaudit.contract.schema.diff import Comparison
+from ckaudit.contract.schema.diff import Outcome as GateOutcome
+from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Report, Severity
+from ckaudit.errors import UsageError
+from ckaudit.material.counts import plural
+from ckaudit.reports import notebook, render
+from ckaudit.reports.escape import visible
+from ckaudit.reports.metric_series import write
+from ckaudit.reports.outcome import Outcome, outcome
+from ckaudit.reports.terminal.screen_text import badge
+from ckaudit.run.series import Series
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Audit:
+    """What `triage` or `validate` says of a run.
+
+    Attributes:
+        report: All of it, as the JSON schema `ck.report.v1` has it.
+    """
+
+    def __init__(self, report: Report) -> None:
+        """Take a report."""
+        self.report = report
+
+    @property
+    def severity(self) -> Severity | None:
+        """The gravest finding's, of "sev0", "sev1", "sev2" and "note"; None: nothing was found."""
+        return self.report.severity
+
+    @property
+    def word(self) -> str:
+        """What the screen says in capitals: the severity, else "OK", or "LIMITED" or "NOT JUDGED" where checks lacked data."""
+        return badge(self.report)[0]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        return self.report.verdict
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What is wrong, gravest first."""
+        return self.report.findings
+
+    @property
+    def diagnoses(self) -> Sequence[Diagnosis]:
+        """The causes that account for it, likeliest first."""
+        return self.report.diagnoses
+
+    def fails(self, fail_on: Severity | None = None) -> bool:
+        """Tell whether a finding is as grave as `fail_on`, or graver; None: as the policy says, else "sev1".
+
+        Raises:
+            UsageError: Where there is no such severity.
+        """
+        return reached(self.report, fail_on).code == 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole report as dictionaries and lists."""
+        document: dict[str, Any] = msgspec.json.decode(render(self.report, "json"))
+        return document
+
+    def __repr__(self) -> str:
+        """Return a line: the run, the gravest severity and the verdict."""
+        found = f"{self.word}, {plural(len(self.findings), 'finding')}"
+        return f"<Audit of {visible(self.report.subject)}: {found}: {visible(self.verdict)}>"
+
+    def __str__(self) -> str:
+        """Return what the command prints."""
+        return render(self.report, "terminal")
+
+    def _repr_html_(self) -> str:
+        """Return the verdict, the loss, the findings and the first causes as HTML for a notebook."""
+        return notebook.audit(self.report)
+
+
+class Difference:
+    """What `diff` says of runs beside a reference, or `gate` of a run beside good ones.
+
+    Attributes:
+        comparison: All of it, as the JSON schema `ck.diff.v1` has it.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        """Take a comparison."""
+        self.comparison = comparison
+
+    @property
+    def word(self) -> str:
+        """The gravest word of all pairs, such as "within_noise", "better" or "worse"."""
+        return self.comparison.word
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        return self.comparison.verdict
+
+    @property
+    def outcome(self) -> GateOutcome | None:
+        """What the gate says: "passed", "failed" or "incomparable"; None where `diff` was asked."""
+        return self.comparison.gate.outcome if self.comparison.gate else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole comparison as dictionaries and lists."""
+        document: dict[str, Any] = msgspec.json.decode(render(self.comparison, "json"))
+        return document
+
+    def __repr__(self) -> str:
+        """Return a line: the runs, the word and the verdict."""
+        names = ", ".join(map(visible, self.comparison.subjects))
+        return f"<Difference of {names}: {self.outcome or self.word}: {visible(self.verdict)}>"
+
+    def __str__(self) -> str:
+        """Return what the command prints."""
+        return render(self.comparison, "terminal")
+
+    def _repr_html_(self) -> str:
+        """Return the word, the verdict and what each pair came to as HTML for a notebook."""
+        return notebook.comparison(self.comparison)
+
+
+class Metrics(Mapping[str, Series]):
+    """Derived series of a run by name; each has `steps`, `labels`, `values` of shape (T, L), and `recorded`."""
+
+    def __init__(self, measurement: Measurement) -> None:
+        """Take what was measured."""
+        self.measurement = measurement
+        self._measured: dict[str, Measured] = {each.name: each for each in measurement.measured}
+
+    def __getitem__(self, name: str) -> Series:
+        """Return the series of a metric that has a value."""
+        return self._measured[name].series
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the metrics that have a value."""
+        return iter(self._measured)
+
+    def __len__(self) -> int:
+        """Return how many metrics have a value."""
+        return len(self._measured)
+
+    def to_arrow(self) -> "pa.Table":
+        """Return a line for each recorded cell: step, metric, label, value."""
+        import numpy as np
+        import pyarrow as pa
+
+        steps, names, labels, values = [], [], [], []
+        for name, series in self.items():
+            rows, columns = np.nonzero(series.recorded)
+            steps.append(series.steps[rows])
+            names += [name] * len(rows)
+            labels += [series.labels[column] for column in columns.tolist()]
+            values.append(series.values[rows, columns])
+        together = [np.concatenate(part) if part else np.empty(0, kind) for part, kind in ((steps, np.int64), (values, float))]
+        return pa.table({"step": together[0], "metric": names, "label": labels, "value": together[1]})
+
+    def to_pandas(self) -> Any:
+        """Return `to_arrow` as a data frame of pandas.
+
+        Raises:
+            ImportError: Where pandas is not installed.
+        """
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return `to_arrow` as a data frame of polars.
+
+        Raises:
+            ImportError: Where polars is not installed.
+        """
+        import polars as pl
+
+        return pl.from_arrow(self.to_arrow())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the series, and what could not be computed, as dictionaries and lists; the same as `--format json`."""
+        stream = io.BytesIO()
+        write(self.measurement, "json", stream)
+        document: dict[str, Any] = msgspec.json.decode(stream.getvalue())
+        return document
+
+    def __repr__(self) -> str:
+        """Return a line: the run, and how many metrics have a value."""
+        return (
+            f"<Metrics of {visible(self.measurement.subject)}: {len(self)} with a value, {len(self.measurement.missing)} without>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the last value of each metric as HTML for a notebook."""
+        rows = [
+            (name, f"{series.values[series.recorded][-1]:.4g}" if series.recorded.any() else "", self._measured[name].title)
+            for name, series in self.items()
+        ]
+        return notebook.table(("metric", "last", "what it is"), rows)
+
+
+def reached(report: Report, fail_on: Severity | None, *, allow_empty: bool = False) -> Outcome:
+    """Return what a report comes to, or raise `UsageError` where there is no such severity."""
+    if fail_on is not None and fail_on not in SEVERITIES:
+        raise UsageError(f"there is no severity {fail_on!r}", hint=f"One of {', '.join(SEVERITIES)}.")
+    return outcome(report, fail_on=fail_on, allow_empty=allow_empty)
