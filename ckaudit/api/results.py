@@ -198,12 +198,8 @@ class Metrics(Mapping[str, Series]):
         )
 
     def _repr_html_(self) -> str:
-        """Return the last value of each metric as HTML for a notebook."""
-        rows = [
-            (name, f"{series.values[series.recorded][-1]:.4g}" if series.recorded.any() else "", self._measured[name].title)
-            for name, series in self.items()
-        ]
-        return notebook.table(("metric", "last", "what it is"), rows)
+        """Return the last value of each metric, and how it went, as HTML for a notebook."""
+        return notebook.metrics(self.measurement)
 
 
 def reached(report: Report, fail_on: Severity | None, *, allow_empty: bool = False) -> Outcome:

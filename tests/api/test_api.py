@@ -1,6 +1,7 @@
 """The commands as functions: what they return is what the commands say, short in a notebook, and safe there."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,13 +60,44 @@ def test_what_a_notebook_shows_is_short_and_the_text_is_whole() -> None:
     assert len(html) < 20_000
 
 
+def curves(html: str) -> list[np.ndarray]:
+    """Return the points (N, 2) of each line that is drawn."""
+    return [np.array([point.split(",") for point in each.split()], float) for each in re.findall('points="([^"]+)"', html)]
+
+
 def test_the_curve_of_a_notebook_goes_through_the_losses(tmp_path: Path) -> None:
-    losses = [float(value) for value in np.linspace(4, 2, 30)]
+    losses = [float(value) for value in np.linspace(4, 2, 90)]
     html = ckaudit.triage(written(tmp_path, losses), columns={"loss": "my nll"})._repr_html_()
-    points = [point.split(",") for point in html.partition('points="')[2].partition('"')[0].split()]
-    ups = np.array([float(up) for _, up in points])
-    assert len(points) >= 30
-    assert np.allclose(ups, np.interp(np.arange(len(ups)), [0, len(ups) - 1], [2, 118]), atol=5)
+    (points,) = curves(html)
+    assert len(points) == 90
+    assert np.abs(np.diff(points, 2, axis=0)).max() < 0.3  # a straight line, its places rounded to a tenth of a pixel
+    assert points[0, 1] < points[-1, 1]  # down is greater
+
+
+def test_a_notebook_shows_where_findings_begin_and_what_they_are_seen_in() -> None:
+    audit = ckaudit.triage(ILL)
+    html = audit._repr_html_()
+    marked = {int(step) for step in re.findall('data-step="([0-9]+)"', html)}
+    assert marked <= {found.first_step for found in audit.findings}
+    assert marked
+    assert html.count("<figure>") == 1 + len([chart for chart in audit.report.charts if chart.name == "finding"])
+    assert audit.diagnoses[0].knob in html
+
+
+def test_a_notebook_draws_the_losses_of_two_runs_and_the_course_of_metrics() -> None:
+    two = ckaudit.diff(HEALTHY, ILL)._repr_html_()
+    assert {look for look in ("curve c0", "curve c1") if f'class="{look} d0"' in two} == {"curve c0", "curve c1"}
+    assert len(ckaudit.gate(ILL, HEALTHY)._repr_html_()) < 30_000
+    course = ckaudit.metrics(HEALTHY, "val_loss", "train_loss_raw")._repr_html_()
+    assert [len(points) <= 120 for points in curves(course)] == [True, True]
+
+
+def test_the_styles_of_a_notebook_hold_for_its_own_parts_alone() -> None:
+    style = ckaudit.triage(ILL)._repr_html_().partition("<style>")[2].partition("</style>")[0]
+    depth = 0
+    for place, letter in enumerate(style):
+        depth += (letter == "{") - (letter == "}")
+        assert depth > 0 or letter == "}" or place < len(".ckaudit {"), style[place:]
 
 
 def test_names_out_of_files_are_text_in_a_notebook(tmp_path: Path) -> None:
@@ -73,7 +105,12 @@ def test_names_out_of_files_are_text_in_a_notebook(tmp_path: Path) -> None:
     folder.mkdir()
     audit = ckaudit.triage(written(folder, [3.0] * 40 + [float("nan")] * 20, "<script>.csv"), columns={"loss": "my nll"})
     assert audit.severity == "sev0"
-    for text in (audit._repr_html_(), ckaudit.metrics(folder / "<script>.csv", columns={"loss": "my nll"})._repr_html_()):
+    (other := folder / "<b onclick=x>.csv").write_text((folder / "<script>.csv").read_text())
+    columns = {"loss": "my nll"}
+    compared = ckaudit.diff(other, folder / "<script>.csv", columns=columns)
+    for shown in (audit, ckaudit.metrics(folder / "<script>.csv", columns=columns), compared):
+        text = shown._repr_html_()
+        assert "<b onclick" not in text
         assert "<script" not in text
         assert "<img" not in text
 
