@@ -12,7 +12,8 @@ from ckaudit.audit import triage
 from ckaudit.cli.run import run as command
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source
-from ckaudit.importers.trackers.tfevents import masked_checksums, messages, records
+from ckaudit.importers.trackers.crc32c import masked_checksums
+from ckaudit.importers.trackers.tfevents import messages, records
 
 pytest.importorskip("tensorboardX")
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -80,7 +81,7 @@ def framed(event):
 
 
 @pytest.mark.parametrize(
-    "lengths", [[4], [5, 63, 64, 65], [128, 129, 511, 512], [513, 515, 516, 1024, 1027, 1500, 5000], [4] * 50]
+    "lengths", [[1, 2, 3], [4], [5, 63, 64, 65], [128, 129, 511, 512], [513, 515, 516, 1024, 1027, 1500, 5000], [4] * 50]
 )
 def test_checksums_are_those_of_the_definition(lengths):
     source = random.Random(len(lengths))

@@ -3,10 +3,6 @@
 A record is sound where its two checksums are right. A wrong length ends the reading, since nothing tells where the next record
 begins; a wrong event is one event less. TensorBoard's own loader computes checksums byte by byte in Python where TensorFlow is
 not installed; here those of a whole file are computed at once.
-
-The checksum is CRC-32C: Castagnoli's polynomial, reflected (RFC 3720, appendix B.4). It is linear in the bytes: once the start
-value is added to the first four of them, zeros before a record change nothing, so that records of many lengths stand
-right-aligned in one matrix.
 """
 
 import struct
@@ -15,14 +11,11 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from ckaudit.importers.trackers.crc32c import masked_checksums
 from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.points import Floats
 
-Words = NDArray[np.uint32]
-Whole = NDArray[np.int64]
 MARK = b"brain.Event:"
 START = 1  # SessionLog.SessionStatus
 STRING, _BFLOAT16, _HALF = 7, 14, 19
@@ -83,12 +76,6 @@ _SCALARS = {
     19: struct.Struct("<e"),
 }
 _MAX_CELLS = 2**20
-_POLYNOMIAL = 0x82F63B78
-_WIDTHS = (8, 48, 64, 96, 128, 256, 512)
-_ROW = _WIDTHS[-1]
-_ROWS_AT_ONCE = 8192
-_FIRST = 4
-_MASK = 0xA282EAD8  # added by the format, so that a checksum of checksums does not vanish
 
 
 class EventRecords(Struct, frozen=True):
@@ -189,108 +176,3 @@ def _flat(tensor: Any) -> "np.ndarray[Any, Any] | None":
 
 def _halves(tensor: Any) -> "np.ndarray[Any, Any]":
     return (np.array(tensor.half_val, np.int64) & 0xFFFF).astype(np.uint16)
-
-
-def masked_checksums(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> Words:
-    """Return the checksum of each record as an event file stores it.
-
-    Args:
-        data: The whole file.
-        starts: Shape (N,); where each record begins.
-        lengths: Shape (N,); at least 4 bytes each.
-
-    Returns:
-        Shape (N,).
-
-    >>> hex(int(masked_checksums(np.frombuffer(b"123456789", np.uint8), np.array([0]), np.array([9]))[0]))
-    '0xc78ab0e5'
-    """
-    padded = np.concatenate([np.zeros(_ROW, np.uint8), data])
-    sums = np.zeros(len(starts), np.uint32)
-    narrower = 0
-    for width in _WIDTHS:
-        members = np.flatnonzero((lengths > narrower) & (lengths <= width))
-        for part in np.array_split(members, -(-len(members) // _ROWS_AT_ONCE) or 1):
-            sums[part] = _rows(padded, starts[part] + lengths[part] + _ROW, lengths[part], width, lengths[part] - _FIRST)
-        narrower = width
-    for index in np.flatnonzero(lengths > _ROW):
-        sums[index] = _long(padded, int(starts[index]) + _ROW, int(lengths[index]))
-    plain = ~sums
-    return ((plain >> np.uint32(15)) | (plain << np.uint32(17))) + np.uint32(_MASK)
-
-
-def _rows(padded: NDArray[np.uint8], ends: Whole, lengths: Whole, width: int, turned: Whole) -> Words:
-    """Return the state after each row; `turned` is how far before its end the four bytes lie that take the start value."""
-    rows = sliding_window_view(padded, width)[ends - width]
-    rows = rows * (np.arange(width) >= (width - lengths)[:, None])
-    has_start = np.flatnonzero(turned >= 0)
-    for offset in range(_FIRST):
-        rows[has_start, width - _FIRST - turned[has_start] + offset] ^= 0xFF
-    words = np.ascontiguousarray(rows).view("<u4")
-    near, next_, far, farthest = _tables()
-    state = np.zeros(len(words), np.uint32)
-    for column in words.T:
-        state = state ^ column
-        state = (
-            farthest[state & np.uint32(0xFF)]
-            ^ far[(state >> np.uint32(8)) & np.uint32(0xFF)]
-            ^ next_[(state >> np.uint32(16)) & np.uint32(0xFF)]
-            ^ near[state >> np.uint32(24)]
-        )
-    return state
-
-
-def _long(padded: NDArray[np.uint8], start: int, length: int) -> int:
-    """Return the state after one long record, from the states of its rows, each moved past the rows after it."""
-    ends = np.arange(start + length, start, -_ROW)[::-1]
-    lengths = np.minimum(_ROW, ends - start)
-    turned = np.full(len(ends), -1)
-    turned[0] = lengths[0] - _FIRST
-    if lengths[0] < _FIRST:  # the start value reaches into the second row: one by one instead
-        return _plain(padded[start : start + length])
-    states = _rows(padded, ends, lengths, _ROW, turned).tolist()
-    shifts = _past_a_row()
-    state = 0
-    for row_state in states:
-        state = (
-            shifts[0][state & 0xFF]
-            ^ shifts[1][(state >> 8) & 0xFF]
-            ^ shifts[2][(state >> 16) & 0xFF]
-            ^ shifts[3][state >> 24]
-            ^ row_state
-        )
-    return state
-
-
-def _plain(record: NDArray[np.uint8]) -> int:
-    near = _tables()[0].tolist()
-    state = 0xFFFFFFFF
-    for byte in record.tolist():
-        state = near[(state ^ byte) & 0xFF] ^ (state >> 8)
-    return state
-
-
-@cache
-def _tables() -> tuple[Words, Words, Words, Words]:
-    """Return what a byte does to the state when 0, 1, 2 or 3 more bytes follow it."""
-    near = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        near = np.where(near & np.uint32(1), (near >> np.uint32(1)) ^ np.uint32(_POLYNOMIAL), near >> np.uint32(1))
-    tables = [near]
-    for _ in range(3):
-        last = tables[-1]
-        tables.append(near[last & np.uint32(0xFF)] ^ (last >> np.uint32(8)))
-    return tables[0], tables[1], tables[2], tables[3]
-
-
-@cache
-def _past_a_row() -> list[list[int]]:
-    """Return what a row of zeros does to each byte of the state, the lowest first."""
-    near = _tables()[0]
-    moved = []
-    for shift in (0, 8, 16, 24):
-        state = np.arange(256, dtype=np.uint32) << np.uint32(shift)
-        for _ in range(_ROW):
-            state = near[state & np.uint32(0xFF)] ^ (state >> np.uint32(8))
-        moved.append(state.tolist())
-    return moved
