@@ -26,7 +26,6 @@ __all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "i
 
 _POINTER = b"version https://git-lfs"
 _PAGE = (b"<!doctype html", b"<html")
-_AIM_CHUNKS = "meta/chunks"
 
 
 @cache
@@ -182,11 +181,6 @@ def _refuse_what_is_no_log(head: bytes, shown: str) -> None:
 
 def _unknown(source: Source) -> UnreadableError:
     expected = f"one of {len(importers())} formats"
-    if any((folder / _AIM_CHUNKS).is_dir() for folder in (source.path, source.path / ".aim")):
-        return UnreadableError(
-            f"{source.shown} is a repository of Aim, a database that only Aim's own library reads",
-            hint="Write its series with Aim to a CSV file, a row to each step and a column to each metric, and name that file.",
-        )
     if source.is_folder:
         return UnreadableError(
             f"{source.shown} is a folder in which no log is known: expected {expected}",

@@ -259,14 +259,6 @@ def test_links_that_lead_out_of_a_store_do_not_count(tmp_path):
         import_source(tmp_path / "dvclive")
 
 
-def test_a_repository_of_aim_says_what_to_do(tmp_path):
-    (tmp_path / "project" / ".aim" / "meta" / "chunks").mkdir(parents=True)
-    for folder in (tmp_path / "project", tmp_path / "project" / ".aim"):
-        with pytest.raises(UnreadableError, match="is a repository of Aim") as caught:
-            import_source(folder)
-        assert "CSV" in caught.value.hint
-
-
 def test_the_project_folder_of_accelerate_is_one_run(tmp_path):
     pytest.importorskip("tensorboardX")
     accelerate = pytest.importorskip("accelerate")

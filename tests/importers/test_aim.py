@@ -1,0 +1,298 @@
+"""Aim's repository as Aim wrote it, closed and cut off: every value; databases that are cut, changed or made to harm."""
+
+import math
+import random
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec import UNSET
+
+from ckaudit.cli.run import run as command
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
+from ckaudit.importers import Choice, import_runs, import_source
+from ckaudit.importers.importer import Source
+from ckaudit.importers.trackers.crc32c import masked_checksums
+from ckaudit.importers.trackers.rocksdb import open_database
+from ckaudit.importers.trackers.snappy import unpacked
+from tests.loops import for_each
+
+AIM = Path(__file__).parents[2] / "fixtures" / "trackers" / "aim"
+SERIES = ".aim/seqs/chunks"
+PUT, DELETION, RANGE_DELETION = 1, 0, 15
+
+
+def noted(run, words):
+    return any(words in note for note in run.notes)
+
+
+def curve(run, name):
+    return {row["step"]: row[name] for row in run.rows if name in row}
+
+
+def expected(steps, start):
+    """Return the training loss that was logged, by hand: NaN at 7, infinite at 8."""
+    known = {step: 3 * math.exp(-step / 20) + 0.1 * start for step in steps}
+    return known | {step: value for step, value in ((7, math.nan), (8, math.inf)) if step in known}
+
+
+def copy_of(folder):
+    return Path(shutil.copytree(AIM, folder / "project"))
+
+
+def only(folder, pattern):
+    (path,) = folder.glob(pattern)
+    return path
+
+
+def test_every_value_of_a_closed_run_is_imported():
+    run = import_source(AIM, choice=Choice(run="first"))
+    loss = expected(range(1, 25), 0) | expected(range(25, 41), 1)
+    assert curve(run, "train_loss_raw") == pytest.approx(loss, nan_ok=True, rel=1e-15)
+    assert curve(run, "val_loss") == pytest.approx({step: 2 * math.exp(-step / 20) for step in (10, 20, 30, 40)}, rel=1e-15)
+    assert curve(run, "learning_rate") == dict.fromkeys(range(1, 41), 0.1)
+    assert set(run.table.names) == {"train_loss_raw", "val_loss", "learning_rate", "time"}
+    assert noted(run, "score")
+    assert noted(run, "words hold no numbers")
+
+
+def test_every_value_of_a_run_that_was_killed_is_in_its_log():
+    run = import_source(AIM, choice=Choice(run="second"))
+    assert curve(run, "train_loss_raw") == pytest.approx(expected(range(1, 21), 0), nan_ok=True, rel=1e-15)
+    assert noted(run, "no end of the run")
+    assert run.manifest.sessions[0].end is UNSET
+
+
+@for_each("name", ["first", "second"])
+def test_settings_are_those_that_were_written_last(name):
+    manifest = import_source(AIM, choice=Choice(run=name)).manifest
+    assert manifest.seed == 7
+    assert manifest.config["hparams"] == {"lr": 0.1, "seed": 7, "model": {"layers": 2}}
+    times = list(curve(import_source(AIM, choice=Choice(run=name)), "time").values())
+    assert times == sorted(times)
+    assert 1.7e9 < manifest.sessions[0].start <= times[0] < 1.9e9
+
+
+def test_runs_are_listed_from_the_repository_from_the_folder_around_it_and_from_above(capsys, tmp_path):
+    copy_of(tmp_path)
+    for folder in (AIM, AIM / ".aim", tmp_path):
+        assert command(["import", str(folder), "--list"]) == 0
+        shown = capsys.readouterr().out
+        assert "first (steps 1 to 40)" in shown
+        assert "second (steps 1 to 20)" in shown
+
+
+def test_a_series_can_be_named_by_the_user():
+    run = import_source(AIM, choice=Choice(run="first", columns={"loss": "score"}))
+    assert curve(run, "train_loss_raw") == {step: float(step) for step in range(1, 41)}
+    with pytest.raises(UsageError, match="scor"):
+        import_source(AIM, choice=Choice(run="first", columns={"loss": "scor"}))
+
+
+def test_runs_without_the_database_of_names_are_called_by_their_hashes(tmp_path):
+    folder = copy_of(tmp_path)
+    (folder / ".aim" / "run_metadata.sqlite").unlink()
+    assert {run.name for run in import_runs(folder)} == {path.name for path in folder.glob(f"{SERIES}/*")}
+
+
+def test_of_a_log_that_is_cut_off_the_beginning_is_read(tmp_path):
+    folder = copy_of(tmp_path)
+    log = only(folder, f"{SERIES}/*/*.log")
+    data = log.read_bytes()
+    whole = curve(import_source(folder, choice=Choice(run="second")), "train_loss_raw")
+    for size in range(len(data) - 1, len(data) // 2, -5003):
+        log.write_bytes(data[:size])
+        run = import_source(folder, choice=Choice(run="second"))
+        part = curve(run, "train_loss_raw")
+        assert len(part) < len(whole) or size > len(data) - 5003
+        assert repr(part) == repr({step: whole[step] for step in part})
+        assert noted(run, "ends in the middle of a record") or size % 32768 == 0
+
+
+def test_of_a_table_with_a_changed_block_the_other_blocks_are_read(tmp_path):
+    folder = copy_of(tmp_path)
+    table = only(folder, f"{SERIES}/*/*.sst")
+    data = bytearray(table.read_bytes())
+    data[100] ^= 1
+    table.write_bytes(data)
+    run = import_source(folder, choice=Choice(run="first"))
+    assert noted(run, "wrong checksum")
+    assert len(run.table.steps)
+
+
+def test_a_table_that_is_missing_is_named(tmp_path):
+    folder = copy_of(tmp_path)
+    table = only(folder, f"{SERIES}/*/*.sst")
+    table.unlink()
+    run = import_source(folder)
+    assert run.name == "second"
+    assert noted(run, f"{table.name}: missing in {table.parent.name}")
+
+
+def test_a_run_whose_manifest_is_gone_costs_that_run(tmp_path):
+    folder = copy_of(tmp_path)
+    manifests = sorted(folder.glob(".aim/meta/chunks/*/MANIFEST-*"))
+    manifests[0].write_bytes(b"")
+    assert noted(import_source(folder), "manifest is missing, broken")
+    manifests[1].unlink()
+    with pytest.raises(UnreadableError, match="manifest is missing, broken") as caught:
+        import_source(folder)
+    assert "Copy it again" in caught.value.hint
+
+
+def test_a_repository_without_a_run_says_so(tmp_path):
+    (tmp_path / "project" / ".aim" / "meta" / "chunks").mkdir(parents=True)
+    for folder in (tmp_path / "project", tmp_path / "project" / ".aim"):
+        with pytest.raises(UnreadableError, match="is an Aim repository, but no run is in it"):
+            import_source(folder)
+
+
+@for_each("seed", range(40))
+def test_changed_bytes_give_a_run_or_an_error_of_ours(tmp_path, seed):
+    source, folder = random.Random(seed), copy_of(tmp_path / str(seed))
+    for path in source.sample(sorted(folder.glob(".aim/*/chunks/*/*")), 3):
+        data = bytearray(path.read_bytes())
+        for _ in range(source.choice([1, 10, 300])):
+            data[source.randrange(len(data))] = source.randrange(256)
+        path.write_bytes(data[: source.choice([len(data), source.randrange(len(data))])])
+    try:
+        runs = import_runs(folder)
+    except CkauditError:
+        return
+    assert all(len(run.table.steps) for run in runs)
+
+
+def test_links_that_lead_out_of_a_repository_do_not_count(tmp_path):
+    folder = tmp_path / "project" / ".aim" / "meta"
+    folder.mkdir(parents=True)
+    (folder / "chunks").symlink_to(AIM / ".aim" / "meta" / "chunks")
+    with pytest.raises(UnreadableError):
+        import_source(tmp_path / "project")
+
+
+# Databases that are written here, as the formats are described: logs alone, which hold whatever a program wrote last.
+def varint(number):
+    data = bytearray()
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*data, number])
+
+
+def text(data):
+    return varint(len(data)) + data
+
+
+def log(*records):
+    """Return a log of records that each fit into what is left of a block."""
+    out = bytearray()
+    for record in records:
+        body = bytes([1]) + record
+        check = int(masked_checksums(np.frombuffer(body, np.uint8), np.array([0]), np.array([len(body)]))[0])
+        out += struct.pack("<IH", check, len(record)) + body
+    return bytes(out)
+
+
+def batch(number, *writes):
+    return struct.pack("<QI", number, len(writes)) + b"".join(
+        bytes([kind]) + b"".join(text(part) for part in parts) for kind, *parts in writes
+    )
+
+
+def database(folder, *batches):
+    folder.mkdir(parents=True)
+    (folder / "CURRENT").write_bytes(b"MANIFEST-000001\n")
+    (folder / "MANIFEST-000001").write_bytes(log(bytes([1]) + text(b"leveldb.BytewiseComparator") + bytes([2, 4])))
+    (folder / "000004.log").write_bytes(log(*batches))
+    return Source(folder)
+
+
+def key(*path):
+    return b"".join((b"\xfe" + struct.pack(">q", name) if isinstance(name, int) else name.encode()) + b"\xfe" for name in path)
+
+
+def real(value):
+    return b"\x03" + struct.pack("<d", value)
+
+
+def test_the_newest_write_counts_and_a_deletion_hides_what_came_before_it(tmp_path):
+    source = database(
+        tmp_path / "one",
+        batch(1, (PUT, b"a", b"1"), (PUT, b"b", b"2"), (PUT, b"c", b"3"), (PUT, b"d", b"4"), (PUT, b"e", b"5")),
+        batch(6, (DELETION, b"a"), (PUT, b"b", b"20")),
+        batch(8, (RANGE_DELETION, b"c", b"e"), (PUT, b"d", b"40")),
+    )
+    assert list(open_database(source, b"").entries()) == [(b"b", b"20"), (b"d", b"40"), (b"e", b"5")]
+    assert list(open_database(source, b"d").entries()) == [(b"d", b"40")]
+
+
+@for_each("seed", range(20))
+def test_deletions_of_many_ranges_are_those_of_a_plain_dictionary(tmp_path, seed):
+    source, plain, batches = random.Random(seed), {}, []
+    for number in range(1, 200):
+        first, last = sorted(source.choices([f"{place:02}".encode() for place in range(40)], k=2))
+        if source.random() < 0.3:
+            batches.append(batch(number, (RANGE_DELETION, first, last)))
+            plain = {name: value for name, value in plain.items() if not first <= name < last}
+        else:
+            batches.append(batch(number, (PUT, first, b"%d" % number)))
+            plain[first] = b"%d" % number
+    assert list(open_database(database(tmp_path / str(seed), *batches), b"").entries()) == sorted(plain.items())
+
+
+def test_the_older_layout_has_steps_in_place_of_hashes(tmp_path):
+    run = tmp_path / ".aim" / "meta" / "chunks" / "abc"
+    database(run, batch(1, (PUT, key("meta", "chunks", "abc", "contexts", -5, "subset"), b"\x04val")))
+    writes = [(PUT, key("seqs", "chunks", "abc", -5, "loss", "val", step), real(1 / step)) for step in (1, 2, 3)]
+    times = [(PUT, key("seqs", "chunks", "abc", -5, "loss", "time", step), real(1.8e9 + step)) for step in (1, 2, 3)]
+    database(tmp_path / ".aim" / "seqs" / "chunks" / "abc", batch(1, *writes, *times))
+    found = import_source(tmp_path)
+    assert curve(found, "val_loss") == {1: 1.0, 2: 0.5, 3: 1 / 3}
+    assert curve(found, "time") == {step: 1.8e9 + step for step in (1, 2, 3)}
+
+
+@for_each(
+    "context, name, shown",
+    [
+        ({"subset": "train"}, "loss", "train_loss_raw"),
+        ({"subset": "val"}, "val_loss", "val_loss"),
+        ({"fold": "books", "subset": "val"}, "loss", "slice_val_loss/books"),
+        ({}, "lr", "learning_rate"),
+    ],
+)
+def test_a_context_stands_before_a_name_that_does_not_say_it(tmp_path, context, name, shown):
+    home = tmp_path / f"{name}{len(context)}{shown[:3]}" / ".aim"
+    words = [(PUT, key("meta", "chunks", "abc", "contexts", 5, part), b"\x04" + word.encode()) for part, word in context.items()]
+    database(home / "meta" / "chunks" / "abc", batch(1, *words))
+    rows = [(PUT, key("seqs", "v2", "chunks", "abc", 5, name, column, 99), real(3.0)) for column in ("val", "step")]
+    database(home / "seqs" / "chunks" / "abc", batch(1, *rows))
+    assert curve(import_source(home), shown) == {3: 3.0}
+
+
+# Snappy, against the library that wrote it down first.
+@for_each("seed", range(12))
+def test_blocks_are_unpacked_as_snappy_packs_them(seed):
+    codec = pytest.importorskip("pyarrow").Codec("snappy")
+    source = random.Random(seed)
+    words = [source.randbytes(source.randrange(1, 90)) for _ in range(source.randrange(1, 40))]
+    data = b"".join(source.choices(words, k=400)) + source.randbytes(70_000) + bytes(5000)
+    assert unpacked(codec.compress(data, asbytes=True), len(data)) == data
+
+
+@for_each(
+    "data",
+    [
+        varint(2**40) + b"\xfc",  # a terabyte
+        varint(10) + bytes([0, 97, 0b1001, 5]),  # a copy of what is not there
+        varint(10) + bytes([0, 97, 0b1001, 0]),
+        varint(4) + bytes([0, 97, *([0b11101, 1] * 9)]),  # longer than it says
+        varint(4) + bytes([0, 97]),
+        b"\xff" * 20,
+        b"",
+    ],
+)
+def test_blocks_that_are_broken_or_too_large_are_refused(data):
+    with pytest.raises((ValueError, IndexError)):
+        unpacked(data, 2**20)
