@@ -16,7 +16,7 @@ from ckaudit.importers import Choice, import_runs, import_source
 from ckaudit.importers.importer import Source
 from ckaudit.importers.trackers.crc32c import masked_checksums
 from ckaudit.importers.trackers.rocksdb import open_database
-from ckaudit.importers.trackers.snappy import unpacked
+from ckaudit.importers.trackers.rocksdb_table import BROKEN, MAX_UNPACKED, Table
 from tests.loops import for_each
 
 AIM = Path(__file__).parents[2] / "fixtures" / "trackers" / "aim"
@@ -185,13 +185,16 @@ def text(data):
     return varint(len(data)) + data
 
 
+def checksum(body):
+    return struct.pack("<I", int(masked_checksums(np.frombuffer(body, np.uint8), np.array([0]), np.array([len(body)]))[0]))
+
+
 def log(*records):
     """Return a log of records that each fit into what is left of a block."""
     out = bytearray()
     for record in records:
         body = bytes([1]) + record
-        check = int(masked_checksums(np.frombuffer(body, np.uint8), np.array([0]), np.array([len(body)]))[0])
-        out += struct.pack("<IH", check, len(record)) + body
+        out += checksum(body) + struct.pack("<H", len(record)) + body
     return bytes(out)
 
 
@@ -271,28 +274,55 @@ def test_a_context_stands_before_a_name_that_does_not_say_it(tmp_path, context, 
     assert curve(import_source(home), shown) == {3: 3.0}
 
 
-# Snappy, against the library that wrote it down first.
-@for_each("seed", range(12))
-def test_blocks_are_unpacked_as_snappy_packs_them(seed):
-    codec = pytest.importorskip("pyarrow").Codec("snappy")
-    source = random.Random(seed)
-    words = [source.randbytes(source.randrange(1, 90)) for _ in range(source.randrange(1, 40))]
-    data = b"".join(source.choices(words, k=400)) + source.randbytes(70_000) + bytes(5000)
-    assert unpacked(codec.compress(data, asbytes=True), len(data)) == data
+def table(folder, blocks, places=None, end=None):
+    """Return the path of a table with packed blocks of the keys that it is given, and what its index and its end say of them."""
+    codec, out, own = pytest.importorskip("pyarrow").Codec("snappy"), bytearray(), []
+
+    def write(plain, packed=None):
+        body = (codec.compress(plain, asbytes=True) if packed is None else packed) + bytes([1])
+        out.extend(
+            body + struct.pack("<I", int(masked_checksums(np.frombuffer(body, np.uint8), *np.array([[0], [len(body)]]))[0]))
+        )
+        return varint(len(out) - len(body) - 4) + varint(len(body) - 1)
+
+    for names in blocks:
+        if isinstance(names, bytes):
+            own.append((b"z", write(b"", names)))
+            continue
+        entries = [bytes([0, len(name) + 8, 1]) + name + struct.pack("<Q", 1 << 8 | PUT) + b"v" for name in names]
+        own.append((names[-1], write(b"".join(entries) + struct.pack("<II", 0, 1))))
+    index = b"".join(bytes([0, len(last)]) + last + place for last, place in places or own)
+    others, index = write(struct.pack("<II", 0, 1)), write(index + struct.pack("<II", 0, 1))
+    out += end or (bytes([1]) + (others + index).ljust(40, b"\0") + struct.pack("<IQ", 5, 0x88E241B785F4CFF7))
+    path = folder / "000001.sst"
+    path.write_bytes(out)
+    return path
+
+
+def test_of_a_table_only_blocks_with_keys_of_a_beginning_are_read(tmp_path):
+    path = table(tmp_path, [[b"a1", b"a2"], [b"a3", b"b1"], [b"b2"], [b"b3", b"c1"], [b"c2"]])
+    assert [key for key, _, _ in Table(path, b"b").versions()] == [b"a3", b"b1", b"b2", b"b3", b"c1"]
+    assert [key for key, _, _ in Table(path, b"").versions()] == [b"a1", b"a2", b"a3", b"b1", b"b2", b"b3", b"c1", b"c2"]
+
+
+@for_each("packed", [varint(MAX_UNPACKED + 1) + b"\xfc", varint(10) + bytes([0, 97, 9, 5]), varint(4) + b"\0a", b"\xff" * 20])
+def test_a_block_that_is_broken_or_too_large_is_left_out(tmp_path, packed):
+    found = Table(table(tmp_path, [[b"a"], packed]), b"")
+    assert [key for key, _, _ in found.versions()] == [b"a"]
+    assert found.broken == 1
 
 
 @for_each(
-    "data",
+    "places, end",
     [
-        varint(2**40) + b"\xfc",  # a terabyte
-        varint(10) + bytes([0, 97, 0b1001, 5]),  # a copy of what is not there
-        varint(10) + bytes([0, 97, 0b1001, 0]),
-        varint(4) + bytes([0, 97, *([0b11101, 1] * 9)]),  # longer than it says
-        varint(4) + bytes([0, 97]),
-        b"\xff" * 20,
-        b"",
+        ([(b"a", varint(0) + varint(8)), (b"b", varint(0) + varint(8))], None),  # one block, a thousand times
+        ([(b"a", varint(0) + varint(2**40))], None),
+        (None, bytes([1, *[0xFF] * 40]) + struct.pack("<IQ", 5, 0x88E241B785F4CFF7)),
+        (None, bytes(41) + struct.pack("<IQ", 9, 0x88E241B785F4CFF7)),
+        (None, bytes(53)),
     ],
 )
-def test_blocks_that_are_broken_or_too_large_are_refused(data):
-    with pytest.raises((ValueError, IndexError)):
-        unpacked(data, 2**20)
+def test_a_table_whose_index_or_end_is_wrong_is_refused(tmp_path, places, end):
+    path = table(tmp_path, [[b"a"]], places, end)
+    with pytest.raises(BROKEN):
+        list(Table(path, b"").versions())

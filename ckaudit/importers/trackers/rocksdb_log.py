@@ -11,7 +11,6 @@ import numpy as np
 from msgspec import Struct, field
 
 from ckaudit.importers.trackers.crc32c import Whole, masked_checksums
-from ckaudit.importers.trackers.snappy import varint
 
 PUT = 1
 """The kind of a version that holds a value; those of other kinds say that a key is gone."""
@@ -194,3 +193,22 @@ def _sound(data: bytes, places: Whole, lengths: Whole) -> int:
     told = raw[(places - _HEAD)[:, None] + np.arange(4)].copy().view("<u4")[:, 0]
     wrong = np.flatnonzero(masked_checksums(raw, places - 1, lengths + 1) != told)
     return int(wrong[0]) if len(wrong) else len(places)
+
+
+def varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return a number of seven bits a byte, the lowest first, and where it ends.
+
+    Raises:
+        ValueError: Where it has more than 64 bits.
+        IndexError: Where it is cut off.
+    """
+    value = shift = 0
+    while True:
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # the highest bit says that more follow
+            return value, place
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ckaudit.importers.trackers.crc32c import masked_checksums
-from ckaudit.importers.trackers.rocksdb_log import Gone, Version
-from ckaudit.importers.trackers.snappy import unpacked, varint
+from ckaudit.importers.trackers.rocksdb_log import Gone, Version, varint
 
 MAX_KEY = 4096
 TRAILER = 8
@@ -130,7 +129,13 @@ def _plain(block: bytes) -> bytes:
         return block[:-_TAIL]
     if packing != _SNAPPY:
         raise ValueError(f"a block that is packed in a way of number {packing}, which is not read")
-    return unpacked(block[:-_TAIL], MAX_UNPACKED)
+    size, _ = varint(block, 0)
+    if size > MAX_UNPACKED:
+        raise ValueError(f"a block of {size:,} bytes")
+    import pyarrow as pa
+
+    plain: bytes = pa.decompress(block[:-_TAIL], decompressed_size=size, codec="snappy", asbytes=True)
+    return plain
 
 
 def _trailer(key: bytes) -> int:
