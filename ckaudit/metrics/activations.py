@@ -5,6 +5,7 @@ import re
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.contract.schema.tensor_names import block_of
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together
 from ckaudit.metrics.weights import magnitude
@@ -12,6 +13,8 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
 _RESIDUAL = re.compile(r"resid|(^|[._])(h|blocks?|layers?)[._]?\d+([._]?out(put)?)?$", re.IGNORECASE)
+
+_OUTPUT = re.compile(r"[._]?out(put)?$", re.IGNORECASE)
 
 _BOUNDED = re.compile(r"(^|[._])(sigmoid|tanh)(_?\d+)?$", re.IGNORECASE)
 """Names of functions whose outputs lie between 0 and 1, or between -1 and 1."""
@@ -64,7 +67,7 @@ def residual_rms(run: Run) -> Series:
     Shape (C, L): checkpoints by modules whose name is a block's own, such as "blocks.3" or "transformer.h.3", or says
     residual. Not recorded where no name tells.
     """
-    return activation_rms(run).only(lambda name: _RESIDUAL.search(name) is not None)
+    return activation_rms(run).only(_is_of_stream)
 
 
 @metric(unit="1", reads=["activations.*.p50", "residual_rms_p50"], source="catalogue M21", memory=1)
@@ -89,8 +92,13 @@ def residual_rms_p99(run: Run) -> Series:
     return _of_stream(run, "p99", "residual_rms_p99")
 
 
+def _is_of_stream(name: str) -> bool:
+    """Tell whether a module is a block by its name, and not a numbered part of one."""
+    return _RESIDUAL.search(name) is not None and block_of(name) in (None, _OUTPUT.sub("", name))
+
+
 def _of_stream(run: Run, field: str, scalar: str) -> Series:
-    seen = run.series("activations", field).only(lambda name: _RESIDUAL.search(name) is not None)
+    seen = run.series("activations", field).only(_is_of_stream)
     return filled(seen, run.scalar(scalar))
 
 

@@ -71,6 +71,8 @@ def test_recorded_rms_counts_even_where_it_is_nan():
         ("blocks.3.attn", False),
         ("wte", False),
         ("mlp.act", False),
+        ("encoder.stages.1.layers.0", True),
+        ("encoder.stages.1.layers.0.focal_layers.1", False),
     ],
 )
 def test_names_tell_which_outputs_are_the_residual_stream(name, is_residual):

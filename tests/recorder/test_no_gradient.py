@@ -82,6 +82,32 @@ def test_parts_that_a_forward_pass_has_no_use_for_are_told_and_a_forgotten_norma
     assert found == names(model, "bert.pooler") | names(model, "other")
 
 
+class Optional(nn.Module):
+    """A block with a bare token, positions, and a projection, of which some blocks or all make no use."""
+
+    def __init__(self, *, uses_projection):
+        super().__init__()
+        self.local, self.to_all, self.mask_token = nn.Linear(4, 4), nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+        self.pos_bias = nn.Parameter(torch.ones(4))
+        self.uses_projection = uses_projection
+
+    def forward(self, x):
+        return self.local(x) + (self.to_all(x) if self.uses_projection else 0)
+
+
+def test_what_no_block_reads_is_switched_off_and_what_one_of_them_forgets_is_not():
+    off = nn.ModuleDict({"layers": nn.ModuleList(Optional(uses_projection=False) for _ in range(3))})
+    forgotten = nn.ModuleDict({"layers": nn.ModuleList(Optional(uses_projection=place != 1) for place in range(3))})
+
+    def unused(model):
+        model.forward = lambda x: model.layers[2](model.layers[1](model.layers[0](x)))
+        return {name for name, reason in reasons(model, torch.ones(2, 4)).items() if reason == "unused"}
+
+    tokens = {f"layers.{place}.mask_token" for place in range(3)}
+    assert unused(off) == tokens | {name for place in range(3) for name in names(off, f"layers.{place}.to_all")}
+    assert unused(forgotten) == tokens
+
+
 class Cut(nn.Module):
     """An encoder, a middle part and a head, of which one path may be cut."""
 

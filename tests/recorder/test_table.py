@@ -37,6 +37,9 @@ LINEAR = nn.Linear(4, 4)
         ("pos_emb", "embedding"),
         ("unembed.weight", "head"),
         ("classifier.weight", "head"),
+        ("embeddings.mask_token", "embedding"),
+        ("decoder.mask_token", "embedding"),
+        ("decoder.mix_tokens.weight", "other"),
         ("something.weight", "other"),
     ],
 )
@@ -57,6 +60,11 @@ def test_kinds_follow_the_names_of_the_field(name, kind):
 )
 def test_the_type_of_the_module_goes_before_its_name(owner, kind):
     assert kind_of("thing.weight", owner, (2, 2)) == kind
+
+
+def test_a_convolution_that_is_called_a_head_is_one():
+    assert kind_of("decode_head.classifier.weight", nn.Conv2d(4, 3, 1), (3, 4, 1, 1)) == "head"
+    assert kind_of("decode_head.fuse.weight", nn.Conv2d(4, 4, 1), (4, 4, 1, 1)) == "conv"
 
 
 def test_a_gate_that_narrows_is_a_router():

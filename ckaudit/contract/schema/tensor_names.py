@@ -10,6 +10,7 @@ NAMES = 1 << 14
 """Names of which what their words say is kept: those of one model."""
 NORM = re.compile(r"norm|^ln(_?\w{1,3})?$")
 EMBEDDING = re.compile(r"embed|(^|_)emb(_|$)|^w[tp]e$|^pos(ition)?s?$")
+TOKEN = re.compile(r"(^|_)tokens?$")
 ATTENTION = re.compile(r"attn|attention|^(q|k|v|o|qkv|kv|wq|wk|wv|wo|[qkvo]_proj|query|key|value|in_proj|out_proj)$")
 MLP = re.compile(r"mlp|ffn|feed_?forward|expert|^ff$|^(fc|linear|w)[123]?$|^c_fc$|intermediate|^(gate|up|down)(_proj)?$")
 KEY = re.compile(r"^(w?k|key|k_proj|(pos_)?key_proj|to_k|wk|k_lin|lin_k)$")
@@ -145,7 +146,7 @@ def kind_by_name(name: str, shape: Sequence[int]) -> TensorKind:
 
 
 def _kind_by_words(parts: Sequence[str]) -> TensorKind:
-    if any(EMBEDDING.search(word) for word in parts[-2:]):
+    if TOKEN.search(parts[-1]) or any(EMBEDDING.search(word) for word in parts[-2:]):
         return "embedding"
     # The innermost word decides: attention.output.dense is attention, intermediate.dense is not.
     for word in reversed(parts):

@@ -22,6 +22,7 @@ T = TypeVar("T", bound=Tensor)
 
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
+POSITION = re.compile(r"(?i)pos(ition)?(s|_|$)|positional")
 CONVOLUTION = tuple(value for name, value in vars(nn).items() if re.fullmatch(r"(Lazy)?Conv(Transpose)?\dd", name))
 
 PRECISION = 1e-3  # of the mean square of a row; rows drawn at random from 512 channels differ by 6 in a hundred
@@ -82,14 +83,19 @@ def distinct(tensors: Mapping[str, T]) -> dict[str, T]:
 
 
 def kind_of(name: str, owner: nn.Module, shape: Sequence[int]) -> TensorKind:
-    """Return a parameter's part in the model, by the type of its module first and by the words of its name second."""
+    """Return a parameter's part in the model, by the type of its module first and by the words of its name second.
+
+    A convolution that is called a head is one, as where pictures are parted into segments.
+    """
     types: dict[TensorKind, bool] = {
         "embedding": isinstance(owner, nn.Embedding | nn.EmbeddingBag),
         "norm": "norm" in type(owner).__name__.lower(),
         "recurrent": isinstance(owner, RECURRENT),
         "conv": isinstance(owner, CONVOLUTION),
     }
-    return next((kind for kind, holds in types.items() if holds), None) or kind_by_name(name, shape)
+    kind = next((kind for kind, holds in types.items() if holds), None)
+    named = kind_by_name(name, shape) if kind in (None, "conv") else None
+    return named if named is not None and (kind is None or named == "head") else kind or "other"
 
 
 def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
@@ -198,7 +204,9 @@ def unused(table: Mapping[str, TensorFacts], called: Collection[str], hooked: Co
     """Return the tensors of parts beside the blocks that a forward pass did not call or whose output it threw away.
 
     A part is as large as nothing in it was used, and has a matrix of its own: an unused pooling layer or head. A
-    table of positions or a normalization that is never called has been forgotten, and so has a block.
+    table of positions or a normalization that is never called has been forgotten, and so has a block, or a part of some of
+    the blocks alone; what no block calls is an option that is switched off, such as attention to all tokens of a Longformer.
+    So is, beside tensors of the same module that are read, one that is not, such as the token of a mask.
 
     Args:
         table: All tensors, with the operators that read them.
@@ -214,10 +222,30 @@ def unused(table: Mapping[str, TensorFacts], called: Collection[str], hooked: Co
     for name, facts in table.items():
         if facts.module in idle and (part := _part(str(facts.module), used)) is not None:
             parts.setdefault(part, []).append(name)
-    idle_parts = {part: names for part, names in parts.items() if all(table[name].block is UNSET for name in names)}
-    return frozenset(
-        name for names in idle_parts.values() if any(_is_matrix(table[tensor]) for tensor in names) for name in names
-    )
+    idle_parts = {part: names for part, names in parts.items() if _is_optional(part, names, parts, table)}
+    unread = {name for names in idle_parts.values() if any(_is_matrix(table[tensor]) for tensor in names) for name in names}
+    return frozenset(unread | _switched_off(table))
+
+
+def _is_optional(part: str, names: Sequence[str], idle: Container[str], table: Mapping[str, TensorFacts]) -> bool:
+    """Tell whether an idle part lies in no block, or every block of its stack has the same part and none of them uses it."""
+    blocks = {str(table[name].block) for name in names if table[name].block is not UNSET}
+    if len(blocks) != 1 or not part.startswith(f"{(block := blocks.pop())}."):
+        return not blocks and all(table[name].block is UNSET for name in names)
+    stack = block.rpartition(".")[0]
+    others = {str(facts.block) for facts in table.values() if str(facts.block).rpartition(".")[0] == stack}
+    return len(others) > 1 and all(other + part.removeprefix(block) in idle for other in others)
+
+
+def _switched_off(table: Mapping[str, TensorFacts]) -> set[str]:
+    """Return the tensors that nothing reads in modules of which other tensors are read, positions left out."""
+    read = {str(facts.module) for facts in table.values() if facts.operator is not UNSET}
+    around = {module[: end.start()] for module in read for end in re.finditer(r"^|\.|$", module)}
+    return {
+        name
+        for name, facts in table.items()
+        if facts.operator is UNSET and facts.module in around and facts.trainable and not POSITION.search(name)
+    }
 
 
 def marked_unused(

@@ -13,6 +13,7 @@ from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MEDIAN_COST, difference_noise
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.spikes import Growth, sustained_growth
@@ -22,6 +23,9 @@ WINDOW = 50
 
 MIN_HISTORY = 10
 """Points before the first that is held against a running median: fewer are no usual size."""
+
+WITHIN, NOISE_DEVIATIONS = 3, 3.0
+"""Losses whose running median is no higher than before, within so many deviations of the noise of such medians."""
 
 HOLDER_SHARE = 0.9
 """Share of the squared norm from which a tensor is the place: it has more than nine others together."""
@@ -44,14 +48,16 @@ def exploding_gradient(
 
     ## What it checks
     The global gradient norm over the median of the 50 points before it, ten at least. From `max_ratio` on
-    (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3). A
+    (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3), and sev2
+    where it is over before the last tenth of the steps and the loss ends below what it was by `felt_loss_share`. A
     shorter one over `shock_ratio` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a flipped
     bit 650,000. What is shorter but over `note_ratio` is noted, all of it once.
     And from three points on, whatever their number: a norm whose end lies `max_ratio` times above what it was before, and
     above all of it, for one that grows slowly takes the running median with it; sev2 where its last point alone says so, or
     where the loss is as good as its best to the end.
     One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
-    axis, M09), and beyond its median over the first ten points, is sev2, and a note while the loss is at its lowest.
+    axis, M09), and beyond its median over the first ten points, is sev2, and a note while the loss is no higher than it was: a
+    model that gets surer of its answers has larger gradients where it errs.
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where the loss is no higher in it than in the ten points before, nor in any tenth of the run from
     it on, and ends below them by `felt_loss_share`; where the norm stays below its own median over the first ten points, or has
@@ -80,7 +86,7 @@ def exploding_gradient(
         exploded = True
         yield Hit.over(
             span,
-            "sev1",
+            "sev2" if _is_overcome(span, norm, loss, felt_loss_share) else "sev1",
             "the gradient norm reaches {value:.3g}x its running median; the limit is {limit:.0f}x",
             badness=ratio,
             limit=max_ratio,
@@ -98,7 +104,7 @@ def exploding_gradient(
     turn = None if exploded else slide(norm.values[positive, 0], times=slide_ratio)
     if turn is not None and turn.after > median(norm.values[positive, 0][:MIN_HISTORY]):
         hit = _sliding(norm, positive[turn.first : turn.last + 1], turn)
-        yield replace(hit, severity="note") if _still_falls(loss, int(norm.steps[-1]), felt_loss_share) else hit
+        yield replace(hit, severity="note") if _is_no_higher(loss, int(norm.steps[-1]), felt_loss_share) else hit
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
 
 
@@ -140,7 +146,22 @@ def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float, *, 
     is_small = bool((norm.values[span.rows, 0] < began).all())
     if stays_solved(loss, span.first, span.last) or (for_long and _falls_all_the_way(loss, span.first, span.last, felt)):
         return True
+    if is_small and not for_long and loss is not None:
+        later = loss.steps[loss.finite[:, 0] & (loss.steps > span.last)][:MIN_HISTORY]
+        return len(later) > 0 and _is_at_best(loss, int(later[0]), int(later[-1]), felt, typical=True)
     return is_small and _is_at_best(loss, span.first, span.last, felt)
+
+
+def _is_overcome(span: Span, norm: Series, loss: Series | None, felt: float, *, end_share: float = 0.9) -> bool:
+    """Tell whether an explosion is over before the last tenth of the steps, and the loss ends well below what it was before."""
+    if loss is None or span.last > end_share * float(norm.steps[-1]):
+        return False
+    known = loss.finite[:, 0]
+    before, after = loss.values[known & (loss.steps < span.first), 0], loss.values[known & (loss.steps > span.last), 0]
+    if min(len(before), len(after)) < MIN_HISTORY:
+        return False
+    level = median(before[-MIN_HISTORY:])
+    return median(after[-MIN_HISTORY:]) < level - felt * abs(level)
 
 
 def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, *, parts: int = 10) -> bool:
@@ -153,26 +174,45 @@ def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, 
     if not len(before) or not len(within) or len(after) < 2 * parts:
         return False
     level, levels = median(before), [median(part) for part in np.array_split(after, parts)]
-    return max(*levels, *running_medians(within, 3)) <= level and levels[-1] < level - felt * abs(level)
+    noise = MEDIAN_COST * difference_noise(before) / WITHIN**0.5
+    highest = max(*levels, *(running_medians(within, WITHIN) - max(0.0, NOISE_DEVIATIONS * noise)))
+    return bool(highest <= level and levels[-1] < level - felt * abs(level))
 
 
-def _is_at_best(loss: Series | None, first: int, last: int, felt: float) -> bool:
-    """Tell whether the loss between two steps stays as good as the best so far; false where no loss is known."""
+def _is_at_best(loss: Series | None, first: int, last: int, felt: float, *, typical: bool = False) -> bool:
+    """Tell whether the loss between two steps, or its median there, is as good as the best so far; false of none."""
     if loss is None:
         return False
     within = loss.finite[:, 0] & (loss.steps >= first) & (loss.steps <= last)
     before = loss.values[loss.finite[:, 0] & (loss.steps <= last), 0]
     lowest, highest = before.min(initial=np.inf), before.max(initial=-np.inf)
-    return bool(within.any() and (loss.values[within, 0] <= lowest + felt * (highest - lowest)).all())
+    values = loss.values[within, 0]
+    return bool(within.any() and (median(values) if typical else values.max()) <= lowest + felt * (highest - lowest))
+
+
+def _is_no_higher(loss: Series | None, last: int, felt: float) -> bool:
+    """Tell whether the last third of the losses is no higher than those before it: by a share of the fall, and by its noise."""
+    thirds = _thirds(loss, last)
+    if loss is None or thirds is None:
+        return False
+    values = loss.values[loss.finite[:, 0] & (loss.steps <= last), 0]
+    error = MEDIAN_COST * np.nan_to_num(difference_noise(values)) / (len(values) / 3) ** 0.5
+    return bool(thirds[2] - min(thirds) <= max(felt * (max(thirds) - min(thirds)), NOISE_DEVIATIONS * error))
 
 
 def _still_falls(loss: Series | None, last: int, felt: float) -> bool:
     """Tell whether the loss ends at its lowest level, by the medians of thirds; false where no loss is known."""
+    thirds = _thirds(loss, last)
+    return thirds is not None and thirds[2] <= min(thirds[:2]) - felt * abs(thirds[0])
+
+
+def _thirds(loss: Series | None, last: int) -> tuple[float, float, float] | None:
+    """Return the medians of the thirds of the losses up to a step; None of fewer than three."""
     known = np.flatnonzero(loss.finite[:, 0] & (loss.steps <= last)) if loss is not None else np.empty(0, np.int64)
     if loss is None or len(known) < 3:
-        return False
+        return None
     before, middle, end = (median(loss.values[part, 0]) for part in np.array_split(known, 3))
-    return end <= min(before, middle) - felt * abs(before)
+    return before, middle, end
 
 
 def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt: float, max_ratio: float) -> Hit:

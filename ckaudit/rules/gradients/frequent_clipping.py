@@ -38,8 +38,9 @@ def frequent_clipping(
     Clipping that never rests is a second learning rate, set by whichever tensor is largest (TRI-3).
     ## False alarms
     Many healthy recipes clip at nearly every step but mildly: the norm hovers around the limit. That stays a note. A
-    coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips. Where only the share of
-    clipped steps is logged nobody knows how much clipping leaves: a note.
+    coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips. Gradients that begin large and
+    shrink, as of batch normalization, are clipped deeply at first alone: where the last tenth of the coefficients is not, a note.
+    Where only the share of clipped steps is logged nobody knows how much clipping leaves: a note.
     """
     if coefficient is not None and (rate is None or rate.points < min_points):  # the metric begins at its tenth point
         rate = share_of_last(coefficient, coefficient.values < 1, window=100, min_points=min_points)
@@ -57,15 +58,16 @@ def frequent_clipping(
     severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=min(min_points, known)))
     rows = np.concatenate([span.rows for span in severe_spans]) if severe_spans else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
+        rests = _rests(coefficient, deep_coefficient, min_points)
         hit = _over(
             rate,
             rows,
-            "sev2",
+            "note" if rests else "sev2",
             left,
             at_least=False,
             limit=deep_coefficient,
             message=f"clipping leaves {median(left[rows, 0]):.2g} of the gradient at the median step, {{value:.2g}} at the "
-            "worst; limits usually leave over {limit:.1g}",
+            "worst; limits usually leave over {limit:.1g}" + ("; at the end it leaves more" if rests else ""),
         )
         began = _began(coefficient, int(rate.steps[rows[0]]), deep_coefficient)
         judged &= ~((rate.steps >= began) & (rate.steps <= rate.steps[rows[-1]]))[:, None]
@@ -81,6 +83,12 @@ def _ends_deep(coefficient: Series, deep: float, points: int) -> bool:
     """Tell whether the last so many coefficients that are not zero all leave less than a share of the gradient."""
     known = coefficient.values[coefficient.finite & (coefficient.values > 0)]
     return len(known) >= points and bool((known[-points:] < deep).all())
+
+
+def _rests(coefficient: Series, deep: float, min_points: int, *, end_share: float = 0.1) -> bool:
+    """Tell whether clipping leaves more of the gradient at the end, as where gradients shrink with what is learnt."""
+    known = coefficient.values[coefficient.finite & (coefficient.values > 0)]
+    return median(known[-max(min_points, int(end_share * len(known))) :]) >= deep
 
 
 def _began(coefficient: Series, judged: int, deep: float) -> int:

@@ -10,6 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw
 from ckaudit.metrics.progress import tokens_seen
+from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.speed import tokens_per_sec
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series, at
@@ -36,6 +37,7 @@ def initial_loss_off(
     *,
     sev2_ratio: float = 2.0,
     sev2_excess: float = 5.0,
+    overcome_share: float = 0.5,
     note_share: float = 0.03,
     max_vocabulary: int = 1_000_000,
 ) -> Iterator[Hit | Skip]:
@@ -45,9 +47,10 @@ def initial_loss_off(
     The loss of step 0 or 1 over the log of the vocabulary, or of the classes that the loss function was seen to have: the cost
     of a uniform guess (playbook D1.1). More than `sev2_ratio` as much, and `sev2_excess` nats more, is sev2: a head or all
     matrices initialized too large give 4 to 8 times as much, a sum over tokens thousands. Logits of deviation s cost half of its
-    square, so that those five nats are a deviation of 3. Of tokens more than `note_share` above it or below it is a note, and a
-    loss below zero is sev1: that is no cross entropy. Where a log counts tokens and nobody tells the vocabulary, a first loss
-    `sev2_ratio` the log of `max_vocabulary` is sev2: no public vocabulary is half as large.
+    square, so that those five nats are a deviation of 3. It is a note where medians of five losses are below a guess from
+    `overcome_share` of the steps on, or from earlier on: it cost some steps, and no more. Of tokens more than `note_share` above
+    it or below it is a note, and a loss below zero is sev1: that is no cross entropy. Where a log counts tokens and nobody tells
+    the vocabulary, a first loss `sev2_ratio` the log of `max_vocabulary` is sev2: no public vocabulary is half as large.
     ## Why it matters
     The model begins with confident wrong guesses, and the first steps are spent on taking them back; or what is called the
     loss is a sum, or has the wrong sign.
@@ -82,10 +85,24 @@ def initial_loss_off(
     if loss < 0:
         yield _hit("sev1", step, loss, 0.0, "the first loss is {value:.4g}: a cross entropy is never below zero")
     elif loss > sev2_ratio * uniform and off > sev2_excess:
-        yield _hit("sev2", step, loss, uniform, "the first loss is {value:.4g}, a uniform guess costs {limit:.4g}: " + WHY)
+        below = _step_below(losses, uniform, overcome_share)
+        message = "the first loss is {value:.4g}, a uniform guess costs {limit:.4g}: " + WHY
+        message += f"; from step {below} on it is below that" if below is not None else ""
+        yield _hit("sev2" if below is None else "note", step, loss, uniform, message)
     elif facts.vocabulary is not UNSET and abs(off) > note_share * uniform:
         side = "above" if off > 0 else "below, as of weights that were trained before,"
         yield _hit("note", step, loss, uniform, "the first loss is {value:.4g}, " + side + " the {limit:.4g} of a uniform guess")
+
+
+def _step_below(losses: Series, guess: float, share: float, *, width: int = 5) -> int | None:
+    """Return the step from which on medians of losses stay below a guess, if that is within a share of all steps."""
+    known = losses.finite[:, 0]
+    if known.sum() < width:
+        return None
+    steps, levels = losses.steps[known][width // 2 :], running_medians(losses.values[known, 0], width)
+    above = np.flatnonzero(levels >= guess)
+    first = int(above[-1]) + 1 if len(above) else 0
+    return int(steps[first]) if first < len(levels) and steps[first] <= share * steps[-1] else None
 
 
 def _hit(severity: Severity, step: int, loss: float, limit: float, message: str) -> Hit:

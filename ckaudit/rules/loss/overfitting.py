@@ -69,9 +69,10 @@ def overfitting(
     training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a model of
     tokens that began with a guess, by less than half; or it stays beyond twice an untrained model's, and falls by less than two
     thirds as much. And whether it leaps
-    beyond twice an untrained model's, from less than half of that, and comes back: something that evaluations use was broken for
-    a while, statistics of batches or weights. A rise by less than two parts in a hundred of what has been learnt since the first
-    losses, or five where less than a tenth of them is left, is none, and a fall of the training loss by as little is no memory.
+    beyond twice an untrained model's, from three evaluations at less than half of that, and comes back: something that
+    evaluations use was broken for a while, statistics of batches or weights. A rise by less than two parts in a hundred of what
+    has been learnt since the first losses, or five where less than a tenth of them is left, is none, and a fall of the training
+    loss by as little is no memory.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -207,8 +208,8 @@ def _leaps(steps: Steps, val: Floats, logged: Series | None) -> Iterator[Hit]:
     if len(known) < 2 * EVALS_PER_QUARTER:
         return
     untrained = median(known[:EVALS_PER_QUARTER])
-    lowest = np.minimum.accumulate(val)
-    high = np.flatnonzero((val > BEYOND * max(untrained, val[0])) & (lowest < untrained / 2))
+    are_low = np.cumsum(val < untrained / 2)
+    high = np.flatnonzero((val > BEYOND * max(untrained, val[0])) & (are_low >= EVALS_PER_QUARTER))
     if untrained <= 0 or not len(high) or val[-1] > untrained / 2:
         return
     worst = int(high[np.argmax(val[high])])

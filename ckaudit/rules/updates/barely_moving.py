@@ -17,6 +17,7 @@ from ckaudit.metrics.pairs import together
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type, optimizer_adapts
+from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled, half_precision_gains, waiting_factors
 from ckaudit.run.falls import fall_between_thirds
@@ -327,9 +328,10 @@ def _reason(span: Span, gradient: Series | None) -> tuple[Severity, str]:
         return "sev1", "{where} is not updated: its update is exactly zero"
     own = inside & gradient.recorded[:, column]
     if own.any():
-        gets_one = gradient.values[own, column].any()
+        gets_one = (gradient.values[own, column] > dead_parameter.thresholds["max_dead_norm"]).any()
         reason = "gets a gradient but is not updated: its update" if gets_one else "is not updated, and its gradient"
-        return "sev1" if gets_one else "sev2", f"{{where}} {reason} is exactly zero"
+        none = "exactly zero" if gets_one or not gradient.values[own, column].any() else "next to none"
+        return "sev1" if gets_one else "sev2", f"{{where}} {reason} is {none}"
     if gradient.recorded[gradient.steps < span.first, column].any():
         return "sev2", "{where} is not updated, and no gradient is made for it any more: it was cut off from the loss"
     return "note", "{where} is not updated, and no gradient is made for it by then, as of one that is thawed later"
