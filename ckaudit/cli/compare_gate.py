@@ -76,5 +76,12 @@ def command(
     with progress("reading") as tick:
         comparisons = compare_canary(Path(canary), good, axis=cast("Axis", align), choice=choice, progress=tick, gate=gate)
     comparison = gated_under(comparisons, gate.policy, require_vital=bool(vital))
+    if format == "sarif":  # as triage does it: at the line where the runs part
+        from msgspec.structs import replace
+
+        from ckaudit.audit.evidence_files import evidence_files
+        from ckaudit.reports.diff.report import report_of
+
+        request = replace(request, places=evidence_files(Path(canary), report_of(comparison).findings))
     write_output(lambda view: render(comparison, request.format, view), request)
     return exit_code(comparison, "worse")

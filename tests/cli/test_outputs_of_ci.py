@@ -89,4 +89,4 @@ def test_findings_of_a_log_point_at_the_log(tmp_path):
 def test_a_gate_points_at_the_canary(tmp_path):
     (tmp_path / "canary").symlink_to(RUNS / "lr_too_high")
     found = [*places("gate", "canary", "--against", HEALTHY, cwd=tmp_path)]
-    assert {file for file, _, _ in found} == {tmp_path / "canary"}
+    assert {file for file, _, _ in found} == {tmp_path / "canary" / "scalars.jsonl"}

@@ -68,7 +68,7 @@ def results_of(tmp_path: Path) -> list[list[str]]:
 
 
 def test_the_action_passes_a_healthy_run_and_leaves_an_empty_sarif_file(tmp_path):
-    steps = run_action(tmp_path, path=str(RUNS / "healthy"))
+    steps = run_action(tmp_path, run=str(RUNS / "healthy"))
     assert [(name, done.returncode) for name, done in steps] == [("Audit", 0)]
     assert (tmp_path / "output").read_text() == f"sarif={tmp_path}/ckaudit.sarif\n"
     assert results_of(tmp_path) == [[]]
@@ -76,7 +76,7 @@ def test_the_action_passes_a_healthy_run_and_leaves_an_empty_sarif_file(tmp_path
 
 
 def test_the_action_fails_a_run_that_diverged(tmp_path):
-    steps = run_action(tmp_path, path=f"{RUNS / 'healthy'}\n{RUNS / 'lr_too_high'}\n")
+    steps = run_action(tmp_path, run=f"{RUNS / 'healthy'}\n{RUNS / 'lr_too_high'}\n")
     assert [(name, done.returncode) for name, done in steps] == [("Audit", 1)]
     assert "::error " in steps[0][1].stdout
     assert "ckaudit triage: **SEV1**" in (tmp_path / "summary.md").read_text()
@@ -94,13 +94,13 @@ def test_the_action_fails_a_run_that_diverged(tmp_path):
 
 @pytest.mark.parametrize(("run", "code"), [("healthy", 0), ("lr_too_high", 1)])
 def test_the_action_holds_a_run_against_a_good_one(tmp_path, run, code):
-    steps = run_action(tmp_path, path=str(RUNS / run), against=str(RUNS / "healthy"))
+    steps = run_action(tmp_path, run=str(RUNS / run), against=str(RUNS / "healthy"))
     assert steps[-1][1].returncode == code
     assert (tmp_path / "summary.md").read_text().startswith("### ckaudit gate")
 
 
 def test_the_action_marks_where_a_run_breaks_the_contract(tmp_path, broken):
-    steps = run_action(tmp_path, path=f"\n{healthy_run(tmp_path / 'run')}\n{broken}\n", command="validate")
+    steps = run_action(tmp_path, run=f"\n{healthy_run(tmp_path / 'run')}\n{broken}\n", command="validate")
     assert [(name, done.returncode) for name, done in steps] == [("Audit", 1)]
     assert "::error " in steps[0][1].stdout
     assert name_of(30) in steps[0][1].stdout
@@ -109,7 +109,7 @@ def test_the_action_marks_where_a_run_breaks_the_contract(tmp_path, broken):
 
 @pytest.mark.parametrize(("inputs", "code"), [({}, 0), ({"fail-on": "sev2"}, 1), ({"format": "markdown"}, 0)])
 def test_the_inputs_of_the_action_reach_the_command(tmp_path, flawed, inputs, code):
-    steps = run_action(tmp_path, path=str(flawed), command="validate", **inputs)
+    steps = run_action(tmp_path, run=str(flawed), command="validate", **inputs)
     assert steps[-1][0] == "Audit"
     assert steps[-1][1].returncode == code
 
@@ -118,7 +118,7 @@ def test_what_a_baseline_accepts_fails_no_job_and_opens_no_alert(tmp_path, broke
     known = str(tmp_path / "known.json")
     command = [sys.executable, "-m", "ckaudit", "validate", str(broken), "--baseline", known, "--update-baseline"]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    steps = run_action(tmp_path, path=str(broken), command="validate", baseline=known)
+    steps = run_action(tmp_path, run=str(broken), command="validate", baseline=known)
     assert [(name, done.returncode) for name, done in steps] == [("Audit", 0)]
     assert "1 finding does not count" in steps[0][1].stdout
     assert results_of(tmp_path) == [[]]
@@ -127,11 +127,29 @@ def test_what_a_baseline_accepts_fails_no_job_and_opens_no_alert(tmp_path, broke
 @pytest.mark.parametrize("command", ["triage", "validate"])
 @pytest.mark.parametrize("path", ["nowhere", "\n \n"])
 def test_the_action_fails_where_there_is_nothing_to_audit(tmp_path, command, path):
-    assert run_action(tmp_path, path=path, command=command)[-1][1].returncode == 2
+    assert run_action(tmp_path, run=path, command=command)[-1][1].returncode == 2
+
+
+def test_the_page_of_the_job_says_why_there_is_no_report(tmp_path):
+    steps = run_action(tmp_path, run=f"{RUNS / 'healthy'}\n<b>nowhere</b>")
+    page = (tmp_path / "summary.md").read_text()
+    assert "### ckaudit triage: **not audited**\n\n    error: <b>nowhere</b> does not exist\n" in page  # a block of code
+    assert "::error title=ckaudit::error: <b>nowhere</b> does not exist" in steps[-1][1].stdout
+
+
+def test_what_a_gate_finds_stands_at_the_line_where_the_runs_part(tmp_path):
+    run_action(tmp_path, run=str(RUNS / "lr_too_high"), against=str(RUNS / "healthy"))
+    results = json.loads((tmp_path / "ckaudit.sarif").read_text())["runs"][0]["results"]
+    places = {json.dumps(result["locations"][0]["physicalLocation"], sort_keys=True) for result in results}
+    assert len(places) == 1
+    (place,) = map(json.loads, places)
+    assert place["artifactLocation"]["uri"].endswith("lr_too_high/scalars.jsonl")
+    line = (RUNS / "lr_too_high" / "scalars.jsonl").read_text().splitlines()[place["region"]["startLine"] - 1]
+    assert json.loads(line)["step"] == 1
 
 
 def test_a_path_is_never_code(tmp_path):
-    run_action(tmp_path, path=f"$(touch {tmp_path}/owned); --help")
+    run_action(tmp_path, run=f"$(touch {tmp_path}/owned); --help")
     assert not (tmp_path / "owned").exists()
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from ckaudit.contract.schema.diff import Comparison, Pair
-from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.report import Chart, Finding
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.sentences import GATE_LEGEND, LEGEND, rows_of
 from ckaudit.reports.escape import code, escaped
+from ckaudit.reports.terminal.charts import curve
 from ckaudit.reports.view import PLAIN, View
 
 
@@ -25,6 +26,17 @@ def render(comparison: Comparison, view: View = PLAIN) -> str:
     blocks += ["\n".join(f"- {escaped(note)}" for note in comparison.notes)] if comparison.notes else []
     blocks.append("\n".join(f"<sub>{line}</sub>" for line in _footer(comparison)))
     return "\n\n".join(blocks) + "\n"
+
+
+def _curves(pair: Pair, *, width: int = 72) -> Iterator[str]:
+    """Yield the losses of both as lines of blocks: Markdown of a pull request shows no inline SVG."""
+    for drawn in pair.curves:
+        lines: list[str] = []
+        for side, values in (("the reference", drawn.left), ("the run beside it", drawn.right)):
+            steps = [str(step) for step in drawn.steps]
+            chart = Chart(name="loss", title=drawn.name, unit=drawn.unit, labels=steps, values=values)
+            lines += [f"{drawn.name} of {side}:", *curve(chart, width=width)]
+        yield "\n".join([f"<pre>{escaped(lines[0])}", *map(escaped, lines[1:])]) + "</pre>"
 
 
 def _many(comparison: Comparison) -> Iterator[str]:
@@ -51,6 +63,7 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
             for unlike in decisive
         ]
         yield "\n".join(["**Not alike**", "", *lines])
+    yield from _curves(pair)
     if pair.answers:
         yield "\n".join(_questions(pair))
     if pair.parting is not None:
