@@ -42,7 +42,7 @@ def training(board: Board) -> None:
         "loss",
         "Does the loss fall, and what happened on the way?",
         "train_loss_raw",
-        also=("train_loss_ema", "val_loss"),
+        also=("val_loss", "train_loss_ema"),
         right=("learning_rate",),
         lines=lines,
         log=is_wide(board.scene),

@@ -12,6 +12,7 @@ from ckaudit.reports.escape import visible
 from ckaudit.reports.formula import readable
 from ckaudit.reports.markup import Markup, join, tag, text
 from ckaudit.reports.svg.picture import run_names
+from ckaudit.reports.svg.still import still
 from ckaudit.reports.words import number, plural
 
 KINDS = {"lines": "Curves", "bars": "Bars", "heatmap": "Map", "ridges": "Histograms", "grids": "Sampled matrices"}
@@ -30,13 +31,14 @@ RISKY = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\
 IN_PAGE = ("title", "metrics", "formula", "note")  # these stand in the page
 
 
-def figure(chart: Chart, names: Sequence[str] = (), findings: int = 0) -> Markup:
+def figure(chart: Chart, names: Sequence[str] = (), findings: int = 0, *, is_first: bool = False) -> Markup:
     """Return a chart: the script draws into its box.
 
     Args:
         chart: What is drawn.
         names: Of the runs, where there are two.
         findings: How many findings the page tells.
+        is_first: Whether it is the first of its tab: then a still picture is there before the script draws.
     """
     identity = f"c-{chart.id}"
     whose = [" ", run_sign(chart.run, names)] if chart.run is not None and len(names) > 1 else []
@@ -44,7 +46,13 @@ def figure(chart: Chart, names: Sequence[str] = (), findings: int = 0) -> Markup
         "figure",
         tag("h3", chart.title, *whose, id=f"{identity}-title"),
         *_controls(chart, identity),
-        tag("div", class_="plot", role="img", aria_label=f"{KINDS[chart.shape]}: {chart.title} The numbers follow as a table."),
+        tag(
+            "div",
+            still(chart, names) if is_first else "",
+            class_="plot",
+            role="img",
+            aria_label=f"{KINDS[chart.shape]}: {chart.title} The numbers follow as a table.",
+        ),
         tag("figcaption", *_caption(chart)),
         *([_marks(chart.marks, findings)] if chart.marks else []),
         table(chart),
@@ -62,13 +70,10 @@ def run_sign(run: int, names: Sequence[str]) -> Markup:
 
 
 def _caption(chart: Chart) -> Iterator[Markup]:
-    """Yield what is drawn: metric, formula, unit, and what a reader must know."""
+    """Yield what is drawn: metric, unit, and what a reader must know."""
     if chart.metrics:
         names = [part for name in chart.metrics for part in (tag("code", name), " ")]
         yield tag("span", tag("b", "Of "), *names, class_="of")
-    if chart.formula:
-        lines = [tag("code", line) for line in readable(chart.formula).split("\n")]
-        yield tag("span", tag("b", "Formula "), *lines, class_="of formula")
     units = unit(chart.unit) + (f", right {unit(chart.right_unit)}" if chart.right_unit else "")
     yield tag("span", tag("b", "Unit "), units + (", on a logarithmic scale" if chart.log else ""), class_="of")
     if chart.note:
@@ -120,7 +125,7 @@ def _happened(mark: Mark, findings: int) -> Markup:
 
 # The numbers of a chart as a table: every bar, and of long curves where they begin, end and turn.
 def table(chart: Chart) -> Markup:
-    """Return the table of a chart, folded away."""
+    """Return the table of a chart with its formula, folded away."""
     head, rows = _rows(chart)
     shown = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows[:MAX_ROWS]]
     more = [tag("p", f"{plural(len(rows) - MAX_ROWS, 'more row')} left out.")] if len(rows) > MAX_ROWS else []
@@ -132,7 +137,12 @@ def table(chart: Chart) -> Markup:
         tag("tbody", join(shown)),
     )
     inside = tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=f"Numbers of: {chart.title}")
-    return tag("details", tag("summary", "Numbers"), inside, *more, *asked)
+    formula = (
+        [tag("p", *(tag("code", line) for line in readable(chart.formula).split("\n")), class_="formula")]
+        if chart.formula
+        else []
+    )
+    return tag("details", tag("summary", "Numbers and formula" if formula else "Numbers"), *formula, inside, *more, *asked)
 
 
 def _rows(chart: Chart) -> tuple[Row, list[Row]]:

@@ -35,7 +35,7 @@ function drawn(figure, width) {
   const marked = choice.step === undefined ? [] : pointer(chart, layout, choice.step);
   const named = new Set((chart.traces || []).map((trace) => trace.name)).size;
   const legend = chart.shape === "lines" && named > 1; // which run has which colour stands above all tabs
-  const rows = legend ? lined(traces.filter((trace) => trace.showlegend !== false), width - 40) : 0;
+  const rows = legend ? lined(traces.filter((trace) => trace.showlegend !== false), width - 62 - (layout.yaxis2 ? 56 : 18)) : 0; // it is as wide as the curves are
   return {
     traces, layout: theme({
       ...layout, width, height: height + 18 * rows, margin: { l: 62, r: layout.yaxis2 ? 56 : 18, t: 12, b: 52 + 18 * rows },
@@ -66,7 +66,9 @@ function pointer(chart, layout, step) {
 }
 
 function draw(figure, width = 0, highest = Infinity) {
+  library();
   const box = figure.querySelector(".plot");
+  box.querySelectorAll(":scope > svg.still").forEach((still) => still.remove());
   const made = drawn(figure, width || Math.max(260, box.clientWidth));
   delete made.layout.columns;
   made.layout.height = Math.min(made.layout.height, highest);
@@ -77,7 +79,7 @@ function draw(figure, width = 0, highest = Infinity) {
 const waiting = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     if (!entry.isIntersecting || entry.target.dataset.drawn === "yes") continue;
-    draw(entry.target);
+    setTimeout(() => { if (seen(entry.target) && entry.target.dataset.drawn !== "yes") draw(entry.target); }); // what stands there already is painted first
   }
 }, { rootMargin: "300px" });
 

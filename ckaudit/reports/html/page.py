@@ -138,7 +138,7 @@ def _header(report: Report, panels: Panels) -> Markup:
         *(_beside(beside, panels) if beside else []),
         tag("p", "On paper: of each question the first pictures; the file itself has all.", class_="paper dim"),
         tag("button", "Dark", type="button", id="theme", aria_pressed="false"),
-        tag("noscript", tag("p", "The pictures of the other tabs need scripts; everything else is here.")),
+        tag("noscript", tag("p", "Most pictures need scripts; everything else is here.")),
     )
 
 
@@ -230,8 +230,8 @@ def _answer(answer: Answer, report: Report) -> Markup:
 def _figures(charts: list[Chart], names: list[str], findings: int) -> Iterator[Markup]:
     """Yield the charts, those of two runs that show the same side by side."""
     waiting: list[Markup] = []
-    for chart, after in zip(charts, [*charts[1:], None], strict=True):
-        drawn = figure(chart, names, findings)
+    for place, (chart, after) in enumerate(zip(charts, [*charts[1:], None], strict=True)):
+        drawn = figure(chart, names, findings, is_first=not place)
         if chart.run == 0 and after is not None and after.run == 1:
             waiting = [drawn]
         elif chart.run == 1 and waiting:

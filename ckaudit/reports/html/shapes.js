@@ -5,12 +5,19 @@
 const COLOURS = [0, 1, 2, 3, 4, 5].map((place) => getComputedStyle(document.documentElement).getPropertyValue(`--c${place}`).trim());
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const SEVERITY = { sev0: "--bad", sev1: "--bad", sev2: "--watch", note: "--unknown" };
-const ALARM = "#D55E00";
+const ALARM = "--bad"; // no curve has it: what is not finite is never taken for a second curve, or for run B
 const shade = (mark) => colour(SEVERITY[mark.severity] || "--dim");
 
 // The library reads a few tags and formulas between dollars in names: a name is text.
 const plain = (words) => String(words).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
 const short = (words, most = 34) => (words.length > most ? `${words.slice(0, most / 2)}…${words.slice(Math.ceil(most / 2) + 1 - most)}` : words);
+// A long tensor's name keeps what tells it from others: its ending ".weight" goes, then parts from the left shrink to a letter.
+function tensor(name, most) {
+  if (name.length <= most) return name;
+  const parts = name.replace(/\.weight$/, "").split(".");
+  for (let place = 0; place < parts.length - 1 && parts.join(".").length > most; place += 1) if (/^[A-Za-z_]+$/.test(parts[place])) parts[place] = parts[place][0];
+  return short(parts.join("."), most);
+}
 const begun = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
 const said = (unit) => (unit === "1" || !unit ? "" : plain(unit));
 const finite = (value) => (typeof value === "number" ? value : null);
@@ -42,7 +49,7 @@ function broken(trace, x) {
   if (!at.length) return [];
   return [{
     x: at, y: at.map(() => 0.02), yaxis: "y3", mode: "markers", showlegend: false,
-    marker: { symbol: "x", size: 8, color: ALARM },
+    marker: { symbol: "x", size: 7, color: colour(ALARM) },
     text: at.map(() => plain(`${trace.name}: recorded, but not finite`)), hoverinfo: "text+x",
   }];
 }
@@ -80,7 +87,7 @@ function happened(chart) {
     x: chart.marks.map((mark) => mark.step), y: chart.marks.map(() => 0.97), yaxis: "y3", mode: "markers", showlegend: false,
     marker: {
       size: 9, color: chart.marks.map(shade),
-      symbol: chart.marks.map((mark) => ({ finding: "triangle-down", event: "diamond", resume: "triangle-right" })[mark.kind] || "square"),
+      symbol: chart.marks.map((mark) => ({ finding: "triangle-down", spike: "square" })[mark.kind] || "diamond"),
     },
     text: chart.marks.map(told), hoverinfo: "text+x",
   }];
@@ -106,38 +113,58 @@ function named(chart, width) {
   }));
 }
 
-// Within few decades the library writes 2 and 5 without their power of ten: here they are whole numbers.
+// Within few decades the library writes 2 and 5 without their power of ten: here they are whole numbers. Over many it writes each decade alone.
 function fine(chart) {
   const values = chart.traces.filter((trace) => trace.axis !== "right").flatMap((trace) => trace.y).filter((value) => typeof value === "number" && value > 0);
   const [low, high] = [Math.log10(Math.min(...values)), Math.log10(Math.max(...values))];
-  if (!values.length || high - low > 2.5) return {};
-  const powers = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, place) => Math.floor(low) + place);
-  const ticks = powers.flatMap((power) => [1, 2, 5].map((part) => Number(`${part}e${power}`)));
+  if (!values.length) return {};
+  if (high - low > 2.5) return { dtick: Math.ceil((high - low) / 8) };
+  const ticks = rounds(low, high);
   return { tickmode: "array", tickvals: ticks, ticktext: ticks.map(String) };
 }
 
+// Once, twice and five times each power of ten between two powers.
+function rounds(low, high) {
+  const powers = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, place) => Math.floor(low) + place);
+  return powers.flatMap((power) => [1, 2, 5].map((part) => Number(`${part}e${power}`)));
+}
+
+// Linear ticks as short as they can be: 400k, 0.005, 2e-6. A power of ten behind each would be cut at the edge.
+function digits(values) {
+  const largest = Math.max(0, ...values.filter((value) => typeof value === "number").map(Math.abs));
+  return largest >= 1e4 ? { tickformat: "~s" } : largest && largest < 1e-3 ? { tickformat: ".3~e" } : { exponentformat: "power" };
+}
+
 function axes(chart) {
-  const left = { title: { text: said(chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power", ...(chart.log ? fine(chart) : {}) };
+  const of = (side) => chart.traces.filter((trace) => (trace.axis === "right") === (side === "right")).flatMap((trace) => trace.y);
+  const words = [said(chart.unit), chart.log ? "log" : ""].filter(Boolean).join(", ");
+  const left = { title: { text: words }, type: chart.log ? "log" : "linear", ...(chart.log ? { exponentformat: "power", ...fine(chart) } : digits(of("left"))) };
   const second = chart.traces.some((trace) => trace.axis === "right");
   return {
     xaxis: { title: { text: plain(chart.x || "step"), standoff: 14 } }, yaxis: left, hovermode: "x unified",
-    ...(second ? { yaxis2: { title: { text: said(chart.right_unit) }, overlaying: "y", side: "right", tickmode: "auto", nticks: 6, showgrid: false, exponentformat: "power" } } : {}),
+    ...(second ? { yaxis2: { title: { text: said(chart.right_unit) }, overlaying: "y", side: "right", tickmode: "auto", nticks: 6, showgrid: false, ...digits(of("right")) } } : {}),
     yaxis3: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
   };
 }
 
 function bars(chart, width) {
   const rows = Math.max(...chart.traces.map((trace) => trace.y.length), 1);
+  const both = chart.subjects.length > 1;
+  const compared = both && chart.run === undefined && chart.traces.length === 1; // of both runs at once: no run's colour
   const traces = chart.traces.map((trace, place) => ({
-    type: "bar", orientation: "h", y: chart.axes[trace.x].map((name) => plain(short(String(name), width < 360 ? 20 : 34))), x: trace.y.map(finite), name: plain(short(trace.name)),
-    marker: { color: COLOURS[chart.subjects.length > 1 ? trace.run || 0 : place % COLOURS.length] }, hovertext: chart.axes[trace.x].map(plain), hoverinfo: "text+x",
+    type: "bar", orientation: "h", y: chart.axes[trace.x].map((name) => plain(tensor(String(name), width < 360 ? 20 : 30))), x: trace.y.map(finite), name: plain(short(trace.name)),
+    marker: { color: compared ? colour("--dim") : COLOURS[both ? trace.run || 0 : place % COLOURS.length] }, hovertext: chart.axes[trace.x].map(plain), hoverinfo: "text+x",
+  }));
+  const odd = chart.traces.flatMap((trace) => chart.axes[trace.x].filter((_, place) => typeof trace.y[place] === "string"));
+  const broken = [...new Set(odd)].map((name) => ({
+    x: 0, xref: "paper", xanchor: "left", y: plain(tensor(String(name), width < 360 ? 20 : 30)), text: "not finite", showarrow: false, font: { color: colour(ALARM), size: 11 },
   }));
   const lines = (chart.lines || []).filter(([, value]) => typeof value === "number").map(([, value]) => ({
     type: "line", yref: "paper", y0: 0, y1: 1, x0: value, x1: value, line: { width: 1, dash: "dot", color: "#888888" },
   }));
   return { traces, height: Math.max(180, 80 + 22 * rows * traces.length), layout: {
-    xaxis: { title: { text: said(chart.unit) }, type: chart.log ? "log" : "linear", exponentformat: "power" },
-    yaxis: { autorange: "reversed", automargin: true, type: "category" }, shapes: lines,
+    xaxis: { title: { text: [said(chart.unit), chart.log ? "log" : ""].filter(Boolean).join(", ") }, type: chart.log ? "log" : "linear", exponentformat: "power", nticks: width < 360 ? 4 : 6 },
+    yaxis: { autorange: "reversed", automargin: true, type: "category" }, shapes: lines, annotations: broken,
   } };
 }
 
@@ -154,27 +181,31 @@ function cells(values, rows, columns, log, ends) {
   const base = { type: "heatmap", x, y, text, hoverinfo: "text", xgap: columns.length < 40 ? 1 : 0, ygap: rows.length < 40 ? 1 : 0 };
   const traces = [{ ...base, z, colorscale: SCALE, colorbar: { thickness: 12, len: 0.95, ...(log ? decades(ends ? ends.map(scaled) : z.flat()) : {}) } }];
   if (ends) Object.assign(traces[0], { zmin: scaled(ends[0]), zmax: scaled(ends[1]) });
-  if (odd.some((row) => row.includes(1))) traces.push({ ...base, z: odd, colorscale: [[0, ALARM], [1, ALARM]], showscale: false });
+  if (odd.some((row) => row.includes(1))) traces.push({ ...base, z: odd, colorscale: [[0, colour(ALARM)], [1, colour(ALARM)]], showscale: false });
   return traces;
 }
 
 function decades(exponents) {
   const known = exponents.filter((value) => value !== null);
-  const span = known.length ? Math.max(...known) - Math.min(...known) : 0;
-  return { tickprefix: "10<sup>", ticksuffix: "</sup>", ...(span >= 2 ? { dtick: Math.ceil(span / 8) } : {}) };
+  if (!known.length) return {};
+  const [low, high] = [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
+  if (high - low >= 2) return { tickprefix: "10<sup>", ticksuffix: "</sup>", dtick: Math.ceil((high - low) / 8) };
+  const whole = rounds(low, high).filter((value) => Math.log10(value) >= low && Math.log10(value) <= high);
+  const shown = whole.length > 1 ? whole : [low, high].map((end) => Number((10 ** end).toPrecision(3)));
+  return { tickmode: "array", tickvals: shown.map(Math.log10), ticktext: shown.map(String) };
 }
 
 function ticks(names, most, letters = 30) {
   const every = Math.max(1, Math.ceil(names.length / most));
   const chosen = names.map((_, place) => place).filter((place) => place % every === 0);
-  return { tickmode: "array", tickvals: chosen, ticktext: chosen.map((place) => plain(short(String(names[place]), letters))) };
+  return { tickmode: "array", tickvals: chosen, ticktext: chosen.map((place) => plain(tensor(String(names[place]), letters))) };
 }
 
 function heatmap(chart, width) {
   const { rows, columns, values } = chart.matrix;
   return { traces: cells(values, rows, columns, chart.log, chart.ends), height: Math.max(220, 90 + 13 * rows.length), layout: {
     xaxis: { title: { text: plain(chart.x || "step") }, ...ticks(columns, (width - 220) / 45) },
-    yaxis: { autorange: "reversed", automargin: true, ...ticks(rows, 60, width < 480 ? 18 : 30) }, columns,
+    yaxis: { autorange: "reversed", automargin: true, ...ticks(rows, 60, width < 480 ? 22 : 30) }, columns,
   } };
 }
 

@@ -1,4 +1,4 @@
-// Unpacks the charting library and starts the page. Tabs work before, and without it.
+// Starts the page and unpacks the charting library, which runs when the first picture needs it. Tabs work before, and without it.
 "use strict";
 
 // The policy forbids style attributes but not the style object, which does the same.
@@ -19,10 +19,20 @@ async function unpack() {
   const packed = new Uint8Array(letters.length);
   for (let place = 0; place < letters.length; place += 1) packed[place] = letters.charCodeAt(place);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  libraryText = await new Response(stream).text();
+}
+
+// Running it holds the page for up to a second: not while somebody begins to read, but before most have turned to a tab.
+let libraryText = "";
+const QUIET = 2000;
+
+function library() {
+  if (!libraryText) return;
   const script = document.createElement("script");
-  script.textContent = await new Response(stream).text();
+  script.textContent = libraryText;
+  libraryText = "";
   document.head.append(script);
 }
 
 start();
-unpack().then(ready, (error) => say(`The pictures cannot be drawn here: ${error}`));
+unpack().then(() => { ready(); setTimeout(library, QUIET); }, (error) => say(`The pictures cannot be drawn here: ${error}`));

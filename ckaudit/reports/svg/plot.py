@@ -26,6 +26,8 @@ FEW = 40  # points of a curve at most that each get a dot
 
 COLOURS, DASHES = 6, 4
 
+LONG, MILLION = 1e4, 1e6  # values between them are told in thousands
+
 
 class Cluster(NamedTuple):
     """Marks that share a place in the picture: the first stands where its step is."""
@@ -104,7 +106,7 @@ def _axes(chart: Chart, frame: Frame, width: int) -> Iterator[Markup]:
     for value in y.ticks(max(3, int((y.start - y.end) / 34))):
         at = f"{y(value):.1f}"
         yield tag("line", x1=LEFT, x2=width - RIGHT, y1=at, y2=at, class_="grid")
-        yield tag("text", tick_text(value), x=LEFT - 6, y=f"{y(value) + 4:.1f}", class_="end")
+        yield tag("text", _value_text(value, log=y.log), x=LEFT - 6, y=f"{y(value) + 4:.1f}", class_="end")
     for value in x.ticks(max(2, int((x.end - x.start) / 65)), whole=True):
         yield tag("line", x1=f"{x(value):.1f}", x2=f"{x(value):.1f}", y1=f"{y.start:.1f}", y2=f"{y.start + 4:.1f}", class_="grid")
         yield tag("text", tick_text(value), x=f"{x(value):.1f}", y=f"{y.start + 17:.1f}", class_="middle")
@@ -114,6 +116,11 @@ def _axes(chart: Chart, frame: Frame, width: int) -> Iterator[Markup]:
     middle = f"{(y.start + y.end) / 2:.1f}"
     if unit:
         yield tag("text", unit, x=11, y=middle, class_="middle", transform=f"rotate(-90 11 {middle})")
+
+
+def _value_text(value: float, *, log: bool) -> str:
+    """Return a tick of the values: long thousands are short, or they would reach the name of the axis."""
+    return f"{value / 1e3:g}k" if LONG <= abs(value) < MILLION else tick_text(value, powers=log)
 
 
 def _limits(chart: Chart, frame: Frame) -> Iterator[Markup]:

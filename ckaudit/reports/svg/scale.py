@@ -10,6 +10,8 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 FAR_EXPONENT = 4  # from here on powers of ten are written as such
 
+LONGEST = 6  # letters of a fraction: more would reach the name of the axis
+
 FARTHEST = 300.0  # power of ten that is still drawn
 
 FLAT = 1e-3  # of a value
@@ -111,19 +113,26 @@ def _whole(value: float) -> float:
     return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
 
-def tick_text(value: float) -> str:
+def tick_text(value: float, *, powers: bool = True) -> str:
     """Return a tick as it is written: far powers of ten as such, and thousands with a comma.
 
-    >>> tick_text(0.001), tick_text(1e-9), tick_text(2000), tick_text(1_500_000), tick_text(5e-7)
-    ('0.001', '10⁻⁹', '2,000', '1.5 M', '5e-7')
+    Args:
+        value: Where the tick stands.
+        powers: Whether a power of ten is written as one; on a linear axis it stands beside numbers that are none.
+
+    >>> tick_text(0.001), tick_text(1e-9), tick_text(2000), tick_text(1_500_000), tick_text(5e-7), tick_text(0.00145)
+    ('0.001', '10⁻⁹', '2,000', '1.5 M', '5e-7', '1.45e-3')
+    >>> tick_text(1e-5, powers=False)
+    '1e-5'
     """
     if not value:
         return "0"
     exponent = math.floor(math.log10(abs(value)) + 1e-12)
     if 6 <= exponent < 9:
         return f"{value / 1e6:g} M"
-    if -FAR_EXPONENT < exponent < 6:
-        return f"{value:,.10g}"
+    plain = f"{value:,.10g}"
+    if -FAR_EXPONENT < exponent < 6 and (exponent >= 0 or len(plain) <= LONGEST):
+        return plain
     part = f"{value / 10.0**exponent:.6g}"
     power = f"10{str(exponent).translate(SUPERSCRIPT)}"
-    return {"1": power, "-1": f"-{power}"}.get(part, f"{part}e{exponent}")
+    return {"1": power, "-1": f"-{power}"}.get(part if powers else "", f"{part}e{exponent}")

@@ -98,7 +98,7 @@ def test_two_runs_stand_in_the_order_given_with_one_colour_each(made):
     assert "WORSE B against A: loss at step 300" in swapped
     for drawn in re.findall(r"<svg.*?</svg>", whole, re.DOTALL):
         colours = set(re.findall(r'class="curve c(\d)', drawn))
-        assert colours == {"0", "1"}
+        assert colours == ({"0", "1"} if "<polyline" in drawn else set())  # a map or bars have no curves
     for chart in panels.front:
         assert {trace.run for trace in chart.traces} == {0, 1}
     of_one = [chart for tab in panels.tabs for chart in tab.charts if chart.shape in ("heatmap", "ridges", "grids")]
