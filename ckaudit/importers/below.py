@@ -29,6 +29,7 @@ MAX_LISTED = 20
 MAX_SHOWN = 100
 _ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".log", ".txt", ".out", ".zip", ".db")
 _PACKED = (".gz", ".zst")
+_ARCHIVE = ".zip"
 _OF_PROGRAMS = frozenset({"node_modules", "__pycache__", "site-packages", "venv"})
 _OF_A_TRAINING = {"train_loss_raw", "val_loss", "train_ppl", "val_ppl", "grad_global_norm", "learning_rate"}
 Detect = Callable[[Source], "Importer | None"]
@@ -202,7 +203,7 @@ def _folder(root: Source, name: str, detect: Detect) -> _Place | None:
 
 
 def _files(root: Source, folder: Path, names: list[str], detect: Detect) -> Iterator[_Place]:
-    """Yield the files that an importer knows, one of those that differ in their ends alone."""
+    """Yield the files that an importer knows, one of those that differ in their ends alone, no archive beside its own folder."""
     stems = set()
     for name in sorted(names, key=lambda name: (_rank(name), name)):
         stem = name.partition(".")[0]
@@ -210,7 +211,7 @@ def _files(root: Source, folder: Path, names: list[str], detect: Detect) -> Iter
             continue
         relative = (folder / name).as_posix()
         source = root.inside(relative)
-        if source is None or source.is_folder:
+        if source is None or source.is_folder or _is_unpacked(root, relative, detect):
             continue
         try:
             importer = detect(source) if source.first(1) else None
@@ -219,6 +220,12 @@ def _files(root: Source, folder: Path, names: list[str], detect: Detect) -> Iter
         if importer is not None:
             stems.add(stem)
             yield _Place(relative, source, importer)
+
+
+def _is_unpacked(root: Source, name: str, detect: Detect) -> bool:
+    """Tell whether a folder that is a log lies beside an archive, under its name."""
+    folder = root.inside(name.removesuffix(_ARCHIVE)) if name.endswith(_ARCHIVE) else None
+    return folder is not None and folder.is_folder and detect(folder) is not None
 
 
 def _rank(name: str) -> int:

@@ -59,7 +59,8 @@ def read_run(
     folder = list_source(source)
     if folder.is_empty():
         raise UnreadableError(
-            f"{_name(source)} holds no checkpoint and no scalars.jsonl", hint="Name a folder that a recorder wrote."
+            f"{_name(source)} holds no checkpoint and no scalars.jsonl",
+            hint="Name a folder that a recorder wrote, or a log of those that `ckaudit import --formats` lists.",
         )
     reader = RunReader(folder, frozenset(every_path() if reads is None else reads), logs or SessionLogs())
     reader.take_all(progress, thin_samples=reads is not None)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
-from ckaudit.importers import Choice, import_runs, import_source
+from ckaudit.importers import Choice, import_runs, import_source, logs_below
 from tests.loops import for_each
 
 TRACKERS = Path(__file__).parents[2] / "fixtures" / "trackers"
@@ -104,6 +104,9 @@ def test_a_session_that_lies_there_packed_and_unpacked_is_one_run(tmp_path, stor
     with zipfile.ZipFile(STORES[store]) as archive:
         archive.extractall(folder / "two")
     assert len(import_runs(folder)) == 2
+    (tmp_path / f"{store}-project").mkdir()
+    folder.rename(tmp_path / f"{store}-project" / "offline")
+    assert [run.name for run in logs_below(tmp_path / f"{store}-project").runs] == ["offline/one.zip", "offline/two"]
 
 
 def test_numbered_runs_of_sacred_are_listed():
@@ -169,16 +172,24 @@ def test_words_for_what_was_not_recorded_in_a_table_of_keras(tmp_path):
     assert not curve(run, "val_loss")
 
 
-@for_each("value, kept", [(2.0, math.nan), (1e-4, 0.0)])
-def test_a_loss_of_0_is_no_number_in_clearml_unless_it_was_small_before(tmp_path, value, kept):
-    folder = tmp_path / f"session{value}"
+@for_each(
+    "name, taken, value, kept",
+    [
+        ("loss", "train_loss_raw", 2.0, math.nan),
+        ("loss", "train_loss_raw", 1e-4, 0.0),
+        ("grad_norm", "grad_global_norm", 2.0, math.nan),
+        ("lr", "learning_rate", 2.0, 0.0),
+    ],
+)
+def test_a_loss_of_0_is_no_number_in_clearml_unless_it_was_small_before(tmp_path, name, taken, value, kept):
+    folder = tmp_path / f"session{name}{value}"
     folder.mkdir()
     (folder / "task.json").write_text('{"name": "x\\u001b[31m"}')
-    event = {"type": "training_stats_scalar", "metric": "loss", "variant": "loss"}
+    event = {"type": "training_stats_scalar", "metric": name, "variant": name}
     events = [{**event, "iter": step, "value": each} for step, each in enumerate((value, 0.0, 0.0))]
     (folder / "metrics.jsonl").write_text(json.dumps(events) + "\n{torn")
     run = import_source(folder)
-    assert curve(run, "train_loss_raw") == pytest.approx({0: value, 1: kept, 2: kept}, nan_ok=True)
+    assert curve(run, taken) == pytest.approx({0: value, 1: kept, 2: kept}, nan_ok=True)
     assert noted(run, "1 lines or events hold no scalar")
 
 

@@ -1,8 +1,8 @@
 """ClearML's offline sessions: a folder or a zip archive with `task.json` and `metrics.jsonl`, a list of events to a line.
 
 A scalar has a title (`metric`), a series in it (`variant`) and the iteration that the program passed; both names together are
-its name, one where they are the same. ClearML writes 0 for NaN and for infinity: a loss that falls to exactly 0 from a number
-that is not small is read as NaN.
+its name, one where they are the same. ClearML writes 0 for NaN and for infinity: a loss or a norm of the gradient that falls to
+exactly 0 from a number that is not small is read as NaN.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ SIDE_BY_SIDE = True
 
 _TASK, _METRICS = "task.json", "metrics.jsonl"
 _SCALAR = "training_stats_scalar"
-_LOSSES = ("train_loss_raw", "val_loss")
+_NEVER_ZERO = ("train_loss_raw", "val_loss", "grad_global_norm")
 
 
 def detects(source: Source) -> bool:
@@ -86,16 +86,16 @@ def _without_zeros(series: Mapping[str, Series]) -> tuple[dict[str, Series], lis
     read: dict[str, Series] = {}
     names = []
     for name, each in series.items():
-        lost = _are_no_numbers(each.values) if catalogue_name(name) in _LOSSES else np.zeros(len(each.values), bool)
+        lost = _are_no_numbers(each.values) if catalogue_name(name) in _NEVER_ZERO else np.zeros(len(each.values), bool)
         read[name] = Series(each.steps, np.where(lost, np.nan, each.values), each.times, each.order)
         names += [name] if lost.any() else []
     return read, names
 
 
 def _are_no_numbers(values: Floats, *, min_fall: float = 1e-3) -> NDArray[np.bool_]:
-    """Return which values of a loss are 0 although the last one before them that was not, was larger than `min_fall`.
+    """Return which values are 0 although the last one before them that was not, was larger than `min_fall`.
 
-    A loss that a model learns away passes through smaller and smaller numbers before it rounds to 0.
+    A loss that a model learns away passes through smaller and smaller numbers before it rounds to 0, and so does its gradient.
     """
     before, lost = 0.0, []
     for value in values.tolist():
