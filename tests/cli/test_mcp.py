@@ -343,6 +343,25 @@ def test_the_policy_of_the_folder_where_it_starts_holds(tmp_path):
     assert text.startswith("NOTE at step 600")
 
 
+def test_the_columns_that_the_policy_names_are_read_and_others_can_be_named(tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/log.csv").write_text("step,my nll\n" + "".join(f"{step},{3 - step / 100}\n" for step in range(1, 90)))
+    call = ("triage", {"run": "runs/log.csv"})
+    ((refused, failed),) = talk(["runs"], [call], cwd=tmp_path)
+    assert failed
+    named = re.search(r"hint: columns=(\{.*?\})", refused)
+    assert named is not None
+    columns = json.loads(named[1])
+    assert columns == {"loss": "my nll"}
+    (tmp_path / "ckaudit.toml").write_text('[import.map]\nloss = "my nll"\n')
+    pair = ("diff", {"runs": ["runs/log.csv", "runs/log.csv"]})
+    asked = [("triage", {**call[1], "columns": columns}), call, pair]
+    (told, _), (remembered, _), (compared, failed) = talk(["runs"], asked, cwd=tmp_path)
+    assert told.startswith("LIMITED at step 89")
+    assert remembered.startswith("LIMITED at step 89")
+    assert (compared.startswith("SAME"), failed) == (True, False)
+
+
 def test_stdout_carries_the_protocol_alone_and_nothing_is_written(tmp_path):
     shutil.copytree(RUNS / "overfit_tiny", tmp_path / "runs/a")
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")}

@@ -1,6 +1,9 @@
 """The Model Context Protocol over standard input and output: tools are listed and called, and a fault is an answer too."""
 
 import gc
+import json
+import re
+import shlex
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -68,6 +71,10 @@ def serve(tools: Mapping[str, Tool], folders: Folders) -> None:
     anyio.run(run)
 
 
+MAPPED = re.compile(r"""--map ('[^'=]+=[^']*'|[\w/]+=[\w./-]*\w)(?: --map ('[^'=]+=[^']*'|[\w/]+=[\w./-]*\w))*""")
+"""Options that name columns, one after another, as a shell takes them."""
+
+
 def answer(tools: Mapping[str, Tool], folders: Folders, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
     """Return what a tool answers and whether it failed: a fault is told in the command line's own words."""
     try:
@@ -75,9 +82,23 @@ def answer(tools: Mapping[str, Tool], folders: Folders, name: str, arguments: Ma
             raise UsageError(f"there is no tool {name!r}", hint=f"There is {', '.join(tools)}.")  # noqa: TRY301  one handler
         return folders.named(tools[name].call(arguments)), False
     except CkauditError as error:
-        message, hint = str(error), error.hint
+        message, hint = str(error), _as_argument(error.hint)
     except Exception as error:  # noqa: BLE001  the last door before the agent
         message = f"this is a bug in ckaudit: {type(error).__name__}: {error}"
         hint = f"report it: {ISSUES}"
     lines = [f"error: {folders.named(message)}", *([f"hint: {folders.named(hint)}"] if hint else [])]
     return "\n".join(map(visible, lines)) + "\n", True
+
+
+def _as_argument(hint: str) -> str:
+    """Return a hint in which the columns that an option of the command line would name are the argument of a tool.
+
+    >>> _as_argument("--map 'loss=my nll' would take my nll for the training loss")
+    'columns={"loss": "my nll"} would take my nll for the training loss'
+    """
+    return MAPPED.sub(_columns, hint)
+
+
+def _columns(option: re.Match[str]) -> str:
+    columns = dict(word.partition("=")[::2] for word in shlex.split(option[0]) if word != "--map")
+    return f"columns={json.dumps(columns, ensure_ascii=False)}"

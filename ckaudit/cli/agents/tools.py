@@ -14,6 +14,7 @@ from ckaudit.cli.agents.folders import Folders
 from ckaudit.contract.schema.diff import Comparison
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.report import Report
+from ckaudit.effective_policy import choice_under
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.policy.gate import Gate
 
@@ -45,7 +46,7 @@ class Auditor:
 
     def triage(self, asked: Triage) -> str:
         """Return the verdict on a run."""
-        report = self._triaged(asked.run, asked.step, (), _choice(asked.columns, asked.which))
+        report = self._triaged(asked.run, asked.step, (), self._choice(asked))
         if asked.finding:
             from ckaudit.reports.brief.closer import closer
 
@@ -56,7 +57,7 @@ class Auditor:
     def questions(self, asked: Questions) -> str:
         """Return the answers to the playbook's questions."""
         phases = tuple(sorted(set(asked.phases))) or tuple(range(1, 8))
-        report = self._triaged(asked.run, asked.step, phases, _choice(asked.columns, asked.which))
+        report = self._triaged(asked.run, asked.step, phases, self._choice(asked))
         more = "more: questions with phases=[N] or details=true; explain D1.1 says what is asked"
         return _report(report, more, whole=asked.details)
 
@@ -68,7 +69,7 @@ class Auditor:
         if asked.first is not None and asked.last is not None and asked.first > asked.last:
             raise UsageError(f"first={asked.first} lies behind last={asked.last}", hint="swap them")
         stretch = StepRange(first=asked.first, last=asked.last)
-        choice = _choice(asked.columns, asked.which, tau_slices=self._tau_slices())
+        choice = self._choice(asked, with_slices=True)
         measurement = measure(self.folders.find(asked.run), names=asked.names, stretch=stretch, choice=choice)
         if not asked.names:
             return overview(measurement, more="more: metrics with names=[...]; explain NAME says what one means")
@@ -90,7 +91,9 @@ class Auditor:
             comparison = _checkpoints([operand.path for operand in operands], asked.runs)
         else:
             noise = [self.folders.find(name) for name in asked.noise]
-            comparison = compare([operand.path for operand in operands], axis=asked.align, noise=noise, step=asked.step)
+            choice = choice_under(self._open_gate().policy, columns={})
+            paths = [operand.path for operand in operands]
+            comparison = compare(paths, axis=asked.align, noise=noise, step=asked.step, choice=choice)
         comparison = replace(comparison, notes=[*named_twice(operands), *comparison.notes])
         if asked.details:
             return render(comparison, "terminal", View(pictures=False))
@@ -117,7 +120,7 @@ class Auditor:
         from ckaudit.reports import render
         from ckaudit.reports.brief.coverage import brief
 
-        choice = _choice(asked.columns, asked.which)
+        choice = self._choice(asked)
         path = self.folders.find(asked.run)
         document = coverage(path, scale=asked.scale or None, stage=asked.stage or None, choice=choice)
         if asked.details:
@@ -139,13 +142,11 @@ class Auditor:
                 raise
         return f"{self.folders.find(run)}@{step}"
 
-    def _tau_slices(self) -> tuple[str, str] | None:
+    def _choice(self, asked: Triage | Questions | Metrics | Coverage, *, with_slices: bool = False) -> Choice:
+        """Return how a run is to be read: as the agent says, and as the policy does where the agent does not."""
         policy = self._open_gate().policy
-        return policy.base.tau_slices if policy else None
-
-
-def _choice(columns: Mapping[str, str], which: str, *, tau_slices: tuple[str, str] | None = None) -> Choice:
-    return Choice(columns=columns, run=which, tau_slices=tau_slices)
+        slices = policy.base.tau_slices if policy and with_slices else None
+        return choice_under(policy, columns=asked.columns, run=asked.which, tau_slices=slices)
 
 
 def _report(report: Report, more: str, *, whole: bool) -> str:
