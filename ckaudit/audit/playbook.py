@@ -110,54 +110,8 @@ WITH_CAUSE: dict[Severity, str] = {
 NEWEST = "cause 1 does the weights no harm: the newest checkpoint is good to go on from"
 """Where the cause has done the weights no harm."""
 
-WEIGHTS_STAY_SOUND = frozenset(
-    {
-        "batch_too_small",
-        "batches_repeated",
-        "clip_limit_too_low",
-        "communication_bound",
-        "dropout_too_high",
-        "evaluation_changed",
-        "evaluation_in_training_mode",
-        "expert_capacity_too_small",
-        "hardware_throttled",
-        "input_bound",
-        "loss_scale_too_high",
-        "metric_computed_wrongly",
-        "noisy_labels",
-        "peak_flops_wrong",
-        "recording_too_often",
-        "straggler",
-        "updates_lost_to_rounding",
-        "updates_not_applied",
-        "writer_wrote_levels",
-    }
-)
-"""Causes whose runbooks go on from what was written last: they cost time, or are about a number."""
-
 NO_BEFORE = "cause 1 is as old as the run: no checkpoint is from before it"
 """Where the cause is how the run began."""
-
-AS_OLD_AS_THE_RUN = frozenset(
-    {
-        "adam_epsilon_too_large",
-        "capacity_too_small",
-        "data_not_shuffled",
-        "init_too_large",
-        "init_too_small",
-        "inputs_not_normalized",
-        "learning_rate_too_low",
-        "loss_function_misused",
-        "loss_reduced_by_sum",
-        "loss_sign_flipped",
-        "missing_warmup",
-        "optimizer_unsuited",
-        "softmax_applied_twice",
-        "symmetry_not_broken",
-        "targets_not_shifted",
-    }
-)
-"""Causes whose runbooks keep nothing: a run is begun with them, whenever they are first seen."""
 
 OF_RECORDS = "mend the record, or what writes it; nothing that could be read says that the training itself is ill"
 """Where all that is grave is about files that could not be read as they should."""

@@ -10,17 +10,9 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import OUR_RECORDER, source_of, trainer_of
 from ckaudit.audit.diagnose import of_record
-from ckaudit.audit.playbook import (
-    ACTIONS,
-    AS_OLD_AS_THE_RUN,
-    FIRST_LOOK,
-    NEWEST,
-    NO_BEFORE,
-    OF_RECORDS,
-    WEIGHTS_STAY_SOUND,
-    WITH_CAUSE,
-    part_of,
-)
+from ckaudit.audit.playbook import ACTIONS, FIRST_LOOK, NEWEST, NO_BEFORE, OF_RECORDS, WITH_CAUSE, part_of
+from ckaudit.causes import causes
+from ckaudit.causes.cause import GoodCheckpoint
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Severity
 from ckaudit.metrics.catalogue import entries, entry_of
 from ckaudit.metrics.loss import val_loss
@@ -65,7 +57,7 @@ def response(
     since = min((finding.first_step for finding in training if finding.first_step is not None), default=None)
     likely = next((diagnosis for diagnosis in diagnoses[:1] if diagnosis.confidence >= sure), None)
     action = (WITH_CAUSE if likely else ACTIONS)[severity]
-    is_old = _is_old(run, training) or (likely is not None and likely.cause in AS_OLD_AS_THE_RUN)
+    is_old = _is_old(run, training) or _good_checkpoint(likely) == "none"
     lines = [f"{severity}: {action}{_goal(run, training, since, likely, severity)}", _parts(ill)]
     if since is not None:
         lines += [_evidence(run, since, around, batches), REPLAY_OF_START if is_old else _replay(run, since)]
@@ -92,16 +84,22 @@ def _is_old(run: Run, training: Sequence[Finding]) -> bool:
     return any(from_the_start(run, finding.first_step, [finding.code]) for finding in training)
 
 
+def _good_checkpoint(diagnosis: Diagnosis | None) -> GoodCheckpoint:
+    """Return which checkpoint is good by a likely cause; where there is none, or it is of another version, that before."""
+    known = causes().get(diagnosis.cause) if diagnosis else None
+    return known.good_checkpoint if known else "before"
+
+
 def _leaves_weights_sound(diagnosis: Diagnosis, training: Sequence[Finding]) -> bool:
     """Tell whether a cause does the weights no harm, and explains all that is ill."""
-    return diagnosis.cause in WEIGHTS_STAY_SOUND and {finding.code for finding in training} <= {*diagnosis.explains}
+    return _good_checkpoint(diagnosis) == "newest" and {finding.code for finding in training} <= {*diagnosis.explains}
 
 
 def _goal(run: Run, training: Sequence[Finding], since: int | None, likely: Diagnosis | None, severity: Severity) -> str:
     """Return from where the training can go on, as the end of the first line; what a likely cause does to weights comes first."""
     if likely and _leaves_weights_sound(likely, training):
         return f"; {NEWEST}"
-    if likely and likely.cause in AS_OLD_AS_THE_RUN:
+    if _good_checkpoint(likely) == "none":
         return f"; {NO_BEFORE}"
     if _is_old(run, training):
         return f"{' to the start: ' if severity == 'sev1' else '; '}{_nothing_good(run, training)}"

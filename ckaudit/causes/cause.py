@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import isnan
+from typing import Literal
 
 from msgspec import Struct
 
@@ -60,6 +61,13 @@ class Advice(Struct, frozen=True):
     sentence: str
 
 
+GoodCheckpoint = Literal["before", "newest", "none"]
+"""Which checkpoint is good where a cause is the likely one.
+
+"before": the last from before it began. "newest": it costs time, or is about a number, and does the weights no harm. "none": a
+run is begun with it, whenever it is first seen.
+"""
+
 CauseFunction = Callable[..., Iterator[Evidence | Advice]]
 
 
@@ -76,6 +84,7 @@ class Cause(Struct, frozen=True, eq=False):
         runbook: What to save, how to contain, how to reproduce.
         title: The docstring's first sentence.
         prior: Log odds before any evidence.
+        good_checkpoint: Which checkpoint the training can go on from.
     """
 
     name: str
@@ -88,6 +97,7 @@ class Cause(Struct, frozen=True, eq=False):
     title: str
     prior: float
     function: CauseFunction
+    good_checkpoint: GoodCheckpoint = "before"
 
 
 _CAUSES: Catalogue[Cause] = Catalogue("cause", "ckaudit.causes", before_plugins=rules)
@@ -102,18 +112,20 @@ def cause(
     runbook: str,
     follows: Sequence[Sign] = (),
     wants: Sequence[Input] = (),
+    good_checkpoint: GoodCheckpoint = "before",
 ) -> Callable[[CauseFunction], Cause]:
     """Enter a function into the catalogue of causes.
 
     The function takes the `Findings`, one positional argument per want (a Series, the Manifest for FACTS, or None), the
     keyword-only weights of its evidence. It yields evidence, and where the run gives the numbers for it an `Advice` that says
-    the knob exactly. `prior` is the log odds before any evidence.
+    the knob exactly. `prior` is the log odds before any evidence. `good_checkpoint` is what its runbook goes on from.
     """
 
     def enter(function: CauseFunction) -> Cause:
         title = (function.__doc__ or "").strip().partition("\n")[0]
         rules, later = tuple(explains), tuple(follows)
-        entry = Cause(function.__name__, rules, later, tuple(wants), knob, inspect, runbook, title, prior, function)
+        needed, says = tuple(wants), (knob, inspect, runbook)
+        entry = Cause(function.__name__, rules, later, needed, *says, title, prior, function, good_checkpoint)
         return _CAUSES.add(entry.name, entry)
 
     return enter

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.audit import triage_run
-from ckaudit.audit.playbook import ACTIONS, AS_OLD_AS_THE_RUN, NEWEST, NO_BEFORE, OF_RECORDS, PARTS, WEIGHTS_STAY_SOUND, part_of
+from ckaudit.audit.playbook import ACTIONS, NEWEST, NO_BEFORE, OF_RECORDS, PARTS, part_of
 from ckaudit.audit.response_plan import from_the_start, response
 from ckaudit.causes import causes
 from ckaudit.contract.schema.report import Diagnosis, Finding
@@ -146,7 +146,7 @@ def test_where_the_cause_leaves_the_weights_sound_nothing_is_rolled_back():
         assert response(recorded(), [finding("AMP001", "sev1", first)], [likely])[0].endswith(f"; {NEWEST}")
         beside = [finding("AMP001", "sev1", first), finding("GRAD003", "sev2", first)]
         assert NEWEST not in response(recorded(), beside, [likely])[0]
-    assert {*WEIGHTS_STAY_SOUND} <= {*causes()} - AS_OLD_AS_THE_RUN
+    assert causes()["loss_scale_too_high"].good_checkpoint == "newest"
 
 
 def test_where_the_cause_is_how_the_run_began_nothing_before_the_finding_is_good():
@@ -155,7 +155,7 @@ def test_where_the_cause_is_how_the_run_began_nothing_before_the_finding_is_good
     assert action.endswith(f"; {NO_BEFORE}")
     assert replay.startswith("replay: the first steps once more")
     assert "before step 200" in response(recorded(), [finding("LOSS001", "sev2", 200)], [replace(likely, confidence=0.4)])[0]
-    assert {*AS_OLD_AS_THE_RUN} <= {*causes()}
+    assert causes()["missing_warmup"].good_checkpoint == "none"
 
 
 def test_a_benchmark_that_fell_leads_to_the_procedure():

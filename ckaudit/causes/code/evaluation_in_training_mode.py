@@ -16,6 +16,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=0.0,
+    good_checkpoint="newest",
     explains=[evaluated_in_training_mode, validation_noise],
     wants=[FACTS, eval_in_training_mode],
     knob="Call model.eval() before each evaluation and model.train() after it.",

@@ -18,6 +18,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.0,
+    good_checkpoint="none",
     explains=[loss_inputs_wrong, loss_below_floor, loss_not_falling],
     follows=[initial_loss_off, loss_oscillates, update_out_of_band, weights_grow],
     wants=[loss_input_misfit],

@@ -27,6 +27,7 @@ SHOWN_BY_LOSSES = (initial_loss_off, train_val_inverted)
 
 @cause(
     prior=-1.5,
+    good_checkpoint="none",
     explains=[*SHOWN_BY_LOSSES, *EXPLAINS, frequent_clipping],
     follows=[*FOLLOWS, impossible_value, contradicted_claim],
     wants=[train_loss_raw, val_loss, tokens_per_update, initial_loss_excess, loss_to_function_ratio, optimizer_adapts],

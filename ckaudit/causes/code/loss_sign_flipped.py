@@ -43,6 +43,7 @@ SIGNS = (impossible_value, initial_loss_off, loss_below_floor, loss_rises)
 
 @cause(
     prior=-1.0,
+    good_checkpoint="none",
     explains=[*SIGNS, nonfinite_values, overfitting],
     follows=[
         activation_drift,

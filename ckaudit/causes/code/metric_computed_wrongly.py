@@ -19,6 +19,7 @@ FACTORS = (100.0, 0.01, 1000.0, 0.001, 1024.0, 1 / 1024, 8.0, 1 / 8)
 
 @cause(
     prior=-0.5,
+    good_checkpoint="newest",
     explains=[contradicted_claim, impossible_value],
     knob="Compare the formula used with that of `ckaudit explain`: base of the logarithm, factor, percent, what is averaged.",
     inspect="The line that computes the number named; compute it by hand once from the raw numbers of one step.",

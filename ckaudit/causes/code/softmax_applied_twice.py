@@ -27,6 +27,7 @@ from ckaudit.run.tensors import loss_vocabulary
 
 @cause(
     prior=-1.0,
+    good_checkpoint="none",
     explains=[loss_inputs_wrong, loss_not_falling],
     follows=[
         barely_moving,

@@ -18,6 +18,7 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 
 @cause(
     prior=-0.5,
+    good_checkpoint="none",
     explains=[target_equals_input, target_misalignment],
     follows=[
         dead_parameter,

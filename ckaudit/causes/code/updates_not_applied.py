@@ -26,6 +26,7 @@ NOTHING_UPDATED = "no tensor is updated any more, though there are gradients"
 
 @cause(
     prior=-0.5,
+    good_checkpoint="newest",
     explains=[skipped_updates, barely_moving],
     follows=[frequent_clipping, loss_not_falling, uniform_heads, update_out_of_band],
     wants=[update_norm, gradient_norm, steps_seen, learning_rate],

@@ -11,6 +11,7 @@ from ckaudit.rules.precision.impossible_value import impossible_value
 
 @cause(
     prior=0.0,
+    good_checkpoint="newest",
     explains=[PERCENTILES_ARE_LEVELS],
     follows=[contradicted_claim, impossible_value],
     knob="Write the values at these levels, as numpy.percentile returns them, not the levels that it is given.",

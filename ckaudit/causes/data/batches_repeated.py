@@ -17,6 +17,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
+    good_checkpoint="newest",
     explains=[repeated_batch],
     follows=[loss_below_floor, memorization_rising, overfitting],
     wants=[batch_repeat_distance, train_loss_raw, batch_duplicate_share],

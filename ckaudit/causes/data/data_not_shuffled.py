@@ -28,6 +28,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.0,
+    good_checkpoint="none",
     explains=[batches_of_one_kind, token_drift, source_drift, slice_regression, loss_spike],
     follows=[
         activation_drift,

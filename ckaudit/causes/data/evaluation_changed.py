@@ -19,6 +19,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=0.0,
+    good_checkpoint="newest",
     explains=[evaluation_artifact_changed],
     follows=[benchmark_regression, contradicted_claim, overfitting, slice_regression, train_val_inverted],
     wants=[val_loss, train_loss_at_evals],

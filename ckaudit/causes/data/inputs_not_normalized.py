@@ -24,6 +24,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=0.0,
+    good_checkpoint="none",
     explains=[input_scale_off],
     follows=[
         activation_drift,

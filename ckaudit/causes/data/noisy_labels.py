@@ -20,6 +20,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.0,
+    good_checkpoint="newest",
     explains=[target_misalignment, train_val_inverted, loss_not_falling],
     follows=[uniform_heads],
     wants=[target_shift_match, train_val_gap, train_loss_raw, val_loss],

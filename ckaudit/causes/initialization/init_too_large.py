@@ -33,6 +33,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.0,
+    good_checkpoint="none",
     explains=[weight_scale_off, initial_loss_off, nonfinite_values],
     follows=[
         starved_branch,

@@ -29,6 +29,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.0,
+    good_checkpoint="none",
     explains=[weight_scale_off],
     follows=[
         initialization_lost,

@@ -26,6 +26,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
+    good_checkpoint="none",
     explains=[weights_alike, redundant_heads, dead_parameter, loss_not_falling],
     follows=[
         activation_drift,

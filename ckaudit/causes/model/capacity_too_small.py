@@ -51,6 +51,7 @@ THROWN = (exploding_gradient, loss_rises, loss_spike)
 
 @cause(
     prior=-1.0,
+    good_checkpoint="none",
     explains=[loss_not_falling, uniform_heads],
     follows=[update_out_of_band],
     wants=[train_val_gap, val_loss, update_to_weight_global, train_loss_raw, explained_share, FACTS],

@@ -29,6 +29,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.5,
+    good_checkpoint="newest",
     explains=[dropout_rate_high, train_val_inverted, loss_not_falling],
     follows=[activation_drift, dead_units, exploding_gradient, loss_spike, zero_gradients],
     wants=[train_val_gap, activation_sparsity, FACTS],

@@ -16,6 +16,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
+    good_checkpoint="newest",
     explains=[dropped_tokens],
     follows=[loss_not_falling],
     wants=[moe_drop_rate, moe_util_entropy],

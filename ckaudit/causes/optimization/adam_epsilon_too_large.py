@@ -28,6 +28,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.5,
+    good_checkpoint="none",
     explains=[updates_held_back, update_out_of_band, barely_moving, loss_not_falling, uniform_heads],
     follows=[weights_shrink],
     wants=[step_over_rate, learning_rate, gradient_norm, optimizer_adapts, epsilon_to_gradient, FACTS],

@@ -26,6 +26,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-2.0,
+    good_checkpoint="newest",
     explains=[gradient_noise_too_high, loss_spike, exploding_gradient],
     follows=[frequent_clipping, token_drift, dominant_tensor, loss_not_falling, entropy_collapse, update_out_of_band],
     wants=[tokens_per_update, train_loss_raw, grad_noise_scale, FACTS],

@@ -27,6 +27,7 @@ from ckaudit.run.series import Series, at
 
 @cause(
     prior=-1.0,
+    good_checkpoint="newest",
     explains=[frequent_clipping, barely_moving, uniform_heads],
     follows=[loss_not_falling, update_out_of_band, updates_held_back],
     wants=[grad_global_norm, gradient_share, clip_coefficient],

@@ -38,6 +38,7 @@ _HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
 
 @cause(
     prior=-1.0,
+    good_checkpoint="none",
     explains=[update_out_of_band, loss_not_falling, uniform_heads, barely_moving],
     wants=[
         learning_rate,

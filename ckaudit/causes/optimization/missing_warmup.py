@@ -24,6 +24,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-1.5,
+    good_checkpoint="none",
     explains=EXPLAINS,
     follows=FOLLOWS,
     wants=[learning_rate, FACTS, grad_global_norm, optimizer_adapts, train_loss_raw, update_to_weight_global],

@@ -31,6 +31,7 @@ EXPLAINS = (update_out_of_band, barely_moving, loss_not_falling, uniform_heads)
 
 @cause(
     prior=-1.5,
+    good_checkpoint="none",
     explains=EXPLAINS,
     follows=[layer_not_contributing],
     wants=[update_norm, gradient_norm, learning_rate, clip_coefficient, optimizer_adapts, train_loss_raw, val_loss, FACTS],

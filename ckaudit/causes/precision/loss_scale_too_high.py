@@ -22,6 +22,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
+    good_checkpoint="newest",
     explains=[overflow, skipped_updates],
     follows=[barely_moving, nonfinite_values, update_out_of_band],
     wants=[loss_scale, train_loss_raw, element_type, grad_global_norm],

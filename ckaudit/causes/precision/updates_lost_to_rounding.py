@@ -24,6 +24,7 @@ HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
 
 @cause(
     prior=-0.5,
+    good_checkpoint="newest",
     explains=[updates_rounded_away, barely_moving, loss_not_falling, update_out_of_band, updates_held_back],
     follows=[uniform_heads],
     wants=[element_type, update_to_weight],

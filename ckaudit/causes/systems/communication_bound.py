@@ -15,6 +15,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=0.0,
+    good_checkpoint="newest",
     explains=[communication_rising],
     follows=[low_utilization, throughput_drop, step_time_jump],
     wants=[comm_time_frac, dataloader_stall_frac],

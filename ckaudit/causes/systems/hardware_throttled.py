@@ -20,6 +20,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
+    good_checkpoint="newest",
     explains=[step_time_jump, throughput_drop],
     follows=[low_utilization],
     wants=[dataloader_stall_frac, comm_time_frac, tokens_per_update, recording_share],

@@ -15,6 +15,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=0.0,
+    good_checkpoint="newest",
     explains=[slow_input],
     follows=[low_utilization, throughput_drop, step_time_jump, straggler],
     wants=[dataloader_stall_frac, compute_time_frac, comm_time_frac],

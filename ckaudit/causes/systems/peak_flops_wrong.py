@@ -12,6 +12,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
+    good_checkpoint="newest",
     explains=[impossible_value],
     follows=[low_utilization],
     wants=[mfu],

@@ -20,6 +20,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=0.0,
+    good_checkpoint="newest",
     explains=[recording_overhead, heavy_checkpoints],
     follows=[throughput_drop, step_time_jump, low_utilization],
     wants=[recording_share, FACTS],

@@ -16,6 +16,7 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
+    good_checkpoint="newest",
     explains=[slow_rank],
     follows=[step_time_jump, throughput_drop, low_utilization, communication_rising, slow_input],
     wants=[rank_step_time, straggler_ratio],
