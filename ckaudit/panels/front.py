@@ -98,7 +98,10 @@ def loss(scene: Scene) -> Chart:
     """Return the loss with findings and events marked; without curves, and with the reason, where none was recorded."""
     chart = curves(scene, "front_loss", "Loss", LOSSES, lines=baselines(scene), points=400)
     if chart is None:
-        return Chart(id="front_loss", title="Loss", shape="lines", note=why_missing(scene.run, LOSSES[0]))
+        why = why_missing(scene.run, LOSSES[0])
+        if scene.report.to_judge_more:  # what would record it stands there, in words of whoever wrote the run
+            why, *_ = why.split("; to record it: ")
+        return Chart(id="front_loss", title="Loss", shape="lines", note=why)
     everything = [mark for mark in marks(scene, None, max_findings=len(scene.report.findings)) if mark.kind != "spike"]
     return replace(chart, log=is_wide(scene), marks=everything, formula="")
 
@@ -141,4 +144,5 @@ def beside(scene: Scene) -> Beside | None:
     if scene.other is None or scene.comparison is None or not scene.comparison.pairs:
         return None
     pair, report = scene.comparison.pairs[0], scene.other.report
-    return Beside(severity=report.severity, verdict=report.verdict, word=pair.word, message=pair.verdict)
+    cause = next(iter(report.diagnoses), None)
+    return Beside(severity=report.severity, verdict=report.verdict, word=pair.word, message=pair.verdict, cause=cause)

@@ -201,8 +201,16 @@ def bars(
         log=log,
         x="place",
         traces=[_bar_row(side_series, names, run) for run, side_series in sides],
-        note=f"at step {int(series.steps[-1])}{left_out}",
+        note=_last_steps(sides) + left_out,
     )
+
+
+def _last_steps(sides: Sequence[tuple[int, Series]]) -> str:
+    """Return the step that the bars are of; of two runs that ended at different ones, both."""
+    steps = {run: int(series.steps[-1]) for run, series in sides}
+    if len({*steps.values()}) == 1:
+        return f"at step {next(iter(steps.values()))}"
+    return " and ".join(f"{'AB'[run]} at step {step}" for run, step in steps.items())
 
 
 def _bar_row(series: Series, names: list[str], run: int) -> Trace:

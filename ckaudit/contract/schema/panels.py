@@ -11,7 +11,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.checkpoint import Grid
 from ckaudit.contract.schema.diff import Word
 from ckaudit.contract.schema.numbers import Number, Step, doc
-from ckaudit.contract.schema.report import Answer, Severity
+from ckaudit.contract.schema.report import Answer, Diagnosis, Severity
 
 VERSION: Literal["ck.panels.v1"] = "ck.panels.v1"
 
@@ -128,6 +128,9 @@ class Beside(Struct, kw_only=True, frozen=True):
     verdict: Annotated[str, doc("What triage says of the second run.")]
     word: Annotated[Word, doc("How the second run does against the first.")]
     message: Annotated[str, doc("The same as one sentence.")]
+    cause: Annotated[Diagnosis | None, doc("The likeliest cause of what ails the second run; null: none.")] = (
+        None
+    )
 
 
 class Panels(Struct, kw_only=True, frozen=True):

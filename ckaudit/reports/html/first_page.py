@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from ckaudit.contract.schema.panels import Chart, Panels
 from ckaudit.contract.schema.report import Diagnosis, Evidence, Report
+from ckaudit.reports.html.charts import run_sign
 from ckaudit.reports.html.findings import all_findings, badge, finding_links, without_messages
 from ckaudit.reports.markup import Markup, tag
 from ckaudit.reports.report_sections import derived_numbers
@@ -27,7 +28,7 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
         yield _loss(panels.front[0], names)
     if panels.front[1:]:
         yield tag("div", *(_small(chart, names, panels) for chart in panels.front[1:]), class_="small")
-    yield tag("div", *_first_cause(report), *_unjudged(report), class_="facing")
+    yield tag("div", *_first_causes(report, panels), *_unjudged(report), class_="facing")
     if report.response:
         yield tag("h3", "What to do now")
         yield tag("ol", *(tag("li", text) for text in report.response))
@@ -62,16 +63,26 @@ def _picture(chart: Chart, size: tuple[int, int], names: Sequence[str], name: st
 
 
 # The likeliest cause with its knob, open to be read; of the others the title is enough.
-def _first_cause(report: Report) -> Iterator[Markup]:
-    if not report.diagnoses:
-        return
-    first = report.diagnoses[0]
-    yield tag(
+def _first_causes(report: Report, panels: Panels) -> Iterator[Markup]:
+    """Yield the likeliest cause of the run, and that of the second one, whose evidence its own report has."""
+    names = run_names(panels.subjects)
+    beside = panels.beside.cause if panels.beside else None
+    if report.diagnoses:
+        first = report.diagnoses[0]
+        reasons = tag("details", tag("summary", "Evidence and runbook"), *_reasons(first, report))
+        yield _cause(first, reasons, [" ", run_sign(0, names)] if beside else [])
+    if beside:
+        own = tag("p", "Findings and evidence: ", tag("code", f"ckaudit report {panels.subjects[1]}"), class_="dim")
+        yield _cause(beside, own, [" ", run_sign(1, names)])
+
+
+def _cause(diagnosis: Diagnosis, below: Markup, whose: Sequence[str]) -> Markup:
+    return tag(
         "div",
-        tag("h3", "First cause"),
-        tag("p", badge(first.severity), f" {first.title} ", tag("span", standing(first), class_="dim")),
-        tag("dl", *_facts((("Change first", first.knob), ("Look at", first.inspect))), class_="facts"),
-        tag("details", tag("summary", "Evidence and runbook"), *_reasons(first, report)),
+        tag("h3", "First cause", *whose),
+        tag("p", badge(diagnosis.severity), f" {diagnosis.title} ", tag("span", standing(diagnosis), class_="dim")),
+        tag("dl", *_facts((("Change first", diagnosis.knob), ("Look at", diagnosis.inspect))), class_="facts"),
+        below,
         class_="card",
     )
 

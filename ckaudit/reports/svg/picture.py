@@ -73,7 +73,7 @@ def render(report: Report, panels: Panels, *, light: bool = False) -> str:
     names = run_names(panels.subjects)
     parts: list[Markup] = []
     bottom = float(EDGE)
-    for part, height in [*_head(report, panels), *_pictures(panels, names), *_foot(report)]:
+    for part, height in [*_head(report, panels), *_pictures(panels, names), *_foot(report, panels)]:
         parts.append(tag("g", part, transform=f"translate(0 {bottom:g})"))
         bottom += height
     height = round(bottom + EDGE)
@@ -141,11 +141,12 @@ def _pictures(panels: Panels, names: Sequence[str]) -> Iterator[tuple[Markup, fl
         yield tag("g", *row), SMALL_HEIGHT + 34
 
 
-def _foot(report: Report) -> Iterator[tuple[Markup, float]]:
-    if report.diagnoses:
-        first = report.diagnoses[0]
-        yield from _said(f"First cause: {first.title} ({standing(first)})", "ink strong", 118)
-        yield from _said(f"Change first: {first.knob}", "ink", LETTERS)
+def _foot(report: Report, panels: Panels) -> Iterator[tuple[Markup, float]]:
+    beside = panels.beside.cause if panels.beside else None
+    for whose, first in ((" of A" if beside else "", next(iter(report.diagnoses), None)), (" of B", beside)):
+        if first:
+            yield from _said(f"First cause{whose}: {first.title} ({standing(first)})", "ink strong", 118)
+            yield from _said(f"Change first: {first.knob}", "ink", LETTERS)
     open_checks = [*limits(report)[:2], *([not_judged(report)] if not_judged(report) else [])]
     for sentence in open_checks:
         yield from _said(sentence, "", LETTERS, lines=1)

@@ -93,9 +93,18 @@ def test_two_runs_stand_in_the_order_given_with_one_colour_each(made):
     places = [header.index(words) for words in ("A lr_too_high", "B healthy", "BETTER B against A: loss at step 300")]
     assert places == sorted(places)
     assert report.verdict in header
-    swapped = Tabs(render(*made("healthy", "lr_too_high"))).text["header"]
+    swapped_page = Tabs(render(*made("healthy", "lr_too_high"))).text
+    swapped = swapped_page["header"]
     assert "A healthy" in swapped
     assert "WORSE B against A: loss at step 300" in swapped
+    ill = report.diagnoses[0]  # of whichever side it is on, its cause and its knob stand on the first page
+    for text, picture_of in (
+        (swapped_page["t-overview"], made("healthy", "lr_too_high")),
+        (Tabs(whole).text["t-overview"], (report, panels)),
+    ):
+        assert text.count("First cause") == 1
+        assert all(words in text for words in (ill.title, ill.knob))
+        assert ill.title in picture.render(*picture_of)
     for drawn in re.findall(r"<svg.*?</svg>", whole, re.DOTALL):
         colours = set(re.findall(r'class="curve c(\d)', drawn))
         assert colours == ({"0", "1"} if "<polyline" in drawn else set())  # a map or bars have no curves
