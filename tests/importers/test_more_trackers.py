@@ -109,6 +109,52 @@ def test_a_session_that_lies_there_packed_and_unpacked_is_one_run(tmp_path, stor
     assert [run.name for run in logs_below(tmp_path / f"{store}-project").runs] == ["offline/one.zip", "offline/two"]
 
 
+@for_each("place", ["", ".neptune", ".neptune/offline", ".neptune/offline/run__second"])
+def test_every_value_that_neptune_wrote_is_imported(place):
+    """Neptune writes neither the NaN of step 7 nor the infinity of step 8, at which there is a rate."""
+    run = import_source(TRACKERS / "neptune" / place)
+    assert curve(run, "train_loss_raw") == pytest.approx(expected(math.nan), nan_ok=True, rel=1e-15)
+    assert curve(run, "val_loss") == pytest.approx({step: 2 * math.exp(-step / 20) for step in (10, 20)}, rel=1e-15)
+    assert curve(run, "learning_rate") == dict.fromkeys(range(1, 21), 0.1)
+    assert set(run.table.names) == {"train_loss_raw", "val_loss", "learning_rate", "time"}
+    assert (run.source, run.name) == ("Neptune offline run", "second")
+    assert (run.manifest.seed, run.manifest.config["lr"]) == (7, 0.1)
+    assert noted(run, "leaves out NaN and infinity")
+
+
+@for_each(
+    "losses, rates, broken",
+    [
+        (range(1, 60), range(1, 101), range(60, 101)),  # from 60 on the loss is not finite
+        (range(10, 101, 10), range(1, 101), ()),  # a loss every ten steps
+        (range(10, 101, 10), range(10, 101), ()),
+        (range(1, 101), range(1, 101), ()),
+        (range(1, 60), range(0, 101, 10), ()),
+        ([1], range(1, 101), ()),
+    ],
+)
+def test_only_a_loss_that_was_logged_with_another_series_was_left_out_by_neptune(tmp_path, losses, rates, broken):
+    operations = [{"type": "LogFloats", "path": ["loss"], "values": [{"value": 2.0, "step": step} for step in losses]}]
+    operations += [{"type": "LogFloats", "path": ["lr"], "values": [{"value": 0.1, "step": step} for step in rates]}]
+    path = tmp_path / "data-1.log"
+    path.write_text("".join(json.dumps({"obj": operation}) + "\n" for operation in operations))
+    loss = dict.fromkeys(losses, 2.0) | dict.fromkeys(broken, math.nan)
+    assert curve(import_source(path), "train_loss_raw") == pytest.approx(loss, nan_ok=True)
+
+
+def test_points_without_a_step_follow_each_other_and_what_is_no_operation_is_counted_in_neptune(tmp_path):
+    points = [{"value": 2.0, "ts": 1.8e9}, {"value": 1.5, "step": 9}, {"value": 1.0, "step": None}, {"value": "x"}, 7]
+    operations = [{"type": "LogFloats", "path": ["\x1b[31mtrain", "loss"], "values": points[:1]}]
+    operations += [{"type": "LogFloats", "path": ["loss"], "values": values} for values in (points, 3)]
+    lines = [json.dumps({"obj": operation, "version": 1}) for operation in operations]
+    path = tmp_path / "data-1.log"
+    path.write_text("\n".join([*lines, '{"obj": {"type": "LogFlo']))
+    run = import_source(path)
+    assert curve(run, "train_loss_raw") == {0: 2.0, 9: 1.5, 10: 1.0}
+    assert noted(run, "4 lines or points hold no operation or no number")
+    assert noted(run, "31mtrain/loss")
+
+
 def test_numbered_runs_of_sacred_are_listed():
     assert [run.name for run in import_runs(TRACKERS / "sacred")] == ["1", "2"]
     assert import_source(TRACKERS / "sacred", choice=Choice(run="2")).manifest.name == "second"
