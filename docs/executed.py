@@ -14,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,7 +27,7 @@ BLOCK = re.compile(
     r"(<!-- (file(?=:)|change(?=:)|run(?= )|screen(?= ))(?:: ([^\n]+))? -->\n```(\w+)\n)(.*?)(^```$)", re.DOTALL | re.MULTILINE
 )
 PICTURE = re.compile(r"<!-- picture: ([^\n]+) -->\n!\[[^]]*\]\((pictures/[^)]+)\)")
-WIDTH = 90
+SCREEN = {"COLUMNS": "90", "NO_COLOR": "1", "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
 
 
 class Reader:
@@ -67,15 +68,18 @@ class Reader:
         command, *words = shlex.split(line, comments=True)
         if command not in ("python", "ckaudit", "bash"):
             raise SystemExit(f"{line}: only python, ckaudit and bash are run")
-        plain = {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
-        environ = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"} | plain
-        environ |= {"PYTHONPATH": str(DOCS.parent), "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}"}
-        program = str(self._programs / command) if command != "bash" else "bash"
-        called = [program, *words]
-        done = subprocess.run(called, cwd=self.folder, env=environ, capture_output=True, encoding="utf-8", check=False)  # noqa: S603
+        done = self.call(command, words)
         if done.returncode not in ((0, 1) if command == "ckaudit" else (0,)):
             raise SystemExit(f"{line}: exit code {done.returncode}\n{done.stderr}")
         return done.stdout
+
+    def call(self, command: str, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run a program in the folder of the page, on a screen of the width that pages have."""
+        environ = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"} | SCREEN
+        environ |= {"PYTHONPATH": str(DOCS.parent), "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}"}
+        program = str(self._programs / command) if command != "bash" else "bash"
+        called = [program, *words]
+        return subprocess.run(called, cwd=self.folder, env=environ, capture_output=True, encoding="utf-8", check=False)  # noqa: S603
 
 
 def changed_by(text: str, diff: str) -> str:
@@ -91,10 +95,10 @@ def changed_by(text: str, diff: str) -> str:
     return text.replace(old, new)
 
 
-def renewed(text: str) -> tuple[str, dict[str, str]]:
+def renewed(text: str, follower: type[Reader] = Reader) -> tuple[str, dict[str, str]]:
     """Return a page with all its screens made anew, and its pictures by their places in docs/."""
     with TemporaryDirectory() as place:
-        reader = Reader(Path(place))
+        reader = follower(Path(place))
         written = BLOCK.sub(reader.follow, text)
         drawn = {kept: (reader.folder / file).read_text(encoding="utf-8") for file, kept in PICTURE.findall(written)}
     return written, drawn

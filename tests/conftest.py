@@ -15,6 +15,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# What a test writes need not outlast a power cut, and to wait for the disk takes milliseconds each time.
+os.fsync = lambda descriptor: None
+
 # Modules and tests stay until the end, and to look through all of them for garbage takes a second each time.
 gc.disable()
 

@@ -11,6 +11,7 @@ import pytest
 
 import ckaudit
 from ckaudit.errors import UnreadableError, UsageError
+from tests import forked
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 ILL, HEALTHY = RUNS / "lr_too_high", RUNS / "healthy"
@@ -18,7 +19,7 @@ ILL, HEALTHY = RUNS / "lr_too_high", RUNS / "healthy"
 
 def said(*arguments: str) -> str:
     """Return what the command line prints."""
-    return subprocess.run([sys.executable, "-m", "ckaudit", *arguments], capture_output=True, text=True, check=False).stdout
+    return str(forked.ckaudit(*arguments, cwd=Path.cwd()).stdout)
 
 
 def written(folder: Path, losses: list[float], name: str = "log.csv") -> Path:

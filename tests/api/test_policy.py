@@ -3,14 +3,13 @@
 import json
 import logging
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import ckaudit
 from ckaudit.errors import UsageError
+from tests import forked
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 ILL, HEALTHY = RUNS / "lr_too_high", RUNS / "healthy"
@@ -46,8 +45,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def said(*arguments: str) -> dict[str, object]:
     """Return what the command line says here, as JSON."""
-    command = [sys.executable, "-m", "ckaudit", *arguments, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.ckaudit(*arguments, "--format", "json", cwd=Path.cwd())
     return json.loads(done.stdout)
 
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import ckaudit
+from tests import forked
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("tutorial.md", "trainers.md", "jax.md", "foreign-log.md", "cluster.md")
 ENDS = re.compile(
@@ -16,6 +19,21 @@ ENDS = re.compile(
 @pytest.fixture(scope="module")
 def executed(script):
     return script("executed")
+
+
+@pytest.fixture(scope="module")
+def follower(executed):
+    """A reader whose programs have loaded their libraries; a program of a shell, and what it starts, is started as it stands."""
+
+    class Follower(executed.Reader):
+        def call(self, command, words):
+            if command == "ckaudit":
+                return forked.ckaudit(*words, cwd=self.folder, **executed.SCREEN)
+            if command == "python":
+                return forked.training(words[0], *words[1:], cwd=self.folder, **executed.SCREEN)
+            return super().call(command, words)
+
+    return Follower
 
 
 def gist(screen):
@@ -35,18 +53,30 @@ def test_every_page_that_is_run_is_tested(executed):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_prints_what_it_shows(executed, name):
+def test_a_page_prints_what_it_shows(executed, follower, name):
     for library in executed.NEEDS.get(name, ()):
         if importlib.util.find_spec(library) is None:
             pytest.skip(f"{name} needs {library}: pip install '.[docs]'")
     text = (DOCS / name).read_text(encoding="utf-8")
-    written, drawn = executed.renewed(text)
+    written, drawn = executed.renewed(text, follower)
     shown, printed = screens(executed, text), screens(executed, written)
     assert [gist(screen) for screen in printed] == [gist(screen) for screen in shown], f"run python docs/executed.py {name}"
     assert all(len(gist(screen)) > 5 for screen in shown)
     assert not re.search("Traceback", written)
     assert all(picture.startswith("<!-- ckaudit report -->") for picture in drawn.values())
     assert all((DOCS / place).is_file() for place in drawn)
+
+
+def test_programs_are_started_as_a_reader_starts_them(executed):
+    text = "<!-- file: a.py -->\n```python\nimport sys\n\nprint(*sys.argv)\n```\n"
+    for line, printed in (
+        ("python a.py b", "a.py b"),
+        ("ckaudit --version", f"ckaudit {ckaudit.__version__}"),
+        ("bash -c 'srun echo hi'", "hi"),
+    ):
+        block = f"<!-- run -->\n```sh\n{line}\n```\n<!-- screen -->\n```text\n```\n"
+        written, _ = executed.renewed(text + block)
+        assert screens(executed, written) == [f"{printed}\n"]
 
 
 def test_the_tutorial_finds_the_mistake_that_stands_in_it():

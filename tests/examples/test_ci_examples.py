@@ -3,12 +3,13 @@
 import os
 import re
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 import xmlschema
+
+from tests.forked_tools import tools
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[2]
@@ -20,8 +21,15 @@ ILL = [("healthy", "success"), ("zeroed_projection", "warning"), ("lr_too_high",
 CANARIES = [("healthy", "success"), ("lr_too_high", "failed"), ("experts_two_ranks", "failed"), ("", "failed")]
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """A folder with a `ckaudit` that has loaded what it needs."""
+    with tools(tmp_path_factory.mktemp("ci") / "bin") as folder:
+        yield folder
+
+
 @pytest.fixture
-def workplace(tmp_path):
+def workplace(tmp_path, programs):
     """Return what makes a working folder with a canary, a good run, and a `ckaudit` where each of the two programs looks."""
 
     def make(canary):
@@ -29,10 +37,8 @@ def workplace(tmp_path):
         (tmp_path / "runs" / "good" / "1").symlink_to(RUNS / "healthy")
         if canary:
             (tmp_path / "runs" / "canary").symlink_to(RUNS / canary)
-        tool = tmp_path / ".venv" / "bin" / "ckaudit"
-        tool.parent.mkdir(parents=True)
-        tool.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m ckaudit "$@"\n')
-        tool.chmod(0o755)
+        (tmp_path / ".venv").mkdir()
+        (tmp_path / ".venv" / "bin").symlink_to(programs)
         return tmp_path
 
     return make

@@ -4,56 +4,25 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from tests.forked import ckaudit, training
+from tests.forked_tools import tools
 
 yaml = pytest.importorskip("yaml")
 GATE = Path(__file__).parents[2] / "examples" / "gate"
 (JOB,) = yaml.safe_load((GATE / "workflow.yml").read_text())["jobs"].values()
 STEPS = {step["name"]: step["run"] for step in JOB["steps"] if "run" in step}
 
-# What `python` and `ckaudit` do: they have a process forked that has loaded their libraries, and say what it said.
-TOOL = """#!/bin/sh
-printf '%s\\0' {name} "$PWD" "$@" > "{ask}"
-read -r code < "{reply}"
-cat "{ask}.1"
-cat "{ask}.2" >&2
-exit "$code"
-"""
-
-
-def serve(ask, reply):
-    """Do what the tools ask for, until one asks for nothing."""
-    while words := ask.read_text(encoding="utf-8").split("\0")[:-1]:
-        name, folder, *arguments = words
-        done = training(*arguments, cwd=folder) if name == "python" else ckaudit(*arguments, cwd=folder)
-        for number, told in ((1, done.stdout), (2, done.stderr)):
-            Path(f"{ask}.{number}").write_text(told, encoding="utf-8")
-        reply.write_text(f"{done.returncode}\n", encoding="utf-8")
-
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
     """A folder with the code as it was and its good runs, and a `ckaudit` and a `python` on the path."""
     folder = tmp_path_factory.mktemp("gate")
-    tools = folder / "bin"
-    tools.mkdir()
-    pipes = {name: folder / name for name in ("ask", "reply")}
-    for pipe in pipes.values():
-        os.mkfifo(pipe)
-    for name in ("ckaudit", "python"):
-        (tools / name).write_text(TOOL.format(name=name, **pipes))
-        (tools / name).chmod(0o755)
-    server = Thread(target=serve, args=pipes.values(), daemon=True)
-    server.start()
-    copy(folder / "base")
-    assert shell("Train the good runs", folder) == (0, "good/1")
-    yield folder
-    pipes["ask"].write_text("", encoding="utf-8")
-    server.join()
+    with tools(folder / "bin"):
+        copy(folder / "base")
+        assert shell("Train the good runs", folder) == (0, "good/1")
+        yield folder
 
 
 def copy(folder):

@@ -3,12 +3,12 @@
 import html
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ckaudit.contract.schema.report import SEVERITIES
+from tests.forked import ckaudit
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
@@ -36,12 +36,10 @@ class Told(NamedTuple):
 
 def printed(*arguments: str | Path) -> str:
     """Return what a command prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ckaudit", *map(str, arguments)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = ckaudit(*arguments, cwd=ROOT)
     assert done.returncode in (0, 1, 2), done.stderr
     assert "Traceback" not in done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 def step_in(text: str, after: str = "") -> int | None:

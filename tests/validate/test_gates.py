@@ -5,10 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.forked import ckaudit
+from tests.forked_tools import tools
 from tests.validate.material import checkpoint, healthy_run, name_of, write
 
 yaml = pytest.importorskip("yaml")
@@ -23,6 +26,14 @@ def fill(text: str, values: dict[str, str]) -> str:
     return re.sub(r"\$\{\{\s*([\w.-]+)\s*\}\}", lambda match: values[match[1]], str(text))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Put a `python` whose ckaudit has loaded what it needs first in the path, and before all others the one that runs this."""
+    with tools(tmp_path_factory.mktemp("action") / "bin", python="audits") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}")
+        yield
+
+
 def run_action(tmp_path: Path, *, install: bool = False, **inputs: str) -> list[tuple[str, subprocess.CompletedProcess[str]]]:
     """Execute the shell steps of action.yml in order, until one fails, as a runner does."""
     given = {name: str(each.get("default", "")) for name, each in ACTION["inputs"].items()} | inputs
@@ -35,7 +46,6 @@ def run_action(tmp_path: Path, *, install: bool = False, **inputs: str) -> list[
         environment = os.environ | {name: fill(value, values) for name, value in step["env"].items()}
         environment["GITHUB_OUTPUT"] = str(tmp_path / "output")
         environment["GITHUB_STEP_SUMMARY"] = str(tmp_path / "summary.md")
-        environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         environment["PYTHONPATH"] = "" if install else str(ROOT)
         script = tmp_path / "step.sh"
         script.write_text(fill(step["run"], values))
@@ -81,13 +91,7 @@ def test_the_action_fails_a_run_that_diverged(tmp_path):
     assert "::error " in steps[0][1].stdout
     assert "ckaudit triage: **SEV1**" in (tmp_path / "summary.md").read_text()
     healthy, ill = results_of(tmp_path)
-    report = json.loads(
-        subprocess.run(
-            [sys.executable, "-m", "ckaudit", "triage", str(RUNS / "lr_too_high"), "--format", "json"],
-            capture_output=True,
-            check=False,
-        ).stdout
-    )
+    report = json.loads(ckaudit("triage", RUNS / "lr_too_high", "--format", "json").stdout)
     assert healthy == []
     assert sorted(ill) == sorted(finding["code"] for finding in report["findings"])
 
@@ -116,8 +120,7 @@ def test_the_inputs_of_the_action_reach_the_command(tmp_path, flawed, inputs, co
 
 def test_what_a_baseline_accepts_fails_no_job_and_opens_no_alert(tmp_path, broken):
     known = str(tmp_path / "known.json")
-    command = [sys.executable, "-m", "ckaudit", "validate", str(broken), "--baseline", known, "--update-baseline"]
-    subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    assert ckaudit("validate", broken, "--baseline", known, "--update-baseline", cwd=ROOT).returncode == 0
     steps = run_action(tmp_path, run=str(broken), command="validate", baseline=known)
     assert [(name, done.returncode) for name, done in steps] == [("Audit", 0)]
     assert "1 finding does not count" in steps[0][1].stdout
