@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
 from ckaudit.run.rises import SOLVED
+from ckaudit.run.robust import MEDIAN_COST, difference_noise
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_vocabulary
@@ -290,6 +291,32 @@ def ends_at_best(loss: Series | None, *, felt: float, since: int | None = None, 
     last = values[loss.steps[known] >= since] if since is not None else values[:0]
     end = median(last) if len(last) else levels[-1]
     return end <= min(levels) + felt * (max(levels) - min(levels))
+
+
+def loss_by_thirds(loss: Series | None, *, last: float = math.inf) -> tuple[float, float, float] | None:
+    """Return the medians of the thirds of a loss up to a step, or of all of it; None of fewer than three points."""
+    known = np.flatnonzero(loss.finite[:, 0] & (loss.steps <= last)) if loss is not None else ()
+    if loss is None or len(known) < 3:
+        return None
+    before, middle, end = (median(loss.values[part, 0]) for part in np.array_split(known, 3))
+    return before, middle, end
+
+
+def is_no_higher(loss: Series | None, *, felt: float, last: float = math.inf, deviations: float = 3.0) -> bool:
+    """Tell whether the last third of a loss stands no higher than those before it; false where that is not known.
+
+    Args:
+        loss: A series of one column.
+        felt: Share of its range by which it may be higher.
+        last: Step up to which it is judged.
+        deviations: Of the noise of such a median, within which it is no higher.
+    """
+    thirds = loss_by_thirds(loss, last=last)
+    if loss is None or thirds is None:
+        return False
+    values = loss.values[loss.finite[:, 0] & (loss.steps <= last), 0]
+    error = MEDIAN_COST * float(np.nan_to_num(difference_noise(values))) / math.sqrt(len(values) / 3)
+    return thirds[2] - min(thirds[:2]) <= max(felt * (max(thirds) - min(thirds)), deviations * error)
 
 
 def where_loss_is_left(series: Series, loss: Series | None, *, none: float = 0.0) -> Series:

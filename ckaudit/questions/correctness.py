@@ -328,12 +328,14 @@ def weights_updated(
     Together they are less than that, or a tensor without a gradient is not updated.
     ## Bad
     A tensor that gets a gradient is not updated (playbook D1.5), or looks the same at all checkpoints. Or the updates of all
-    weights together are zero at all steps, and the loss stands where it began. `near` is a starting value.
+    weights together are zero at all steps, and the loss stands where it began. A tensor of which no gradient is made at that
+    step, while it has one at others, is left out: its layer is dropped at random, or it was cut off, which barely_moving says.
+    `near` is a starting value.
     """
     elsewhere = updated_by_another_optimizer(norm, moved)
     norm = norm and norm.only(lambda name: name not in elsewhere)
     still, text, numbers = (
-        ([], "", {}) if norm is None else unchanged_by_last_update(_judged(norm, gradient, facts, types), rate, near)
+        ([], "", {}) if norm is None else unchanged_by_last_update(_judged(norm, gradient, facts, types), gradient, rate, near)
     )
     if norm is None and relative is None:
         if seen is None:

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
-from ckaudit.metrics.loss import ends_at_best, learnt_since, times_a_guess, train_loss_raw
+from ckaudit.metrics.loss import ends_at_best, is_no_higher, learnt_since, times_a_guess, train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
@@ -204,7 +204,7 @@ def gradient_explodes(
     ## Watch
     It is more than `watch` times as large (the limits are those of exploding_gradient), or shot up at first by more than
     `shoots` times and came back. Or it ends below where it began, however small it was in between, as where a task is solved but
-    for its hard samples. Or it grows to the square of `bad` while the loss is at its lowest to the end: the sharper a
+    for its hard samples. Or it grows to the square of `bad` while the loss is no higher than it was: the sharper a
     density is that a model learns, the steeper is its loss.
     ## Bad
     More than `bad` times, and in stretches of two points each in a growth that lasts (sustained_growth, as in
@@ -230,7 +230,7 @@ def gradient_explodes(
     peak, first = int(np.argmax(at_first)), median(values[:3])
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
-    limit = bad**2 if ends_at_best(loss, felt=FELT_LOSS_SHARE) else bad
+    limit = bad**2 if is_no_higher(loss, felt=FELT_LOSS_SHARE) or ends_at_best(loss, felt=FELT_LOSS_SHARE) else bad
     word = above(ratio, watch=watch, bad=limit if lasts and end > stages[0] else np.inf)
     if shot > shoots:
         numbers["shot"] = shot

@@ -17,18 +17,29 @@ MIN_RELATIVE_MOVEMENT: float = barely_moving.thresholds["min_relative_movement"]
 WARMUP_STEPS: int = update_out_of_band.thresholds["warmup"]
 
 
-def unchanged_by_last_update(trainable: Series, rate: Series | None, near: float) -> tuple[list[str], str, dict[str, float]]:
-    """Return the trainable tensors that the last update left as they were, and the words on it."""
+def unchanged_by_last_update(
+    trainable: Series, gradient: Series | None, rate: Series | None, near: float
+) -> tuple[list[str], str, dict[str, float]]:
+    """Return the trainable tensors that the last update left as they were though they took part, and the words on it."""
     known = trainable.finite.any(axis=1)
     rows = np.flatnonzero(known & learning_rate_is_on(trainable.steps, rate, near))
     if not len(rows):
         rows = np.flatnonzero(known & learning_rate_is_on(trainable.steps, rate))
     if not len(rows):
         return [], "", {}
-    row, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
+    step = int(trainable.steps[rows[-1]])
+    row = {name: value for name, value in row_of(trainable, int(rows[-1])).items() if not _is_dropped(name, step, gradient)}
     still = [name for name, value in row.items() if value == 0]
     text = f"step {step} updates {len(row) - len(still)} of {len(row)} trainable tensors"
     return still, text + (f", not {listed(still)}" if still else ""), {"tensors": float(len(row)), "still": float(len(still))}
+
+
+def _is_dropped(name: str, step: int, gradient: Series | None) -> bool:
+    """Tell whether no gradient of a tensor is made at a step at which others have one, though it has one at another step."""
+    if gradient is None or name not in gradient.labels or step not in gradient.steps:
+        return False
+    column, row = gradient.labels.index(name), int(np.searchsorted(gradient.steps, step))
+    return bool(gradient.recorded[row].any() and not gradient.recorded[row, column] and gradient.recorded[:, column].any())
 
 
 def last_with_learning_rate(series: Series, rate: Series | None) -> tuple[int, float] | None:

@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from msgspec import UNSET
 
 from ckaudit.contract.io.grids import unpack
 from ckaudit.recorder.stats import attention_stats as attention
@@ -62,6 +63,13 @@ def test_maxima_mass_and_similarity_agree_with_numpy(dtype):
 def test_a_mask_is_recognised_by_what_later_keys_get():
     assert attention_stats(random(causal=True))[0].causal is True
     assert not attention_stats(random(causal=False))[0].causal
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 7)])
+def test_where_no_key_is_later_nothing_is_said_of_later_keys(queries, keys):
+    stats, _ = attention_stats(random(causal=False, queries=queries, keys=keys))
+    assert stats.upper_triangle_mass_per_head is UNSET
+    assert stats.causal is not True
 
 
 def test_a_leak_shows_where_causality_is_promised():

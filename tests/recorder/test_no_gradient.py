@@ -108,6 +108,27 @@ def test_what_no_block_reads_is_switched_off_and_what_one_of_them_forgets_is_not
     assert unused(forgotten) == tokens
 
 
+class Stacked(nn.Module):
+    """A head, and a stack of two layers of which some are called."""
+
+    def __init__(self, called):
+        super().__init__()
+        self.head, self.deep, self.called = nn.Linear(4, 4), nn.Module(), called
+        self.deep.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, x):
+        for place in self.called:
+            x = self.deep.layers[place](x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize(
+    ("called", "off"), [([], {f"deep.layers.{place}.{kind}" for place in (0, 1) for kind in ("weight", "bias")}), ([0], set())]
+)
+def test_a_whole_stack_that_is_not_called_is_switched_off_and_one_block_of_it_is_forgotten(called, off):
+    assert {name for name, reason in reasons(Stacked(called), torch.ones(2, 4)).items() if reason == "unused"} == off
+
+
 class Cut(nn.Module):
     """An encoder, a middle part and a head, of which one path may be cut."""
 

@@ -228,13 +228,16 @@ def unused(table: Mapping[str, TensorFacts], called: Collection[str], hooked: Co
 
 
 def _is_optional(part: str, names: Sequence[str], idle: Container[str], table: Mapping[str, TensorFacts]) -> bool:
-    """Tell whether an idle part lies in no block, or every block of its stack has the same part and none of them uses it."""
+    """Tell whether an idle part lies in no block, holds a whole stack of them, or is the same in all and none of them uses it."""
     blocks = {str(table[name].block) for name in names if table[name].block is not UNSET}
-    if len(blocks) != 1 or not part.startswith(f"{(block := blocks.pop())}."):
-        return not blocks and all(table[name].block is UNSET for name in names)
+    if not blocks or all(block.rpartition(".")[0].startswith(f"{part}.") for block in blocks):
+        return True
+    block, *others = blocks
+    if others or not part.startswith(f"{block}."):
+        return False
     stack = block.rpartition(".")[0]
-    others = {str(facts.block) for facts in table.values() if str(facts.block).rpartition(".")[0] == stack}
-    return len(others) > 1 and all(other + part.removeprefix(block) in idle for other in others)
+    stacked = {str(facts.block) for facts in table.values() if str(facts.block).rpartition(".")[0] == stack}
+    return len(stacked) > 1 and all(other + part.removeprefix(block) in idle for other in stacked)
 
 
 def _switched_off(table: Mapping[str, TensorFacts]) -> set[str]:

@@ -69,7 +69,8 @@ def attention_stats(
     Entropy is $H = -\sum_k p_k \log p_k$ in nats, averaged over batch and queries (F9). Query i of a causal layer sees
     i + 1 keys (K - Q more with a cache), of any other layer K. Normalized entropy averages H / log(keys seen) over queries
     that see two keys or more; the sharp share counts H < log 2 (F10) among those that see three or more, since fewer
-    cannot exceed it. Means are left out where no query qualifies, and NaN where a probability is.
+    cannot exceed it. Means are left out where no query qualifies, and NaN where a probability is; so is the mass on later keys
+    where there are none.
 
     Args:
         probabilities: After softmax, shape (B, H, Q, K).
@@ -102,7 +103,7 @@ def attention_stats(
         normalized_entropy_per_head=_numbers(normalized) if is_compared else UNSET,
         sharp_share_per_head=_numbers(sharp.tolist()) if bool((seen >= 3).any()) else UNSET,
         max_attn_per_head=_numbers(top.tolist()),
-        upper_triangle_mass_per_head=_numbers((later / counts).tolist()),
+        upper_triangle_mass_per_head=_numbers((later / counts).tolist()) if np.min(own) < keys - 1 else UNSET,
         nearest_similarity_per_head=_numbers(nearest(gram)) if heads > 1 else UNSET,
         kind_per_head=kinds(average, own, np.asarray((seen >= 2).reshape(-1, count).all(0)), normalized),
         sampled_qk_grid_32x32_per_head=_grids(probabilities, grid) if grid else UNSET,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
-from ckaudit.metrics.loss import ends_at_best, stays_solved, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import ends_at_best, is_no_higher, loss_by_thirds, stays_solved, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
@@ -104,7 +104,7 @@ def exploding_gradient(
     turn = None if exploded else slide(norm.values[positive, 0], times=slide_ratio)
     if turn is not None and turn.after > median(norm.values[positive, 0][:MIN_HISTORY]):
         hit = _sliding(norm, positive[turn.first : turn.last + 1], turn)
-        yield replace(hit, severity="note") if _is_no_higher(loss, int(norm.steps[-1]), felt_loss_share) else hit
+        yield replace(hit, severity="note") if is_no_higher(loss, last=int(norm.steps[-1]), felt=felt_loss_share) else hit
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
 
 
@@ -190,35 +190,17 @@ def _is_at_best(loss: Series | None, first: int, last: int, felt: float, *, typi
     return bool(within.any() and (median(values) if typical else values.max()) <= lowest + felt * (highest - lowest))
 
 
-def _is_no_higher(loss: Series | None, last: int, felt: float) -> bool:
-    """Tell whether the last third of the losses is no higher than those before it: by a share of the fall, and by its noise."""
-    thirds = _thirds(loss, last)
-    if loss is None or thirds is None:
-        return False
-    values = loss.values[loss.finite[:, 0] & (loss.steps <= last), 0]
-    error = MEDIAN_COST * np.nan_to_num(difference_noise(values)) / (len(values) / 3) ** 0.5
-    return bool(thirds[2] - min(thirds) <= max(felt * (max(thirds) - min(thirds)), NOISE_DEVIATIONS * error))
-
-
 def _still_falls(loss: Series | None, last: int, felt: float) -> bool:
     """Tell whether the loss ends at its lowest level, by the medians of thirds; false where no loss is known."""
-    thirds = _thirds(loss, last)
+    thirds = loss_by_thirds(loss, last=last)
     return thirds is not None and thirds[2] <= min(thirds[:2]) - felt * abs(thirds[0])
-
-
-def _thirds(loss: Series | None, last: int) -> tuple[float, float, float] | None:
-    """Return the medians of the thirds of the losses up to a step; None of fewer than three."""
-    known = np.flatnonzero(loss.finite[:, 0] & (loss.steps <= last)) if loss is not None else np.empty(0, np.int64)
-    if loss is None or len(known) < 3:
-        return None
-    before, middle, end = (median(loss.values[part, 0]) for part in np.array_split(known, 3))
-    return before, middle, end
 
 
 def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt: float, max_ratio: float) -> Hit:
     """Return a norm that ends far above what it was, which is a note on the way from a small start to its ordinary size."""
     first, last = rows[growth.onset], rows[-1]
     is_harmless = _still_falls(loss, int(norm.steps[last]), felt) or ends_at_best(loss, since=int(norm.steps[first]), felt=felt)
+    is_harmless = is_harmless or is_no_higher(loss, last=int(norm.steps[last]), felt=felt)
     is_start = growth.end < max_ratio**1.5 * growth.lowest and is_harmless
     inside = rows[growth.onset :]
     worst = inside[np.argmax(norm.values[inside, 0])]

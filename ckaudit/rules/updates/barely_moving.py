@@ -332,7 +332,15 @@ def _reason(span: Span, gradient: Series | None) -> tuple[Severity, str]:
         reason = "gets a gradient but is not updated: its update" if gets_one else "is not updated, and its gradient"
         none = "exactly zero" if gets_one or not gradient.values[own, column].any() else "next to none"
         return "sev1" if gets_one else "sev2", f"{{where}} {reason} is {none}"
-    if gradient.recorded[gradient.steps < span.first, column].any():
+    return _reason_without_gradient(span, gradient.recorded[:, column], gradient.steps)
+
+
+def _reason_without_gradient(span: Span, recorded: Mask, steps: Steps) -> tuple[Severity, str]:
+    """Return the same of a tensor of which no gradient is made while it stands, by when it has one."""
+    before, after = recorded[steps < span.first].any(), recorded[steps > span.last].any()
+    if before and after:
+        return "note", "{where} is not updated, and no gradient is made for it, as of a layer that is dropped at random"
+    if before:
         return "sev2", "{where} is not updated, and no gradient is made for it any more: it was cut off from the loss"
     return "note", "{where} is not updated, and no gradient is made for it by then, as of one that is thawed later"
 

@@ -59,11 +59,12 @@ def layer_not_contributing(
     The budget trains a shallower model than was paid for.
     ## False alarms
     Learning rates that fall from layer to layer change little between neighbours. Experts of a mixture are left out, and
-    so is a model of one block, and a layer before it is thawed, which has no gradient by then; of the way, tensors without a
+    so is a model of one block, and a layer that has no gradient by then and gets one later, for it is thawed, or dropped at
+    random; of the way, tensors without a
     recorded gradient, as below an adapter, and a record in which nothing moves at all.
     """
     way = way and _where_it_has_a_gradient(way, gradient)
-    update = update and _since_thawed(update, gradient)
+    update = update and _while_it_trains(update, gradient)
     moved = update if update is not None else way
     if moved is None:
         yield needs_one_of(update_to_weight, relative_movement)
@@ -110,13 +111,14 @@ def _where_it_has_a_gradient(way: Series, gradient: Series | None) -> Series:
     return replace(trained, values=np.where(recorded, trained.values, np.nan), recorded=trained.recorded & recorded)
 
 
-def _since_thawed(update: Series, gradient: Series | None) -> Series:
-    """Return updates without those before the first gradient of a tensor that gets one later."""
+def _while_it_trains(update: Series, gradient: Series | None) -> Series:
+    """Return updates without those of checkpoints at which a tensor has no gradient and gets one later."""
     if gradient is None:
         return update
     has_one = cells_like(update, replace(gradient, values=gradient.recorded.astype(float))) == 1
-    since = np.logical_or.accumulate(has_one, axis=0) | ~has_one.any(axis=0)
-    return replace(update, values=np.where(since, update.values, np.nan), recorded=update.recorded & since)
+    gets_one_later = np.logical_or.accumulate(has_one[::-1], axis=0)[::-1]
+    trains = has_one | ~gets_one_later
+    return replace(update, values=np.where(trains, update.values, np.nan), recorded=update.recorded & trains)
 
 
 def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
