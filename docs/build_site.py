@@ -22,10 +22,11 @@ ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 DOCS = PurePosixPath("docs")
 HOME = PurePosixPath("README.md")  # on the site its place is taken by docs/index.md
-ASSETS = ("*.svg", "*.css", "*.csv")
+ASSETS = ("*.svg", "*.css", "*.csv", "site.js")
 LINK = re.compile(r"(?<=\]\()(?P<path>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?=\))")
 CODE = re.compile(r"(`+[^`]+`+)")
 FENCE = re.compile(r"\s*(`{3,}|~{3,})(?P<language>\w*)")
+ITEM = re.compile(r"(?:[-*+]|1\.) ")
 HEADING = re.compile(r"#{1,6} (?P<words>.*)")
 LANGUAGES = {".py": "python", ".json": "json", ".toml": "toml", ".yml": "yaml"}
 SHIM = re.compile(r'<script[^>]*"https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
@@ -79,6 +80,8 @@ class Pages:
             elif fence or found:
                 lines.append(line)
             else:
+                if ITEM.match(line) and lines and lines[-1] and not lines[-1].startswith(" ") and not ITEM.match(lines[-1]):
+                    lines.append("")  # Python's Markdown begins no list within a paragraph
                 lines.append(_with_anchor(self._linked(line, path, place), anchors))
         return "\n".join(lines) + "\n"
 
@@ -115,11 +118,11 @@ def place_of(path: PurePosixPath) -> PurePosixPath:
 
 def _as_text(path: PurePosixPath) -> Iterator[str]:
     """Yield a page with the text of a file, or of all files of a folder."""
-    yield f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n"
+    yield f"---\nsearch:\n  exclude: true\n---\n\n# `{path}`\n"
     whole = ROOT / path
     for file in [whole] if whole.is_file() else sorted(each for each in whole.rglob("*") if each.is_file()):
         if "__pycache__" not in file.parts:
-            yield f"\n## {file.relative_to(ROOT).as_posix()}\n" if whole.is_dir() else ""
+            yield f"\n## `{file.relative_to(ROOT).as_posix()}`\n" if whole.is_dir() else ""
             text = file.read_text(encoding="utf-8")
             yield f"\n~~~~{LANGUAGES.get(file.suffix, 'text')}\n{text.rstrip()}\n~~~~\n"
 

@@ -47,7 +47,7 @@ def test_what_a_page_links_to_outside_of_docs_becomes_a_page_of_its_own(builder)
     schema = pages[PurePosixPath("clone/schemas/ck.watch.v1.schema.json.md")]
     assert (ROOT / "schemas" / "ck.watch.v1.schema.json").read_text(encoding="utf-8").rstrip() in schema
     folder = pages[PurePosixPath("clone/examples/plugin/index.md")]
-    assert "## examples/plugin/pyproject.toml" in folder
+    assert "## `examples/plugin/ckaudit_guessing/__init__.py`" in folder
 
 
 def test_headings_have_the_anchors_of_github(builder, tmp_path, monkeypatch):
@@ -60,6 +60,12 @@ def test_headings_have_the_anchors_of_github(builder, tmp_path, monkeypatch):
     anchors = [line.rpartition("{#")[2].removesuffix("}") for line in written if "{#" in line]
     assert anchors == ["a-b-c", "twice", "twice-1", "linked-right"]
     assert "# no heading" in written
+
+
+def test_a_list_below_a_paragraph_begins_as_on_github(builder):
+    decision = builder.gathered()[PurePosixPath("decisions/0022-one-verdict.md")]
+    assert "**Decision.**\n\n- One table" in decision
+    assert "(`told_by`).\n- Rules and questions" in decision
 
 
 def test_a_link_that_leads_to_nothing_stops_the_build(builder, tmp_path, monkeypatch):
@@ -92,30 +98,53 @@ def test_the_site_is_built_without_a_warning_and_has_all_pages(builder, site):
     assert not [*builder.fetched(site)]
 
 
-@pytest.mark.browser
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_browser_without_a_network_reads_and_searches_the_site(site):
+@pytest.fixture(scope="module")
+def browser():
+    """A browser, or a skip where there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by the package playwright")
     chromium = os.environ.get("CKAUDIT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         pytest.skip("no Chromium here: install it, or name it in CKAUDIT_CHROMIUM")
-
-    asked, errors = [], []
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for width in (1280, 390):
-            page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if width < 400 else "light")
-            page.on("request", lambda request: asked.append(request.url))
-            page.on("pageerror", lambda error: errors.append(str(error)))
-            for name in ("index", "tutorial", "gallery", "comparison", "generated/options"):
-                page.goto((site / f"{name}.html").as_uri())
-                assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page = browser.new_page()
-        page.goto((site / "index.html").as_uri())
-        page.keyboard.press("/")
-        page.keyboard.type("dead_path")
-        page.get_by_text("results").first.wait_for(timeout=20_000)
-        browser.close()
+        started = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(
+    ("width", "scheme", "names"),
+    [(1280, "light", ("recording", "comparison")), (1280, "dark", ("recording",)), (390, "light", ("index", "comparison"))],
+)
+def test_nothing_serious_keeps_a_reader_from_a_page(site, browser, width, scheme, names):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for name in names:
+        page.goto((site / f"{name}.html").as_uri())
+        found = [v for v in axe.run(page).response["violations"] if v["impact"] in ("serious", "critical")]
+        assert not [(name, v["id"], v["nodes"][0]["target"]) for v in found]
+    page.close()
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_browser_without_a_network_reads_and_searches_the_site(site, browser):
+    asked, errors = [], []
+    for width in (1280, 390):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if width < 400 else "light")
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        for name in ("index", "tutorial", "gallery", "comparison", "generated/options"):
+            page.goto((site / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page = browser.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((site / "index.html").as_uri())
+    page.keyboard.press("/")
+    page.keyboard.type("dead_path")
+    page.get_by_text("results").first.wait_for(timeout=20_000)
+    page.close()
     assert not errors
     assert not [url for url in asked if url.partition(":")[0] not in ("file", "blob", "data")]
 

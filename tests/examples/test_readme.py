@@ -19,9 +19,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 TRAINER_STATE = ROOT / "fixtures" / "real" / "hf_trainer" / "mistral_lora_4ep" / "checkpoint-500" / "trainer_state.json"
 
 
-def blocks(language):
+def blocks(language, text=README):
     """Return the blocks of a language in their order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture
@@ -59,9 +59,11 @@ def test_a_log_is_audited_by_the_commands_of_the_first_door(folder):
     assert (folder / "report.svg").stat().st_size > 5_000
 
 
-def test_a_trainer_takes_the_callback_of_the_second_door(folder):
+@pytest.mark.parametrize("page", ["README.md", "docs/trainers.md"])
+def test_a_trainer_takes_the_callback_of_the_second_door(folder, page):
     transformers = pytest.importorskip("transformers")
-    (code,) = [block for block in blocks("python") if "RecorderCallback" in block]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (code,) = [block for block in blocks("python", text) if "trainer = Trainer(model" in block]
     config = transformers.GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=2, n_positions=8)
     rows = [{"input_ids": ids, "labels": ids} for ids in torch.randint(0, 16, (24, 8))]
     options = {"max_steps": 6, "per_device_train_batch_size": 4, "report_to": [], "use_cpu": True, "disable_tqdm": True}
@@ -70,6 +72,7 @@ def test_a_trainer_takes_the_callback_of_the_second_door(folder):
         "args": transformers.TrainingArguments(str(folder / "out"), logging_steps=1, **options),
         "data": rows,
     }
+    names["arguments"] = names["args"]
     exec(code, names)
     names["trainer"].train()
     audit = ckaudit.triage("run/")
