@@ -128,9 +128,7 @@ class Beside(Struct, kw_only=True, frozen=True):
     verdict: Annotated[str, doc("What triage says of the second run.")]
     word: Annotated[Word, doc("How the second run does against the first.")]
     message: Annotated[str, doc("The same as one sentence.")]
-    cause: Annotated[Diagnosis | None, doc("The likeliest cause of what ails the second run; null: none.")] = (
-        None
-    )
+    cause: Annotated[Diagnosis | None, doc("The likeliest cause of what ails the second run; null: none.")] = None
 
 
 class Panels(Struct, kw_only=True, frozen=True):

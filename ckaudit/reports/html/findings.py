@@ -68,9 +68,10 @@ def without_messages(sentence: str, report: Report) -> str:
     return sentence
 
 
-def all_findings(report: Report, where: Places) -> Iterator[Markup]:
-    """Yield the list of all findings, by causes where there are several groups of them."""
-    yield tag("h3", f"Findings: {len(report.findings)}" if report.findings else "No findings")
+def all_findings(report: Report, where: Places, *, beside: bool = False) -> Iterator[Markup]:
+    """Yield the list of all findings, by causes where there are several groups of them; beside another run, whose they are."""
+    whose = " in A" if beside else ""
+    yield tag("h3", f"Findings{whose}: {len(report.findings)}" if report.findings else f"No findings{whose}")
     groups = by_cause(report)
     for cause, places in groups:
         if len(groups) > 1:

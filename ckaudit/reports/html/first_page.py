@@ -32,7 +32,7 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
     if report.response:
         yield tag("h3", "What to do now")
         yield tag("ol", *(tag("li", text) for text in report.response))
-    yield from all_findings(report, finding_links(panels))
+    yield from all_findings(report, finding_links(panels), beside=len(panels.subjects) > 1)
     if report.diagnoses[1:]:
         yield tag("h3", "Other causes")
         yield from (_folded(place, diagnosis, report) for place, diagnosis in enumerate(report.diagnoses[1:], start=2))

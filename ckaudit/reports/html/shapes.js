@@ -132,7 +132,7 @@ function rounds(low, high) {
 // Linear ticks as short as they can be: 400k, 0.005, 2e-6. A power of ten behind each would be cut at the edge.
 function digits(values) {
   const largest = Math.max(0, ...values.filter((value) => typeof value === "number").map(Math.abs));
-  return largest >= 1e4 ? { tickformat: "~s" } : largest && largest < 1e-3 ? { tickformat: ".3~e" } : { exponentformat: "power" };
+  return largest >= 1e15 ? { tickformat: ".2~e" } : largest >= 1e4 ? { tickformat: "~s" } : largest && largest < 1e-3 ? { tickformat: ".3~e" } : { exponentformat: "power" };
 }
 
 function axes(chart) {
@@ -163,7 +163,7 @@ function bars(chart, width) {
     type: "line", yref: "paper", y0: 0, y1: 1, x0: value, x1: value, line: { width: 1, dash: "dot", color: "#888888" },
   }));
   return { traces, height: Math.max(180, 80 + 22 * rows * traces.length), layout: {
-    xaxis: { title: { text: [said(chart.unit), chart.log ? "log" : ""].filter(Boolean).join(", ") }, type: chart.log ? "log" : "linear", exponentformat: "power", nticks: width < 360 ? 4 : 6 },
+    xaxis: { title: { text: [said(chart.unit), chart.log ? "log" : ""].filter(Boolean).join(", ") }, type: chart.log ? "log" : "linear", ...(chart.log ? { exponentformat: "power" } : digits(chart.traces.flatMap((trace) => trace.y))), nticks: width < 360 ? 4 : 6 },
     yaxis: { autorange: "reversed", automargin: true, type: "category" }, shapes: lines, annotations: broken,
   } };
 }
