@@ -14,6 +14,7 @@ from ckaudit.cli.run import run as command
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source
 from ckaudit.importers.importer import Source
+from ckaudit.importers.trackers import rocksdb
 from ckaudit.importers.trackers.crc32c import masked_checksums
 from ckaudit.importers.trackers.rocksdb import open_database
 from ckaudit.importers.trackers.rocksdb_table import BROKEN, MAX_UNPACKED, Table
@@ -172,6 +173,13 @@ def test_links_that_lead_out_of_a_repository_do_not_count(tmp_path):
         import_source(tmp_path / "project")
 
 
+def test_logs_that_are_too_large_are_refused(monkeypatch):
+    monkeypatch.setattr(rocksdb, "MAX_LOG_BYTES", 10_000)
+    with pytest.raises(UsageError, match="has no run 'second'"):
+        import_source(AIM, choice=Choice(run="second"))
+    assert noted(import_source(AIM), "holds more series than are read")
+
+
 # Databases that are written here, as the formats are described: logs alone, which hold whatever a program wrote last.
 def varint(number):
     data = bytearray()
@@ -272,6 +280,18 @@ def test_a_context_stands_before_a_name_that_does_not_say_it(tmp_path, context, 
     rows = [(PUT, key("seqs", "v2", "chunks", "abc", 5, name, column, 99), real(3.0)) for column in ("val", "step")]
     database(home / "seqs" / "chunks" / "abc", batch(1, *rows))
     assert curve(import_source(home), shown) == {3: 3.0}
+
+
+def test_series_whose_contexts_are_lost_stay_apart(tmp_path):
+    database(tmp_path / ".aim" / "meta" / "chunks" / "abc", batch(1))
+    writes = [
+        (PUT, key("seqs", "v2", "chunks", "abc", context, "loss", column, step), real(value))
+        for context, loss in ((1, 4.0), (2, 8.0))
+        for step in range(1, 3 + context)
+        for column, value in (("val", loss), ("step", float(step)))
+    ]
+    database(tmp_path / ".aim" / "seqs" / "chunks" / "abc", batch(1, *writes))
+    assert set(curve(import_source(tmp_path), "train_loss_raw").values()) in ({4.0}, {8.0})
 
 
 def table(folder, blocks, places=None, end=None):

@@ -232,8 +232,11 @@ def _series(folder: Source, contexts: Mapping[Any, Any], notes: list[str]) -> tu
     """Return the series of numbers by name, and the names of what holds no numbers; append to the notes."""
     database = open_database(folder, b"seqs\xfe")
     points, others, of_machine = Points(), list[str](), 0
+    owners: dict[str, int] = {}
     for context, name, columns in _traces(database.entries()):
         shown = writable("/".join([*_labels(contexts.get(context), name), name]))
+        if owners.setdefault(shown, context) != context:
+            shown = f"{shown} ({context})"
         if name.startswith(_OF_MACHINE):
             of_machine += 1
         elif (rows := _rows(columns)) is None:

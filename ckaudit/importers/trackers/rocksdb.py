@@ -16,6 +16,7 @@ from ckaudit.importers.trackers.rocksdb_log import PUT, Gone, Manifest, Version,
 from ckaudit.importers.trackers.rocksdb_table import BROKEN, TRAILER, Table
 
 MAX_TABLES = 2000
+MAX_LOG_BYTES = 64 * 2**20  # Aim begins a new table after one megabyte
 MAX_CONTENT = 2**30
 _CURRENT, _MANIFEST, _MAX_NAME = "CURRENT", b"MANIFEST-", 100
 
@@ -107,9 +108,13 @@ def _within(gone: Sequence[Gone], first: bytes, last: bytes) -> list[Gone]:
 
 def _take_logs(database: Database, folder: Source, first: int) -> None:
     """Take what was written after the last table."""
+    size = 0
     for name, file in folder.files(max_files=MAX_TABLES, part_of_name=".log", deep=False):
         if not (stem := name.removesuffix(".log")).isdecimal() or int(stem) < first:
             continue
+        size += file.path.stat().st_size
+        if size > MAX_LOG_BYTES:
+            raise _too_large(folder.shown)
         writes = read_writes(file.data)
         database.written += writes.versions
         database.gone += writes.gone
