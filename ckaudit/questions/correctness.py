@@ -328,9 +328,8 @@ def weights_updated(
     Together they are less than that, or a tensor without a gradient is not updated.
     ## Bad
     A tensor that gets a gradient is not updated (playbook D1.5), or looks the same at all checkpoints. Or the updates of all
-    weights together are zero at all steps, and the loss stands where it began. A tensor of which no gradient is made at that
-    step, while it has one at others, is left out: its layer is dropped at random, or it was cut off, which barely_moving says.
-    `near` is a starting value.
+    weights together are zero at all steps, and the loss stands where it began. `near` is a starting value. A tensor without a
+    gradient at that step, but not at others, is left out: its layer is dropped at random, or was cut off (barely_moving).
     """
     elsewhere = updated_by_another_optimizer(norm, moved)
     norm = norm and norm.only(lambda name: name not in elsewhere)
