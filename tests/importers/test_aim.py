@@ -345,4 +345,17 @@ def test_a_block_that_is_broken_or_too_large_is_left_out(tmp_path, packed):
 def test_a_table_whose_index_or_end_is_wrong_is_refused(tmp_path, places, end):
     path = table(tmp_path, [[b"a"]], places, end)
     with pytest.raises(BROKEN):
-        list(Table(path, b"").versions())
+        list(Table(path, b"").places)
+    folder = copy_of(tmp_path / str(len(list(tmp_path.iterdir()))))
+    shutil.copy(path, only(folder, f"{SERIES}/*/*.sst"))
+    run = import_source(folder)
+    assert run.name == "second"
+    assert noted(run, "is broken, or of another version")
+
+
+def test_a_table_that_goes_away_while_it_is_read_is_left_out(tmp_path):
+    found = Table(table(tmp_path, [[b"a"], [b"b"]]), b"")
+    assert len(found.places) == 2
+    (tmp_path / "000001.sst").unlink()
+    assert not list(found.versions())
+    assert found.broken == 2

@@ -63,7 +63,7 @@ def open_database(folder: Source, beginning: bytes) -> Database:
         UnreadableError: Where its manifest cannot be read, or what it holds is too large.
     """
     database, known = Database(folder.shown, beginning), _manifest(folder)
-    missing = []
+    missing, size = [], 0
     for number, (first, last) in known.bounds.items():
         name = f"{number:06}.sst"
         if (file := folder.inside(name)) is None:
@@ -71,11 +71,12 @@ def open_database(folder: Source, beginning: bytes) -> Database:
             continue
         try:
             table = Table(file.path, beginning)
+            size += table.size()
             database.gone += _within(table.gone(), first[:-TRAILER], last[:-TRAILER])
             database.tables[name] = table
         except BROKEN:
             database.notes.append(f"{name} of {folder.shown} is broken, or of another version, and was left out")
-    if sum(table.size() for table in database.tables.values()) > MAX_IMPORT_BYTES:
+    if size > MAX_IMPORT_BYTES:
         raise _too_large(folder.shown)
     if missing:
         database.notes.append(f"{list_names(missing)}: missing in {folder.shown}, with what they held; copy it again, whole")
@@ -112,7 +113,7 @@ def _take_logs(database: Database, folder: Source, first: int) -> None:
     for name, file in folder.files(max_files=MAX_TABLES, part_of_name=".log", deep=False):
         if not (stem := name.removesuffix(".log")).isdecimal() or int(stem) < first:
             continue
-        size += file.path.stat().st_size
+        size += len(file.data)
         if size > MAX_LOG_BYTES:
             raise _too_large(folder.shown)
         writes = read_writes(file.data)

@@ -65,8 +65,8 @@ class Table:
         entries = _plain_index(block) if self._version >= _PLAIN_INDEX_FROM else _index(block)
         found, before, end = [], b"", 0
         for last, (offset, size) in entries:
-            if offset < end:
-                raise ValueError("blocks that lie in each other")
+            if not end <= offset <= offset + size + _TAIL <= self._size:
+                raise ValueError("blocks that lie in each other, or outside of the file")
             if last >= self._beginning and before < self._beginning + b"\xff":
                 found.append((offset, size))
             before, end = last, offset + size + _TAIL
@@ -87,11 +87,15 @@ class Table:
         return found
 
     def versions(self) -> Iterator[Version]:
-        """Yield what the table says of each key, in the order of keys."""
+        """Yield what the table says of each key, in the order of keys; nothing where the file is gone by now."""
         if not self.places:
             return
         first, end = self.places[0][0], self.places[-1][0] + self.places[-1][1] + _TAIL
-        data = self._read(first, end - first)
+        try:
+            data = self._read(first, end - first)
+        except BROKEN:
+            self.broken += len(self.places)
+            return
         for (offset, size), is_right in zip(self.places, self._right(data, first), strict=True):
             try:
                 entries = _entries(_plain(data[offset - first : offset - first + size + _TAIL])) if is_right else None
@@ -119,7 +123,10 @@ class Table:
             raise ValueError("a place outside of the file")
         with self._path.open("rb") as stream:
             stream.seek(offset)
-            return stream.read(size)
+            data = stream.read(size)
+        if len(data) < size:
+            raise ValueError("a file that became shorter")
+        return data
 
 
 def _plain(block: bytes) -> bytes:
