@@ -14,7 +14,7 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
-from ckaudit.importers.below import Below, find_below, holds_logs, holds_others, note_on_others
+from ckaudit.importers.below import BESIDE, Below, find_below, holds_logs, holds_others, note_on_others
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import list_names, shorten_name
 from ckaudit.importers.remembered import read_with
@@ -141,7 +141,8 @@ def one_of(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
         return runs[int(wanted) - 1]
     known = "; ".join(f"{number}: {summary(run)}" for number, run in enumerate(runs[:20], 1))
     what = f"has no run {shorten_name(wanted)!r}" if wanted else f"holds {len(runs)} runs"
-    raise UsageError(f"{shown} {what}", hint=f"Name one with --run. There is {known}.")
+    others = "".join(f" {note[0].upper()}{note[1:]}." for note in runs[0].notes if note.startswith(BESIDE))
+    raise UsageError(f"{shown} {what}", hint=f"Name one with --run. There is {known}.{others}")
 
 
 def summary(run: Imported) -> str:

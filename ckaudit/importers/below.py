@@ -25,6 +25,7 @@ MAX_DEPTH = 8
 MAX_READ = 50
 MAX_BYTES = 2**29
 RUN_FOLDER = "run folder of ckaudit"
+BESIDE = "beside it lie"
 MAX_LISTED = 20
 MAX_SHOWN = 100
 _ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".log", ".txt", ".out", ".zip", ".db")
@@ -140,7 +141,7 @@ def note_on_others(source: Source, importer: Importer, detect: Detect) -> list[s
     places = _places(source.path, detect, [])
     found = (place for place in places if place.importer is not importer and not getattr(place.importer, "GENERIC", False))
     others = [f"{place.name} ({place.importer.NAME if place.importer else RUN_FOLDER})" for place in islice(found, MAX_LISTED)]
-    return [f"beside it lie {list_names(others, max_names=3)}: name one to read it"] if others else []
+    return [f"{BESIDE} {list_names(others, max_names=3)}: name one to read it"] if others else []
 
 
 def _is_parent(source: Source, importer: Importer) -> bool:

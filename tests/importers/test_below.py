@@ -11,7 +11,7 @@ from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.cli.run import run as run_cli
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers import below, import_runs
+from ckaudit.importers import below, import_runs, import_source
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRACKERS = FIXTURES / "trackers"
@@ -185,3 +185,7 @@ def test_what_lies_beside_event_files_is_named(tmp_path):
     assert run.name == "tb"
     assert run.notes[-1] == "beside it lie own (run folder of ckaudit), stores/mlruns (MLflow file store): name one to read it"
     assert not any("beside it" in note for note in import_runs(tmp_path / "tb")[0].notes)
+    shutil.copytree(tmp_path / "tb", tmp_path / "tb2")
+    with pytest.raises(UsageError, match="holds 2 runs") as caught:
+        import_source(tmp_path)
+    assert "Beside it lie own (run folder of ckaudit), stores/mlruns (MLflow file store): name one" in caught.value.hint
