@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -27,6 +27,7 @@ LINK = re.compile(r"(?<=\]\()(?P<path>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?=\))")
 CODE = re.compile(r"(`+[^`]+`+)")
 FENCE = re.compile(r"\s*(`{3,}|~{3,})(?P<language>\w*)")
 ITEM = re.compile(r"(?:[-*+]|1\.) ")
+FORMULA = re.compile(r"\$\$(.+?)\$\$")
 HEADING = re.compile(r"#{1,6} (?P<words>.*)")
 LANGUAGES = {".py": "python", ".json": "json", ".toml": "toml", ".yml": "yaml"}
 SHIM = re.compile(r'<script[^>]*"https://unpkg\.com/iframe-worker/shim"[^>]*></script>')
@@ -47,9 +48,10 @@ class Pages:
         missing: Links that lead to nothing, as "page: link".
     """
 
-    def __init__(self) -> None:
+    def __init__(self, formula: Callable[[str], str] | None = None) -> None:
         self.texts: dict[PurePosixPath, str] = {}
         self.missing: list[str] = []
+        self._formula = formula
 
     def add(self, path: PurePosixPath) -> PurePosixPath:
         """Add a file or folder of the clone, and what it links to; return its place on the site."""
@@ -82,8 +84,13 @@ class Pages:
             else:
                 if ITEM.match(line) and lines and lines[-1] and not lines[-1].startswith(" ") and not ITEM.match(lines[-1]):
                     lines.append("")  # Python's Markdown begins no list within a paragraph
-                lines.append(_with_anchor(self._linked(line, path, place), anchors))
+                lines.append(_with_anchor(self._drawn(self._linked(line, path, place)), anchors))
         return "\n".join(lines) + "\n"
+
+    def _drawn(self, line: str) -> str:
+        """Return a line with its formulas as a browser draws them, where somebody said how."""
+        formula = self._formula
+        return FORMULA.sub(lambda found: formula(found[1]), line) if formula else line
 
     def _linked(self, line: str, path: PurePosixPath, place: PurePosixPath) -> str:
         def target(found: re.Match[str]) -> str:
@@ -157,9 +164,13 @@ def _with_anchor(line: str, anchors: Counter[str]) -> str:
     return f"{line} {{#{anchor}{f'-{nth}' if nth else ''}}}"
 
 
-def gathered() -> Mapping[PurePosixPath, str]:
-    """Return every page of the site, by its place; a link that leads to nothing ends the program."""
-    pages = Pages()
+def gathered(formula: Callable[[str], str] | None = None) -> Mapping[PurePosixPath, str]:
+    """Return every page of the site, by its place; a link that leads to nothing ends the program.
+
+    Args:
+        formula: Draws a formula that is written in LaTeX; without it they are left as they are.
+    """
+    pages = Pages(formula)
     for file in sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "generated").glob("*.md")]):
         pages.add(PurePosixPath(file.relative_to(ROOT).as_posix()))
     for file in sorted((ROOT / "docs" / "decisions").glob("0*.md")):
@@ -170,13 +181,20 @@ def gathered() -> Mapping[PurePosixPath, str]:
 
 
 # From the pages to HTML.
+def as_mathml(latex: str) -> str:
+    """Return a formula as MathML, which a browser draws without a script."""
+    from latex2mathml.converter import convert
+
+    return f'<span class="formula">{convert(latex)}</span>'
+
+
 def build(into: Path = BUILD) -> Path:
     """Write the site below a folder and return where it lies."""
     runpy.run_path(str(ROOT / "docs" / "make.py"), run_name="__main__")
     source, site = into / "site-source", into / "site"
     for folder in (source, site):
         shutil.rmtree(folder, ignore_errors=True)
-    for place, text in gathered().items():
+    for place, text in gathered(as_mathml).items():
         (source / place).parent.mkdir(parents=True, exist_ok=True)
         (source / place).write_text(text, encoding="utf-8")
     for pattern in ASSETS:

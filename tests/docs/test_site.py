@@ -94,6 +94,9 @@ def test_the_site_is_built_without_a_warning_and_has_all_pages(builder, site):
     missing = [place for place in builder.gathered() if not (site / place.with_suffix(".html")).is_file()]
     assert [place for place in missing if place.name != "README.md"] == []
     assert (site / "decisions" / "index.html").is_file()
+    formulas = (site / "generated" / "metrics.html").read_text(encoding="utf-8")
+    assert formulas.count("<math ") > 150
+    assert "$$" not in formulas
     assert not [*builder.broken_links(site)]
     assert not [*builder.fetched(site)]
 
@@ -135,7 +138,7 @@ def test_a_browser_without_a_network_reads_and_searches_the_site(site, browser):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if width < 400 else "light")
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
-        for name in ("index", "tutorial", "gallery", "comparison", "generated/options"):
+        for name in ("index", "tutorial", "gallery", "comparison", "generated/options", "generated/metrics"):
             page.goto((site / f"{name}.html").as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") <= width
     page = browser.new_page()
