@@ -11,6 +11,7 @@ import yaml
 
 from ckaudit.causes import causes
 from ckaudit.cli.run import run
+from ckaudit.lab.zoo import FAMILIES
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.drill.settings import KINDS
 from ckaudit.rules import rules
@@ -113,6 +114,14 @@ def test_the_query_of_a_table_of_metrics_has_rows(tmp_path, monkeypatch):
     assert run(words) == 0
     (query,) = blocks("commands.md", "sql")
     assert len(duckdb.sql(query).fetchall()) > 5
+
+
+def test_what_pages_count_is_as_many_as_there_are():
+    logs = json.loads((ROOT / "benchmarks" / "real_runs.json").read_text(encoding="utf-8"))
+    assert int(re.search(r"(\d+) public logs", page("reliability.md"))[1]) == len(logs)
+    assert int(re.search(r"over (\d+) families", page("reliability.md"))[1]) == len(FAMILIES)
+    shown = len(re.findall(r"^### ", page("gallery.md"), re.MULTILINE))
+    assert f"{shown} illnesses" in page("README.md")
 
 
 def test_the_drill_on_paper_knows_its_faults_rules_and_causes(monkeypatch):
