@@ -48,8 +48,8 @@ HEAD = """# Gallery of illnesses
 
 {count} trainings of the lab, each with one fault that was put there on purpose, beside the healthy training of the same model,
 data and seed. The picture is that of `ckaudit report HEALTHY ILL -o both.svg`: A, in blue, is the healthy twin, B is ill.
-Below it are the verdict of `ckaudit triage` on the ill one, the first cause, and the mend that it names. Where the cause is not what
-was done, or nothing was found, the page says so.
+Below it are the verdict of `ckaudit triage` on the ill one, the first cause, and the mend that it names. Where the cause is not
+what was done, or nothing was found, the page says so.
 
 `ckaudit lab run NAME --out runs/NAME && ckaudit triage runs/NAME` trains one of them on the CPU and audits it; the names are
 those of the headings. `docs/gallery.py` wrote this page with ckaudit {version} from recordings under seed {seed}. [How to read
