@@ -156,17 +156,20 @@ def _fell_before(train: Series, step: int | None, first: float, *, share: float 
 
 
 def _climbs_throughout(
-    train: Series, rate: Series | None, *, parts: int = 9, pace: float = 0.5, max_chance: float = 0.01
+    train: Series, rate: Series | None, *, parts: int = 9, pace: float = 0.5, max_chance: float = 0.01, used_up: float = 0.95
 ) -> bool:
     """Tell whether every part of a loss lies above the one before, from the second on, and the climb does not come to rest.
 
-    Of fewer than three points a part, the first is the lowest, and so steady a rise has at most `max_chance` (Mann-Kendall); one
-    that runs away is a descent whose steps are too long, and one that comes to rest may do so as its rate does, where that is
-    not known.
+    Only steps count until the sum of all rates is `used_up`: a rate that has decayed moves nothing, up or down. Of fewer than
+    three points a part, the first is the lowest, and so steady a rise has at most `max_chance` (Mann-Kendall); one that runs away
+    is a descent whose steps are too long, and one that comes to rest may do so as its rate does, where that is not known.
     """
     rows = np.flatnonzero(train.finite[:, 0])
-    losses = train.values[rows, 0]
     used = np.ones(len(rows)) if rate is None else np.nan_to_num(at(rate, train.steps[rows]).values.max(axis=1), nan=0.0)
+    if rate is not None and used.any():
+        count = int(np.searchsorted(np.cumsum(used), used_up * used.sum())) + 1
+        rows, used = rows[:count], used[:count]
+    losses = train.values[rows, 0]
     if len(rows) < 3 * parts:
         trend = theil_sen(train.steps[rows].astype(float), losses)
         rises = len(rows) > 2 and trend.slope > 0 and trend.p < max_chance and losses[0] == losses.min()

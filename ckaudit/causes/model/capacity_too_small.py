@@ -118,10 +118,11 @@ def capacity_too_small(
 
 
 def keeps_from_learning(findings: Findings) -> Finding | None:
-    """Return an illness that keeps any model from learning, or one that threw the weights before the loss stood still."""
-    stands = findings.first(loss_not_falling)
+    """Return an illness that keeps any model from learning, or one that threw the weights: before the loss stood still, or up."""
+    stands, climbs = findings.first(loss_not_falling), findings.first(loss_rises)
     before = findings.before(stands.first_step or 0) if stands is not None else Findings(())
-    return findings.first(*KEEPS_FROM_LEARNING) or before.first(*THROWN)
+    thrown_up = climbs if climbs is not None and climbs.severity == "sev1" else None
+    return findings.first(*KEEPS_FROM_LEARNING) or before.first(*THROWN) or thrown_up
 
 
 def _by_explained_share(explained: Series | None, strong: float, medium: float) -> Iterator[Evidence]:

@@ -20,6 +20,7 @@ from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import ONE_UPDATE, barely_moving
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
@@ -89,10 +90,7 @@ def learning_rate_too_low(
     peaks of nearly all recipes; where it is only too low, the held-out loss falls from evaluation to evaluation all the same.
     Weights are starting values.
     """
-    if zero := findings.first(learning_rate_zero, schedule_off_plan):
-        yield contradicts(2 * strong, f"not the planned rate is too low: {zero.message}", zero)
-    if before := findings.first(initial_loss_off):
-        yield contradicts(strong, f"something else was wrong before: {before.message}", before)
+    yield from _by_other_illnesses(findings, strong)
     far = reach(rate, std)
     if far is not None and far < short:
         steps, values = known_rate(rate)
@@ -124,6 +122,16 @@ def learning_rate_too_low(
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)
+
+
+def _by_other_illnesses(findings: Findings, strong: float) -> Iterator[Evidence]:
+    """Judge by what else is wrong: another rate than the planned one, a wrong start, a loss that is thrown up."""
+    if zero := findings.first(learning_rate_zero, schedule_off_plan):
+        yield contradicts(2 * strong, f"not the planned rate is too low: {zero.message}", zero)
+    if before := findings.first(initial_loss_off):
+        yield contradicts(strong, f"something else was wrong before: {before.message}", before)
+    if (rise := findings.first(loss_rises)) and rise.severity == "sev1":
+        yield contradicts(2 * strong, f"steps that are too small throw no loss up: {rise.message}", rise)
 
 
 def _of_plain_descent(
