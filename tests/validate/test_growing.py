@@ -4,8 +4,12 @@ import json
 import os
 import threading
 import time
+from functools import partial
+
+import pytest
 
 from ckaudit.validate import validate
+from ckaudit.validate.run_reader import Patience
 from tests.validate.material import checkpoint, healthy_run, name_of
 
 
@@ -20,7 +24,13 @@ def test_a_young_file_that_becomes_whole_while_we_wait_is_judged(tmp_path):
     assert (report.findings, report.notes) == ([], [])
 
 
-def test_a_young_file_that_keeps_growing_is_left_out_with_a_note(tmp_path):
+@pytest.fixture
+def hasty(monkeypatch):
+    """Wait for writers a quarter of the time."""
+    monkeypatch.setattr("ckaudit.validate.Patience", partial(Patience, left=Patience().left / 4))
+
+
+def test_a_young_file_that_keeps_growing_is_left_out_with_a_note(tmp_path, hasty):
     run = healthy_run(tmp_path / "run")
     stop = threading.Event()
 
@@ -54,7 +64,7 @@ def test_an_old_file_that_is_cut_is_broken_at_once(tmp_path):
     assert time.perf_counter() - start < 0.3
 
 
-def test_many_young_broken_files_share_one_patience(tmp_path):
+def test_many_young_broken_files_share_one_patience(tmp_path, hasty):
     for step in range(0, 600, 10):
         (tmp_path / name_of(step)).write_text("{")
     start = time.perf_counter()
