@@ -155,28 +155,36 @@ def _fell_before(train: Series, step: int | None, first: float, *, share: float 
     return len(before) >= 3 and median(before[-3:]) < (1 - share) * first
 
 
-def _climbs_throughout(
-    train: Series, rate: Series | None, *, parts: int = 9, pace: float = 0.5, max_chance: float = 0.01, used_up: float = 0.95
+def _climbs_throughout(train: Series, rate: Series | None, *, used_up: float = 0.95) -> bool:
+    """Tell whether a loss does nothing but climb: to its end, or until the sum of all rates is `used_up`.
+
+    A rate that has decayed moves nothing any more, up or down.
+    """
+    rows = np.flatnonzero(train.finite[:, 0])
+    steps, losses = train.steps[rows].astype(float), train.values[rows, 0]
+    if rate is None:
+        return _climbs(steps, losses, None)
+    used = np.nan_to_num(at(rate, train.steps[rows]).values.max(axis=1), nan=0.0)
+    count = int(np.searchsorted(np.cumsum(used), used_up * used.sum())) + 1
+    return _climbs(steps, losses, used) or _climbs(steps[:count], losses[:count], used[:count])
+
+
+def _climbs(
+    steps: Floats, losses: Floats, used: Floats | None, *, parts: int = 9, pace: float = 0.5, max_chance: float = 0.01
 ) -> bool:
     """Tell whether every part of a loss lies above the one before, from the second on, and the climb does not come to rest.
 
-    Only steps count until the sum of all rates is `used_up`: a rate that has decayed moves nothing, up or down. Of fewer than
-    three points a part, the first is the lowest, and so steady a rise has at most `max_chance` (Mann-Kendall); one that runs away
-    is a descent whose steps are too long, and one that comes to rest may do so as its rate does, where that is not known.
+    Of fewer than three points a part, the first is the lowest, and so steady a rise has at most `max_chance` (Mann-Kendall); one
+    that runs away is a descent whose steps are too long, and one that comes to rest may do so as its rate does, where that is
+    not known.
     """
-    rows = np.flatnonzero(train.finite[:, 0])
-    used = np.ones(len(rows)) if rate is None else np.nan_to_num(at(rate, train.steps[rows]).values.max(axis=1), nan=0.0)
-    if rate is not None and used.any():
-        count = int(np.searchsorted(np.cumsum(used), used_up * used.sum())) + 1
-        rows, used = rows[:count], used[:count]
-    losses = train.values[rows, 0]
-    if len(rows) < 3 * parts:
-        trend = theil_sen(train.steps[rows].astype(float), losses)
-        rises = len(rows) > 2 and trend.slope > 0 and trend.p < max_chance and losses[0] == losses.min()
-        return rises and not _runs_away(losses) and (rate is None or _goes_on(losses, used, 3, pace))
+    if len(losses) < 3 * parts:
+        trend = theil_sen(steps, losses)
+        rises = len(losses) > 2 and trend.slope > 0 and trend.p < max_chance and losses[0] == losses.min()
+        return rises and not _runs_away(losses) and (used is None or _goes_on(losses, used, 3, pace))
     levels = [median(part) for part in np.array_split(losses, parts)]
     climbs = all(later > earlier for earlier, later in pairwise(levels[1:]))
-    return climbs and levels[-1] > levels[0] and _goes_on(losses, used, parts, pace)
+    return climbs and levels[-1] > levels[0] and _goes_on(losses, np.ones(len(losses)) if used is None else used, parts, pace)
 
 
 def _goes_on(losses: Floats, used: Floats, parts: int, pace: float) -> bool:
