@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -244,8 +245,13 @@ class _Read(HTMLParser):
 
 
 def _read(page: Path) -> _Read:
+    return _parsed(page.read_text(encoding="utf-8"))
+
+
+@cache
+def _parsed(text: str) -> _Read:
     reader = _Read()
-    reader.feed(page.read_text(encoding="utf-8"))
+    reader.feed(text)
     return reader
 
 
