@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
-from ckaudit.contract.schema.checkpoint import BatchFacts
+from ckaudit.contract.schema.checkpoint import BatchFacts, LossFunctionStats
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.recorder.files.scalar_log import values_backwards
 from ckaudit.recorder.stats.arrays import Array, dense, dtype_name, library, to_numpy, to_wide_float
@@ -74,6 +74,7 @@ def batch_facts(
     source: str | None,
     vocabulary: int | None,
     is_shifted_later: bool = False,
+    loss_function: LossFunctionStats | UnsetType = UNSET,
 ) -> BatchFacts | None:
     """Return what is known of a batch, None where that is nothing.
 
@@ -85,6 +86,8 @@ def batch_facts(
         source: Where it came from.
         vocabulary: Number of different tokens; without it there is no token histogram.
         is_shifted_later: Whether the model shifts labels itself: those of a mapping, and those that are its inputs.
+        loss_function: What the loss function of this step was given, where it was seen. As many targets as one less of each row,
+            where targets are the inputs: the loop or the model shifts them. Any other number: they are not those of the batch.
     """
     facts = BatchFacts(
         input_hash=UNSET if input_hash is None else input_hash,
@@ -96,7 +99,8 @@ def batch_facts(
     if inputs is not None and len(inputs.shape) > 1 and inputs.shape[0] > 1 and _tells_rows_apart(inputs):
         facts.duplicate_share = shortest(duplicate_share(inputs))
     if inputs is not None and targets is not None and _are_aligned(inputs, targets):
-        shift, same = _relation(inputs, targets, is_mapping=hasattr(batch, "get"), is_shifted_later=is_shifted_later)
+        asked = loss_function.targets if isinstance(loss_function, LossFunctionStats) else UNSET
+        shift, same = _relation(inputs, targets, hasattr(batch, "get"), asked or None, is_shifted_later=is_shifted_later)
         facts.target_shift_match = UNSET if shift is None else shortest(shift)
         facts.target_equals_input = UNSET if same is None else shortest(same)
     return facts if facts != BatchFacts() else None
@@ -122,9 +126,17 @@ def _describe(facts: BatchFacts, inputs: Array | None, vocabulary: int | None) -
         facts.input_mean, facts.input_std = map(shortest, mean_and_std(inputs))
 
 
-def _relation(inputs: Array, targets: Array, *, is_mapping: bool, is_shifted_later: bool) -> tuple[float | None, float | None]:
+def _relation(
+    inputs: Array, targets: Array, is_mapping: bool, loss_targets: int | None, *, is_shifted_later: bool
+) -> tuple[float | None, float | None]:
     """Return the share of the targets that are the next input, and that are the same; None where it is not known."""
     as_given = match(inputs, targets)
+    if not (is_mapping or is_shifted_later) and loss_targets is None and inputs is targets:
+        return None, None  # one array twice: what became of it nobody saw
+    if not is_mapping and loss_targets is not None and loss_targets % _counted(targets):
+        if as_given != 1 or loss_targets % _counted(targets[..., 1:]):
+            return None, None
+        is_shifted_later = True
     if is_shifted_later and (is_mapping or as_given == 1):
         return match(inputs[..., 1:], targets[..., 1:]), match(inputs[..., :-1], targets[..., 1:])
     if is_mapping:  # whether the model shifts labels itself, only its code knows
@@ -165,6 +177,11 @@ def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | N
     counted = targets != ignored
     total = int(counted.sum())
     return int(((inputs == targets) & counted).sum()) / total if total else None
+
+
+def _counted(targets: Array) -> int:
+    """Return how many targets count, at least 1."""
+    return max(int((targets != IGNORED).sum()), 1)
 
 
 def mean_and_std(inputs: Array) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from ckaudit.recorder.batches import (
     shifts_labels,
     token_histogram,
 )
+from ckaudit.run.read import read_run
 
 
 def facts(batch, **given):
@@ -32,8 +33,56 @@ def test_the_shift_is_counted_target_by_target():
 
 def test_a_missing_shift_shows():
     tokens = torch.arange(20).reshape(2, 10)
-    found = facts((tokens, tokens))
+    found = facts((tokens, tokens.clone()))
     assert (found.target_shift_match, found.target_equals_input) == (0.0, 1.0)
+
+
+class Next(nn.Module):
+    """A model of tokens, and a loss as loops compute it."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+    def loss(self, kind, x):
+        if kind == "inputs are cut":
+            return nn.functional.cross_entropy(self(x[:, :-1]).transpose(1, 2), x[:, 1:])
+        if kind == "logits are cut":
+            return nn.functional.cross_entropy(self(x)[:, :-1].flatten(0, 1), x[:, 1:].flatten())
+        if kind == "two passes":
+            return sum(self.loss("logits are cut", half) for half in x.chunk(2))
+        return nn.functional.cross_entropy(self(x).transpose(1, 2), x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("inputs are cut", (1.0, 0.0)), ("logits are cut", (1.0, 0.0)), ("two passes", (1.0, 0.0)), ("no shift", (0.0, 1.0))],
+)
+def test_a_loop_that_shifts_one_array_itself_is_known_by_the_number_of_targets(kind, expected, tmp_path):
+    model, tokens = Next(), torch.arange(20).reshape(2, 10)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Recorder(model, tmp_path, optimizer=optimizer) as recorder:
+        for _ in range(10):
+            optimizer.zero_grad()
+            loss = model.loss(kind, tokens)
+            loss.backward()
+            recorder.after_backward()
+            optimizer.step()
+            recorder.step(loss, batch=(tokens, tokens))
+    data = read_run(tmp_path)
+    found = [data.value(f"data.{name}") for name in ("target_shift_match", "target_equals_input")]
+    assert tuple(series.values[-1, 0] for series in found) == expected
+
+
+def test_one_array_given_twice_says_nothing_where_nobody_saw_the_loss():
+    tokens = torch.arange(20).reshape(2, 10)
+    found = facts((tokens, tokens), vocabulary=20)
+    assert found.token_histogram
+    assert not found.target_shift_match
+    assert not found.target_equals_input
 
 
 def test_labels_of_a_mapping_may_still_be_shifted_by_the_model():

@@ -234,7 +234,7 @@ class RunSession:
             checkpoint = self._checkpoint(attempt, seen)
             with self._guard("looking at the batch"):
                 facts: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._words}
-                facts["is_shifted_later"] = self._shifts_labels
+                facts |= {"is_shifted_later": self._shifts_labels, "loss_function": checkpoint.loss_function}
                 known = batch_facts(batch, input_hash=attempt.input_hash, **facts)
                 # Whoever passes no batch lets the model's own inputs speak, as far as they are no rows of a data set.
                 checkpoint.data = known or input_facts(seen.inputs, self._words) or UNSET
