@@ -171,12 +171,17 @@ class TensorTable(Struct, frozen=True):
     def is_matrix(self, name: str) -> bool:
         """Tell whether run.json gives a tensor two dimensions or more, and elements in them.
 
-        >>> table = TensorTable({"up": TensorFacts(shape=(4, 3)), "bias": TensorFacts(shape=(4,))})
-        >>> table.is_matrix("up"), table.is_matrix("bias"), table.is_matrix("down")
-        (True, False, False)
+        A gain of each head or channel that is shaped to be multiplied with maps, such as (4, 1, 1), is a vector.
+
+        >>> shapes = {"up": (4, 3), "bias": (4,), "gain": (4, 1, 1)}
+        >>> table = TensorTable({name: TensorFacts(shape=shape) for name, shape in shapes.items()})
+        >>> table.is_matrix("up"), table.is_matrix("bias"), table.is_matrix("gain"), table.is_matrix("down")
+        (True, False, False, False)
         """
         shape = self.facts.get(name, TensorFacts()).shape
-        return shape is not UNSET and len(shape) > 1 and all(shape)
+        if shape is UNSET or len(shape) < 2 or not all(shape):
+            return False
+        return len(shape) == 2 or sum(size > 1 for size in shape) > 1
 
     def is_vector(self, name: str) -> bool:
         """Tell whether run.json gives a tensor one dimension, or none."""

@@ -40,6 +40,7 @@ LINEAR = nn.Linear(4, 4)
         ("embeddings.mask_token", "embedding"),
         ("decoder.mask_token", "embedding"),
         ("decoder.mix_tokens.weight", "other"),
+        ("stages.1.blocks.0.attn.qkv.linear.weight", "attention"),
         ("something.weight", "other"),
     ],
 )

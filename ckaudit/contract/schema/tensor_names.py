@@ -12,7 +12,7 @@ NORM = re.compile(r"norm|^ln(_?\w{1,3})?$")
 EMBEDDING = re.compile(r"embed|(^|_)emb(_|$)|^w[tp]e$|^pos(ition)?s?$")
 TOKEN = re.compile(r"(^|_)tokens?$")
 ATTENTION = re.compile(r"attn|attention|^(q|k|v|o|qkv|kv|wq|wk|wv|wo|[qkvo]_proj|query|key|value|in_proj|out_proj)$")
-MLP = re.compile(r"mlp|ffn|feed_?forward|expert|^ff$|^(fc|linear|w)[123]?$|^c_fc$|intermediate|^(gate|up|down)(_proj)?$")
+MLP = re.compile(r"mlp|ffn|feed_?forward|expert|^ff$|^(fc|w)[123]?$|^linear[123]$|^c_fc$|intermediate|^(gate|up|down)(_proj)?$")
 KEY = re.compile(r"^(w?k|key|k_proj|(pos_)?key_proj|to_k|wk|k_lin|lin_k)$")
 PROJECTIONS = (("query", "key", "value"), ("q", "k", "v"), ("wq", "wk", "wv"))
 """Words for what makes queries, keys and values, alone or before an ending such as `_proj` or `_lin`."""

@@ -50,7 +50,8 @@ def dead_parameter(
     is left out; where it is exactly zero and nobody says how gradients are made, it is noted. So is a tensor of a single
     number, whose gradient a loss of signs and margins cancels by chance. An expert that no token was sent to has no gradient,
     and most of them find their tokens later. A model that has learnt its data has next to no gradient left, and no loss either;
-    where a loss is exactly zero, so is its gradient, and that step is left out.
+    where a loss is exactly zero, so is its gradient, and that step is left out; so is, of single tensors, one at which none
+    comes to `min_alive_norm`: then it is the whole model that has hardly any left.
     """
     if norm is None and whole is None:
         yield needs_one_of(gradient_norm, grad_global_norm)
@@ -74,7 +75,9 @@ def _of_tensors(
     left_out = by_nature - unknown
     trainable = norm.only(lambda name: tensors.is_trainable(name) and name not in left_out and not tensors.is_one_number(name))
     yield from too_few(norm, min_points)
-    for span in spans(trainable, trainable.values < dead, min_points=min_points):
+    largest = np.fmax.reduce(norm.values, axis=1, initial=0.0)
+    trained = (largest == 0) | (largest > alive)
+    for span in spans(trainable, (trainable.values < dead) & trained[:, None], min_points=min_points):
         early = span.points < EXPERT_POINTS and tensors.is_expert(span.label)
         yield Hit.over(
             span,

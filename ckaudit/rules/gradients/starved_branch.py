@@ -17,6 +17,9 @@ from ckaudit.run.tensors import BRANCHES, TensorTable, table_of
 MIN_LIKE_BLOCKS = 3
 """Blocks of one build, of which the median is that of healthy ones where a single one is ill."""
 
+SMALL_GAIN = 0.1
+"""Gains of residual branches begin at 1e-6 to 0.1 (Touvron et al. 2021, table 1), those of normalizations at 1."""
+
 NO_MATRIX = ("bias", ".b")
 """Ends of the names of biases, whose gradients differ a thousandfold by what follows them."""
 
@@ -38,7 +41,8 @@ def starved_branch(
     stands still far above what the context would tell.
     ## False alarms
     Gradients that are exactly zero are a dead parameter's, frozen parameters have none, and branches that begin at zero are
-    young: all three are left out. Blocks that are built differently, as the stages of a convolutional network, are not compared.
+    young: all three are left out. So are blocks with a gain that began below `SMALL_GAIN`: it is meant to grow (LayerScale).
+    Blocks that are built differently, as the stages of a convolutional network, are not compared.
     """
     table = table_of(facts)
     branches = norm.grouped([table.branch(name) for name in norm.labels], root_sum_square)
@@ -47,7 +51,8 @@ def starved_branch(
     if not blocks:
         yield Skip("not_applicable", "no block has both attention and an MLP")
         return
-    ratio = _other_over_own(branches, blocks)
+    young = _with_a_small_gain(rms, table)
+    ratio = _other_over_own(branches, [block for block in blocks if block not in young])
     for span in spans(ratio, (ratio.values > max_ratio) & (ratio.steps > warmup)[:, None], min_points=min_points):
         kind = span.label.rpartition("/")[2]
         other = BRANCHES[1 - BRANCHES.index(kind)]
@@ -69,6 +74,15 @@ def starved_branch(
             badness=lone.values,
             limit=max_ratio,
         )
+
+
+def _with_a_small_gain(rms: Series | None, table: TensorTable) -> frozenset[str]:
+    """Return the blocks that have a gain which began small: a vector that is no bias."""
+    if rms is None or not len(rms.steps):
+        return frozenset()
+    gains = [name for name in rms.labels if name in table.facts and table.is_vector(name) and not name.lower().endswith("bias")]
+    first = {name: value for name, value in zip(rms.labels, rms.values[0].tolist(), strict=True) if value < SMALL_GAIN}
+    return frozenset(block for name in gains if name in first and (block := table.block(name)) is not None)
 
 
 def _other_over_own(branches: Series, blocks: list[str]) -> Series:
