@@ -183,7 +183,7 @@ def parameter_dead(
     ## Watch
     One lies between `dead` and `alive`, or was dead once.
     ## Bad
-    One is below `dead`, or exactly zero, at both checkpoints; an expert that no token was sent to is to be watched.
+    One is below `dead`, or exactly zero, at both checkpoints, while others have a gradient; an expert without a token is watched.
     """
     norm = where_loss_is_left(norm, loss)
     trainable = _judged(norm, norm, facts, types)
@@ -197,10 +197,10 @@ def parameter_dead(
     faint = [name for name, value in latest.items() if value < alive]
     low, low_value = smallest(latest)
     text = f"at step {step} the smallest gradient of {len(latest)} trainable tensors is {low_value:.3g}, of {low}"
-    if faint:
-        text += f"; below {dead if now else alive:.0e} are {listed(now or faint)}"
+    text += f"; below {dead if now else alive:.0e} are {listed(now or faint)}" if faint else ""
     numbers = {"smallest": low_value, "tensors": float(len(latest)), "dead": float(len(now))}
-    return SeriesAnswer(word="bad" if both else "watch" if faint else "good", sentence=text, numbers=numbers)
+    word: Word = "bad" if both and not 0 < max(latest.values()) <= alive else "watch" if faint else "good"
+    return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
 @question(

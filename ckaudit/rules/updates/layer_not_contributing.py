@@ -21,6 +21,9 @@ MIN_MOVEMENT_SHARE = 1e-3
 """Of the block that came furthest, or of embedding and head: a fine-tuning's smallest rate is above a hundredth of its largest,
 and healthy blocks of 19 families come at least 0.036 as far."""
 
+OWN_WAY = 0.01
+"""Share of its own size that a block has come, and is trained by it, whatever a head that began at next to nothing has come."""
+
 OUTSIDE = ("embedding", "head", "norm")
 
 
@@ -54,7 +57,8 @@ def layer_not_contributing(
     frozen ones at most 0.02). It is a part of the model that is still recorded; one without any update is found by another rule
     too. Where no update was measured, the way since the start stands in. And whatever the neighbours do: a block that has come
     less than a thousandth as far as the one that came furthest, and blocks that have come less than that beside embedding,
-    norms and head (D3.4), by the root mean square of their elements as well as relative to their size.
+    norms and head (D3.4), by the root mean square of their elements as well as relative to their size, and by less than
+    `OWN_WAY` of themselves.
     ## Why it matters
     The budget trains a shallower model than was paid for.
     ## False alarms
@@ -134,7 +138,7 @@ def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: 
     largest = np.fmax.reduce(np.array([*sizes.values(), np.zeros(2)]))
     for group, size in sizes.items() if largest[0] > 0 else ():
         share = max([float(one / top) for one, top in zip(size, largest, strict=True) if top > 0 and not np.isnan(one)])
-        if group in OUTSIDE or share >= MIN_MOVEMENT_SHARE:
+        if group in OUTSIDE or share >= MIN_MOVEMENT_SHARE or size[0] >= OWN_WAY:
             continue
         yield Hit(
             severity="sev2",
