@@ -60,7 +60,8 @@ def loss_rises(
     ## What it checks
     From three points on: whether the loss ends above its own lowest level, by more than its noise allows and by more than
     `min_rise` of that level, or half of it where that stands out further (sustained_rise). sev1 where it ends `sev1_share` above
-    it, by `sev1_deviations` standard errors and more, in eight points or more; else sev2. Where fewer tell no noise, the size of
+    it, by `sev1_deviations` standard errors and more, in eight points or more, and has taken back `min_rise` of what had been
+    learnt; else sev2. Where fewer tell no noise, the size of
     the rise speaks, and the finding says so. Of long logs also the medians of `parts` equal parts: `min_climbs` of them in a row
     each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1
     where half of it is not given back at the end (D4.1: no recovery), else sev2. A rise by less than two parts in a hundred of
@@ -112,6 +113,7 @@ def loss_rises(
     if wave is not None and rise.end <= 1.1 * wave.high:
         return  # it ends on the way up of a wave, which has a rule of its own
     is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
+    is_severe = is_severe and rise.end - rise.low >= min_rise * (first - rise.low)
     restarted = _restarted(rate, int(steps[rise.lowest]), int(steps[-1]))
     hit = _stays(steps, values, rise, val, is_severe=is_severe, restarted=restarted)
     yield _softened(hit, why or _why_targets_explain(explained, hit) or _why_evaluations_fall(val, hit))

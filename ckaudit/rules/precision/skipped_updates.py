@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import steps_seen
@@ -13,12 +14,15 @@ from ckaudit.run.series import Floats, Series, Steps, single
 from ckaudit.run.spans import spans
 
 
-@rule("AMP002", severity="sev1", needs=[], wants=[steps_seen, val_loss, train_loss_raw, learning_rate], unit="1")
+@rule(
+    "AMP002", severity="sev1", needs=[], wants=[steps_seen, val_loss, train_loss_raw, learning_rate, grad_global_norm], unit="1"
+)
 def skipped_updates(
     seen: Series | None,
     val: Series | None,
     loss: Series | None,
     rate: Series | None,
+    norm: Series | None,
     *,
     window: int = 50,
     max_skipped_share: float = 0.1,
@@ -38,7 +42,8 @@ def skipped_updates(
     The budget is paid and nothing is learnt: a scaler that gives up, a condition around the optimizer's step, a guard that
     never lets go.
     ## False alarms
-    A loss scaler skips the first few updates. Where gradients are accumulated, a step of the log is still one attempt. Equal
+    A loss scaler skips the first few updates, in search of its scale: steps of the warm-up whose gradient is not finite are no
+    attempts. Where gradients are accumulated, a step of the log is still one attempt. Equal
     evaluations say nothing of updates where the learning rate is below `low` of its peak, where a logger repeats the last
     one beside every step, or where it writes few digits; and where the training loss falls meanwhile, it is the evaluation that
     stands still.
@@ -48,6 +53,7 @@ def skipped_updates(
         return
     known = np.flatnonzero(seen.finite[:, 0]) if seen.labels else np.empty(0, np.int64)
     steps, counts = seen.steps[known], seen.values[known, 0]
+    counts = counts + _overflows(norm, steps, until=warmup)
     usual = _updates_per_step(steps, counts)
     if len(steps) < min_points + 1 or (steps[-1] - steps[0]) * usual < window:
         yield Skip("too_few_points", f"less than {window} steps of steps_seen")
@@ -75,6 +81,14 @@ def skipped_updates(
             points=span.points,
             message="{value:.0%} of the updates are not applied in the " + f"{window} steps up to {{worst}}",
         )
+
+
+def _overflows(norm: Series | None, steps: Steps, *, until: int) -> Floats:
+    """Return how many gradients were not finite by each step, those after `until` left out, shape (T,)."""
+    if norm is None or not norm.labels:
+        return np.zeros(len(steps))
+    bad = norm.recorded[:, 0] & ~norm.finite[:, 0] & (norm.steps <= until)
+    return np.searchsorted(norm.steps[bad], steps, side="right").astype(float)
 
 
 def _updates_per_step(steps: Steps, counts: Floats) -> float:
