@@ -1,6 +1,7 @@
 """The wild split: what is drawn, that every fault does what it says, and how draws are added up."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 from ckaudit.audit import triage
 from ckaudit.cli.run import run
 from ckaudit.lab.labels import TRUTHS
+from ckaudit.lab.wild import record as recording
 from ckaudit.lab.wild.damage import underflow
 from ckaudit.lab.wild.draw import draw
 from ckaudit.lab.wild.faults import FAULTS
@@ -413,3 +415,20 @@ def test_what_is_recorded_already_is_not_trained_again(tmp_path: Path, capsys: p
     write_note(folder / NOTE, PAIR)
     assert run(["lab", "wild", "--draws", "1", "--cache", str(tmp_path)]) == 0
     assert "0 of 1 draws to record" in capsys.readouterr().err
+
+
+def _draw(split, seed, index, cache):
+    """Stand for a training, of which the third ends its process as a fault in a library does."""
+    if index == 2:
+        os._exit(139)
+    (cache / str(index)).mkdir()
+    return f"draw {index}", cache / str(index)
+
+
+def test_a_training_whose_process_dies_is_told_and_the_others_are_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "PRELOADED", ())  # they take seconds, and nothing trains here
+    seen = []
+    done = recording._record_each(_draw, [("wild-dev", 0, index, tmp_path) for index in range(5)], jobs=2, on_done=seen.append)
+    assert seen == done
+    assert {one.name: one.error for one in done if one.error} == {"wild-dev, draw 2": "its process died twice"}
+    assert {folder.name for folder in tmp_path.iterdir()} == {"0", "1", "3", "4"}

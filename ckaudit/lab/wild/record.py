@@ -6,6 +6,7 @@ change each.
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from random import Random
 from time import process_time
@@ -248,17 +249,35 @@ def _record_each(
     job: Callable[..., tuple[str, Path]], work: Sequence[Work], *, jobs: int, on_done: Callable[[Done], object]
 ) -> list[Done]:
     """Do each piece of work in a process of its own, `jobs` at a time; `job` returns what it was, and its folder."""
-    from concurrent.futures import ProcessPoolExecutor, as_completed
+    done: list[Done] = []
+    left = list(work)
+    while left := _until_one_dies(job, left, jobs, done, on_done):
+        # One of those that ran has died, nobody says which: each of them once more, alone.
+        for piece in left[:jobs]:
+            if _until_one_dies(job, [piece], 1, done, on_done):
+                split, seed, index, _ = piece
+                done.append(Done(name=f"{split}, draw {index}", seed=seed, seconds=0.0, error="its process died twice"))
+                on_done(done[-1])
+        left = left[jobs:]
+    return done
+
+
+def _until_one_dies(
+    job: Callable[..., tuple[str, Path]], work: Sequence[Work], jobs: int, done: list[Done], on_done: Callable[[Done], object]
+) -> list[Work]:
+    """Do pieces of work, and return those that are left where a process died, as of a fault in a library, and ended the pool."""
     from multiprocessing import get_context
 
     context = get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    done = []
     with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
-        for ended in as_completed([pool.submit(_apart, job, piece) for piece in work]):
-            done.append(ended.result())
-            on_done(done[-1])
-    return done
+        pieces = {pool.submit(_apart, job, piece): piece for piece in work}
+        for ended in as_completed(pieces):
+            if not isinstance(ended.exception(), BrokenExecutor):
+                done.append(ended.result())
+                on_done(done[-1])
+                del pieces[ended]
+    return list(pieces.values())
 
 
 def _apart(job: Callable[..., tuple[str, Path]], work: Work) -> Done:
