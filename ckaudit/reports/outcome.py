@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from ckaudit.audit.vital_checks import limits, nothing_vital
 from ckaudit.contract.schema.report import Report, Severity
 from ckaudit.reports.words import broken_checks, failing_severities
 
@@ -50,4 +49,6 @@ def outcome(report: Report, *, fail_on: Severity | None = None, require: str | N
 def _why_nothing(report: Report) -> str:
     if not report.files:
         return "no file was read"
+    from ckaudit.audit.vital_checks import limits, nothing_vital  # with all metrics, which few reports need
+
     return limits(report.vital) if nothing_vital(report) else f"all {len(report.checks)} checks were skipped"

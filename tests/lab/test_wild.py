@@ -191,7 +191,8 @@ def test_a_loss_scale_that_grows_too_fast_skips_updates(tmp_path: Path) -> None:
 
     assert applied(HEALTHY) >= 58  # the scale begins at 65,536, which may be too much once or twice
     assert applied(ILL) < 50
-    assert "sev1 AMP002" in judge(tmp_path / ILL, "recorder").codes
+    verdict = judge(tmp_path / ILL, "recorder")
+    assert (verdict.codes, verdict.causes[:1]) == (("sev1 AMP001",), ("loss_scale_too_high",))
 
 
 def test_two_players_take_turns_and_leave_each_other_alone() -> None:
