@@ -30,7 +30,7 @@ from ckaudit.questions.values import (
 )
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
-from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping, leaves_more_at_the_end
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
@@ -43,6 +43,8 @@ from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
 
 EARLY_STEPS: int = inspect.signature(missing_warmup.function).parameters["early"].default
+MIN_AT_THE_END: int = frequent_clipping.thresholds["min_points"]
+
 FELT_LOSS_SHARE: float = exploding_gradient.thresholds["felt_loss_share"]
 
 
@@ -265,9 +267,10 @@ def clipping_hides(
     ## Good
     At most `often` (playbook D4.4; the limits are those of frequent_clipping).
     ## Watch
-    More often, but mildly.
+    More often, but mildly, or no longer deeply at the end.
     ## Bad
-    More than `always`, and less than `deep` is left, of a loss that is larger than a guess among tokens costs as many times less.
+    More than `always`, and less than `deep` is left, to the end, of a loss that is larger than a guess among tokens costs as many
+    times less.
     """
     steps, values = points(rate)
     if steps[-1] <= warmup:
@@ -282,7 +285,9 @@ def clipping_hides(
         name = max(dict.fromkeys(tops), key=tops.count)
         numbers["offender"] = tops.count(name) / len(tops)
         text += f"; {name} is the largest part of the gradient at {tops.count(name)} of {len(tops)} checkpoints"
-    word = "bad" if share > always and left < deep / times_a_guess(loss) else above(share, watch=often, bad=np.inf)
+    limit = deep / times_a_guess(loss)
+    is_deep = share > always and left < limit and not leaves_more_at_the_end(factor, limit, MIN_AT_THE_END)
+    word = "bad" if is_deep else above(share, watch=often, bad=np.inf)
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 

@@ -58,7 +58,7 @@ def frequent_clipping(
     severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=min(min_points, known)))
     rows = np.concatenate([span.rows for span in severe_spans]) if severe_spans else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
-        rests = _rests(coefficient, deep_coefficient, min_points)
+        rests = leaves_more_at_the_end(coefficient, deep_coefficient, min_points)
         hit = _over(
             rate,
             rows,
@@ -85,7 +85,7 @@ def _ends_deep(coefficient: Series, deep: float, points: int) -> bool:
     return len(known) >= points and bool((known[-points:] < deep).all())
 
 
-def _rests(coefficient: Series, deep: float, min_points: int, *, end_share: float = 0.1) -> bool:
+def leaves_more_at_the_end(coefficient: Series, deep: float, min_points: int, *, end_share: float = 0.1) -> bool:
     """Tell whether clipping leaves more of the gradient at the end, as where gradients shrink with what is learnt."""
     known = coefficient.values[coefficient.finite & (coefficient.values > 0)]
     return median(known[-max(min_points, int(end_share * len(known))) :]) >= deep
