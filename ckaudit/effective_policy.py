@@ -16,7 +16,7 @@ PolicyNamed = str | os.PathLike[str] | Literal[False] | None
 """A policy as a function is told of it: its file; None: the one that the command line would follow here; False: none."""
 
 
-class Effective(NamedTuple):
+class EffectivePolicy(NamedTuple):
     """A policy that holds.
 
     Attributes:
@@ -41,7 +41,7 @@ def policy_as_written(config: str = "") -> Policy | None:
     return None if path is None else read_policy(path, config or os.path.relpath(path))
 
 
-def effective_policy(config: str = "") -> Effective:
+def effective_policy(config: str = "") -> EffectivePolicy:
     """Return the policy that holds here, its thresholds by their names of today.
 
     Args:
@@ -52,14 +52,14 @@ def effective_policy(config: str = "") -> Effective:
     """
     written = policy_as_written(config)
     if written is None:
-        return Effective(None, [])
+        return EffectivePolicy(None, [])
     from ckaudit.audit.judge import kinds_of_questions
     from ckaudit.explain.names import kinds
     from ckaudit.policy.configure_rules import check, with_present_names
     from ckaudit.rules import rules
 
     policy, hints = with_present_names(written, rules().values())
-    return Effective(check(policy, rules().values(), [*kinds().values(), *kinds_of_questions()]), hints)
+    return EffectivePolicy(check(policy, rules().values(), [*kinds().values(), *kinds_of_questions()]), hints)
 
 
 def choice_under(

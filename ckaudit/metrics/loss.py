@@ -293,15 +293,6 @@ def ends_at_best(loss: Series | None, *, felt: float, since: int | None = None, 
     return end <= min(levels) + felt * (max(levels) - min(levels))
 
 
-def loss_by_thirds(loss: Series | None, *, last: float = math.inf) -> tuple[float, float, float] | None:
-    """Return the medians of the thirds of a loss up to a step, or of all of it; None of fewer than three points."""
-    known = np.flatnonzero(loss.finite[:, 0] & (loss.steps <= last)) if loss is not None else ()
-    if loss is None or len(known) < 3:
-        return None
-    before, middle, end = (median(loss.values[part, 0]) for part in np.array_split(known, 3))
-    return before, middle, end
-
-
 def is_no_higher(loss: Series | None, *, felt: float, last: float = math.inf, deviations: float = 3.0) -> bool:
     """Tell whether the last third of a loss stands no higher than those before it; false where that is not known.
 
@@ -311,12 +302,12 @@ def is_no_higher(loss: Series | None, *, felt: float, last: float = math.inf, de
         last: Step up to which it is judged.
         deviations: Of the noise of such a median, within which it is no higher.
     """
-    thirds = loss_by_thirds(loss, last=last)
-    if loss is None or thirds is None:
+    values = loss.values[loss.finite[:, 0] & (loss.steps <= last), 0] if loss is not None else np.empty(0)
+    if len(values) < 3:
         return False
-    values = loss.values[loss.finite[:, 0] & (loss.steps <= last), 0]
+    *before, end = (median(part) for part in np.array_split(values, 3))
     error = MEDIAN_COST * float(np.nan_to_num(difference_noise(values))) / math.sqrt(len(values) / 3)
-    return thirds[2] - min(thirds[:2]) <= max(felt * (max(thirds) - min(thirds)), deviations * error)
+    return end - min(before) <= max(felt * (max(*before, end) - min(*before, end)), deviations * error)
 
 
 def where_loss_is_left(series: Series, loss: Series | None, *, none: float = 0.0) -> Series:

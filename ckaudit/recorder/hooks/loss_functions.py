@@ -4,8 +4,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from operator import is_
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -94,39 +93,20 @@ def _wrap_functions() -> None:
         wrapper = _wrapped(name, original)
         _replaced[name] = original, wrapper
         setattr(functional, name, wrapper)
-    for table in _modules.with_losses():
+    for table in _tables_with(_replaced):
         for name, (original, wrapper) in _replaced.items():
             if table.get(name) is original:
                 table[name] = wrapper
                 _by_name.append((table, name))
 
 
-class _Modules:
-    """All modules, and which of them have a loss function: of thousands hardly one changes between two looks."""
-
-    def __init__(self) -> None:
-        self._seen: list[object] = []
-        self._tables: list[dict[str, Any]] = []
-        self._sizes: list[int] = []
-        self._found: list[dict[str, Any]] = []
-
-    def with_losses(self) -> list[dict[str, Any]]:
-        """Return the tables of modules that have any of the names, but not of torch, whose distributions call for themselves."""
-        modules = list[object](sys.modules.values())  # anybody may put anything there
-        is_as_before = len(modules) == len(self._seen) and all(map(is_, modules, self._seen))
-        if not is_as_before or [*map(len, self._tables)] != self._sizes:
-            self._seen = modules
-            self._tables = [vars(module) for module in modules if isinstance(module, ModuleType)]
-            self._sizes = [*map(len, self._tables)]
-            self._found = [
-                table
-                for table in self._tables
-                if not table.keys().isdisjoint(KINDS) and not str(table.get("__name__")).startswith("torch.")
-            ]
-        return self._found
-
-
-_modules = _Modules()
+def _tables_with(names: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the tables of modules that have any of these names, but not of torch, whose distributions call for themselves."""
+    modules = list[object](sys.modules.values())  # anybody may put anything there
+    tables = [vars(module) for module in modules if isinstance(module, ModuleType)]
+    return [
+        table for table in tables if not table.keys().isdisjoint(names) and not str(table.get("__name__")).startswith("torch.")
+    ]
 
 
 def _unwrap_functions() -> None:

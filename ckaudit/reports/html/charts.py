@@ -12,7 +12,7 @@ from ckaudit.reports.escape import visible
 from ckaudit.reports.formula import readable
 from ckaudit.reports.markup import Markup, join, tag, text
 from ckaudit.reports.svg.picture import run_names
-from ckaudit.reports.svg.still import still
+from ckaudit.reports.svg.static_chart import static_chart
 from ckaudit.reports.words import number, plural
 
 KINDS = {"lines": "Curves", "bars": "Bars", "heatmap": "Map", "ridges": "Histograms", "grids": "Sampled matrices"}
@@ -48,7 +48,7 @@ def figure(chart: Chart, names: Sequence[str] = (), findings: int = 0, *, is_fir
         *_controls(chart, identity),
         tag(
             "div",
-            still(chart, names) if is_first else "",
+            static_chart(chart, names) if is_first else "",
             class_="plot",
             role="img",
             aria_label=f"{KINDS[chart.shape]}: {chart.title} The numbers follow as a table.",

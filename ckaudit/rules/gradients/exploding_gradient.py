@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
-from ckaudit.metrics.loss import ends_at_best, is_no_higher, loss_by_thirds, stays_solved, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import ends_at_best, is_no_higher, stays_solved, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
@@ -190,17 +190,11 @@ def _is_at_best(loss: Series | None, first: int, last: int, felt: float, *, typi
     return bool(within.any() and (median(values) if typical else values.max()) <= lowest + felt * (highest - lowest))
 
 
-def _still_falls(loss: Series | None, last: int, felt: float) -> bool:
-    """Tell whether the loss ends at its lowest level, by the medians of thirds; false where no loss is known."""
-    thirds = loss_by_thirds(loss, last=last)
-    return thirds is not None and thirds[2] <= min(thirds[:2]) - felt * abs(thirds[0])
-
-
 def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt: float, max_ratio: float) -> Hit:
     """Return a norm that ends far above what it was, which is a note on the way from a small start to its ordinary size."""
     first, last = rows[growth.onset], rows[-1]
-    is_harmless = _still_falls(loss, int(norm.steps[last]), felt) or ends_at_best(loss, since=int(norm.steps[first]), felt=felt)
-    is_harmless = is_harmless or is_no_higher(loss, last=int(norm.steps[last]), felt=felt)
+    is_no_worse = is_no_higher(loss, last=int(norm.steps[last]), felt=felt)
+    is_harmless = is_no_worse or ends_at_best(loss, since=int(norm.steps[first]), felt=felt)
     is_start = growth.end < max_ratio**1.5 * growth.lowest and is_harmless
     inside = rows[growth.onset :]
     worst = inside[np.argmax(norm.values[inside, 0])]

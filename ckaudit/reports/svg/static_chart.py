@@ -30,7 +30,7 @@ SHADES = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5e
 Cell = Number | str | None
 
 
-def still(chart: Chart, names: Sequence[str]) -> Markup:
+def static_chart(chart: Chart, names: Sequence[str]) -> Markup:
     """Return a picture without a script; empty for histograms and sampled matrices, which need controls.
 
     Args:
