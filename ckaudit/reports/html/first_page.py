@@ -10,6 +10,7 @@ from ckaudit.reports.markup import Markup, tag
 from ckaudit.reports.report_sections import derived_numbers
 from ckaudit.reports.svg.picture import run_names
 from ckaudit.reports.svg.plot import described, plot
+from ckaudit.reports.svg.style import with_attributes
 from ckaudit.reports.words import advice, limits, not_judged, number, standing
 
 QUESTION = "What is wrong?"
@@ -59,7 +60,8 @@ def _picture(chart: Chart, size: tuple[int, int], names: Sequence[str], name: st
     width, height = size
     inside = plot(chart, width, height, subjects=names, names=False)
     label = described(chart, names)
-    return tag("svg", inside, viewBox=f"0 0 {width} {height}", role="img", aria_label=label, class_=f"picture {name}")
+    drawn = tag("svg", inside, viewBox=f"0 0 {width} {height}", role="img", aria_label=label, class_=f"picture {name}")
+    return with_attributes(drawn)
 
 
 # The likeliest cause with its knob, open to be read; of the others the title is enough.

@@ -19,7 +19,8 @@ from ckaudit.reports.html.charts import blocks, figure, run_sign
 from ckaudit.reports.html.findings import badge, codes, without_messages
 from ckaudit.reports.html.first_page import QUESTION, overview
 from ckaudit.reports.markup import Markup, join, tag
-from ckaudit.reports.svg.picture import run_names, style_sheet, word_of_comparison
+from ckaudit.reports.svg.picture import run_names, word_of_comparison
+from ckaudit.reports.svg.style import style_sheet
 from ckaudit.reports.words import is_limited
 
 SIGNATURE = '<!doctype html>\n<html lang="en"><!-- ckaudit report -->'  # by this a file is known as ours

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from textwrap import wrap
 
 from ckaudit.contract.schema.panels import Beside, Panels
@@ -10,6 +9,7 @@ from ckaudit.contract.schema.report import Report
 from ckaudit.reports.escape import visible
 from ckaudit.reports.markup import Markup, tag
 from ckaudit.reports.svg.plot import plot, shortened
+from ckaudit.reports.svg.style import style_sheet, with_attributes
 from ckaudit.reports.words import is_limited, limits, not_judged, standing
 
 WIDTH, EDGE = 960, 20
@@ -25,24 +25,6 @@ SIGNATURE = "<!-- ckaudit report -->"  # by this a file is known as ours; neithe
 NAMESPACE = "http://www.w3.org/2000/svg"
 
 NONCHARACTERS = re.compile("[\ufffe\uffff]")  # the only ones left that XML 1.0 forbids (section 2.2)
-
-DEFINED = re.compile(r"--([\w-]+): ([^;]+);")
-
-USED = re.compile(r"var\(--([\w-]+)\)")
-
-
-def style_sheet() -> str:
-    """Return the styles of all that is drawn as SVG, in light colours and in dark ones."""
-    folder = files("ckaudit.reports.svg")
-    return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in ("colours.css", "picture.css"))
-
-
-def light_style_sheet() -> str:
-    """Return the same in light colours alone and without variables, which not every program knows that reads SVG."""
-    folder = files("ckaudit.reports.svg")
-    colours = folder.joinpath("colours.css").read_text(encoding="utf-8")
-    light = dict(reversed(DEFINED.findall(colours)))  # the first definition of each is the light one
-    return USED.sub(lambda match: light[match[1]], folder.joinpath("picture.css").read_text(encoding="utf-8"))
 
 
 def run_names(subjects: Sequence[str]) -> list[str]:
@@ -68,7 +50,7 @@ def render(report: Report, panels: Panels, *, light: bool = False) -> str:
     Args:
         report: What triage says.
         panels: The pictures.
-        light: Whether it has light colours alone, for programs that know no variables.
+        light: Whether it has light colours alone and no style sheet, for programs that know no variables.
     """
     names = run_names(panels.subjects)
     parts: list[Markup] = []
@@ -77,12 +59,11 @@ def render(report: Report, panels: Panels, *, light: bool = False) -> str:
         parts.append(tag("g", part, transform=f"translate(0 {bottom:g})"))
         bottom += height
     height = round(bottom + EDGE)
-    style = light_style_sheet() if light else style_sheet()
     paper = tag("rect", width=WIDTH, height=height, class_="paper")
     whole = tag(
         "svg",
         tag("title", f"{report.subject}: {report.verdict}"),
-        tag("style", Markup(style + _paper(light=light))),
+        *([] if light else [tag("style", Markup(style_sheet()))]),
         paper,
         *parts,
         xmlns=NAMESPACE,
@@ -91,11 +72,7 @@ def render(report: Report, panels: Panels, *, light: bool = False) -> str:
         height=height,
         class_="picture",
     )
-    return f"{SIGNATURE}\n{NONCHARACTERS.sub('?', whole)}\n"
-
-
-def _paper(*, light: bool) -> str:
-    return ".paper { fill: #ffffff; }\n" if light else ".paper { fill: var(--card); }\n"
+    return f"{SIGNATURE}\n{NONCHARACTERS.sub('?', with_attributes(whole))}\n"
 
 
 # Text above and below, a line each: what is too long for its lines is cut.

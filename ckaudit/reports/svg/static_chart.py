@@ -12,6 +12,7 @@ from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.panels.downsample import kept_points
 from ckaudit.reports.markup import Markup, join, tag
 from ckaudit.reports.svg.plot import finite, plot, shortened
+from ckaudit.reports.svg.style import with_attributes
 from ckaudit.reports.words import number
 
 WIDTH, HEIGHT = 440, 300
@@ -46,7 +47,7 @@ def static_chart(chart: Chart, names: Sequence[str]) -> Markup:
         inside, height = _map(chart, chart.matrix)
     if not inside:
         return inside
-    return tag("svg", inside, viewBox=f"0 0 {WIDTH} {height}", class_="picture still", aria_hidden="true")
+    return with_attributes(tag("svg", inside, viewBox=f"0 0 {WIDTH} {height}", class_="picture still", aria_hidden="true"))
 
 
 def _light(chart: Chart) -> Chart:

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ckaudit.cli.report import draw, judge
+from ckaudit.contract.schema.import_options import NOTHING_SAID
+from ckaudit.policy.gate import OPEN
 from ckaudit.reports.html import render
+from ckaudit.reports.svg import picture
 from tests.reports.html.drawn import HOSTILE, pictures, told
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by the package playwright")
@@ -308,12 +312,38 @@ def test_a_mark_on_the_loss_leads_to_its_finding(opened, real):
 
 def test_letters_of_a_picture_do_not_overlap(opened, real):
     page = opened(real)
-    for picture in page.locator("#t-overview svg.picture").all():
-        if not picture.is_visible():
+    for drawn in page.locator("#t-overview svg.picture").all():
+        if not drawn.is_visible():
             continue
-        boxes = [text.bounding_box() for text in picture.locator("text:not(.halo):not(.count)").all()]
+        boxes = [text.bounding_box() for text in drawn.locator("text:not(.halo):not(.count)").all()]
         flat = [(box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]) for box in boxes]
         for first, second in combinations(flat, 2):
             across = min(first[2], second[2]) - max(first[0], second[0])
             down = min(first[3], second[3]) - max(first[1], second[1])
             assert across <= 1 or down <= 4, (first, second)
+
+
+PAINTED = """() => [...document.querySelectorAll("svg, svg *:not(style, title)")].map((each) => {
+  const look = getComputedStyle(each);
+  return ["fill", "stroke", "strokeWidth", "strokeDasharray", "strokeLinejoin", "opacity", "paintOrder", "textAnchor",
+    "fontFamily", "fontSize", "fontWeight"].map((name) => look[name]).join("|");
+})"""
+
+
+@pytest.mark.parametrize("runs", [("nan_batch",), ("lr_too_high", "healthy")], ids="-".join)
+def test_a_picture_looks_the_same_where_styles_are_forbidden(browser, tmp_path, runs):
+    sides = [judge(RUNS / name, None, NOTHING_SAID, OPEN, beside=len(runs) > 1) for name in runs]
+    whole = tmp_path / "whole.svg"
+    whole.write_text(picture.render(sides[0].report, draw(*sides)), encoding="utf-8")
+    bare = tmp_path / "bare.svg"
+    bare.write_text(re.sub(r"<style>.*?</style>", "", whole.read_text(encoding="utf-8"), flags=re.DOTALL), encoding="utf-8")
+    looks = {}
+    for scheme in ("light", "dark"):
+        with browser.new_context(offline=True, color_scheme=scheme) as context:
+            page = context.new_page()
+            for path in (whole, bare):
+                page.goto(path.as_uri())
+                looks[path.stem, scheme] = page.evaluate(PAINTED)
+    assert len(looks["bare", "light"]) > 100
+    assert looks["bare", "light"] == looks["whole", "light"] == looks["bare", "dark"]
+    assert looks["whole", "dark"][0] != looks["whole", "light"][0]

@@ -64,8 +64,8 @@ def test_every_finding_is_marked_on_the_loss_at_its_step(made):
     dated = [(finding.first_step, place) for place, finding in enumerate(report.findings) if finding.first_step is not None]
     assert sorted((mark.step, mark.finding) for mark in loss.marks if mark.kind == "finding") == sorted(dated)
     whole = render(report, panels)
-    counted = [int(number) for number in re.findall(r'class="count">(\d+)<', whole.partition("</svg>")[0])]
-    glyphs = len(re.findall(r'<g class="mark [a-z0-9]+" data-step', whole.partition("</svg>")[0]))
+    counted = [int(number) for number in re.findall(r'class="count"[^>]*>(\d+)<', whole.partition("</svg>")[0])]
+    glyphs = len(re.findall(r'<g class="mark [a-z0-9]+"[^>]* data-step', whole.partition("</svg>")[0]))
     assert glyphs - len(counted) + sum(counted) == len(loss.marks)
     assert {f"f-{place}" for _, place in dated} <= set(re.findall(r'id="(f-\d+)"', whole))
 
@@ -168,7 +168,6 @@ def test_a_png_is_the_picture_at_twice_its_size(made):
     drawn = png.render(report, panels)
     height = int(re.search(r'height="(\d+)" class="picture"', picture.render(report, panels))[1])
     assert (int.from_bytes(drawn[16:20]), int.from_bytes(drawn[20:24])) == (2 * picture.WIDTH, 2 * height)
-    assert "var(" not in picture.light_style_sheet()
 
 
 def test_a_user_of_a_trainer_is_told_in_its_words_and_a_tab_without_pictures_is_short():

@@ -48,6 +48,6 @@ def test_a_map_has_a_cell_for_each_value_and_shows_what_is_not_finite():
 def test_long_names_stay_inside():
     name = "model.layers.10.self_attn.q_proj.weight"
     drawn = static_chart(Chart(id="a", title="a", shape="bars", traces=[Trace(name="a", x=[name], y=[1.0])]), ["run"])
-    (shown,) = re.findall(r'class="end">([^<]*)<', drawn)
+    (shown,) = re.findall(r'class="end"[^>]*>([^<]*)<', drawn)
     assert len(shown) * 7 < WIDTH / 2 - 66
     assert shown.endswith("weight")
