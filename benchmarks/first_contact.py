@@ -143,7 +143,7 @@ REPORT = (
     ),
 )
 PAGES = (Typed('ckaudit report log.csv --map loss="training nll" -o report.html', README, "-o report.html"),)
-EXTRA = Typed("pip install --quiet '../ckaudit[report]'", COMMANDS, "pip install 'ckaudit[report]'")
+EXTRA = Typed("pip install --quiet '../ckaudit[report]'", COMMANDS, "pip install '.[report]'")
 AGAINST = "--against good/1 --against good/2 --against good/3"
 CANARY = (Typed(f"ckaudit gate canary/1 {AGAINST}", GATE, f"ckaudit gate canary {AGAINST}"),)
 

@@ -31,7 +31,7 @@ def attachable(python: str) -> dict[str, str]:
         raise UsageError(f"{python} has none of {', '.join(packages)}", hint=f"{python} -m pip install {' '.join(packages)}")
     done = _in_other_interpreter([python, "-c", f"import torch, {MODULE}"], capture_output=True)
     if done.returncode:
-        raise UsageError(f"{python} cannot train: {_last(done.stderr)}", hint=f"{python} -m pip install 'ckaudit[torch]'")
+        raise UsageError(f"{python} cannot train: {_last(done.stderr)}", hint=f"{python} -m pip install '.[torch]'")
     return found
 
 

@@ -34,10 +34,10 @@ moved, what could not be judged. With a second run, what changed against it.
 The file needs no network and sends nothing. A report of ours is replaced, any
 other file is not. It is 4.5 MB at most: where it would be more, names are cut,
 pictures get coarser or are left out, and it says so. The pictures of HTML need
-an extra: pip install 'ckaudit[report]'
+an extra: pip install '.[report]'
 \b
 For a pull request or a chat, the first page alone: svg and md need no extra,
-png needs one: pip install 'ckaudit[png]'. Without --format, FILE's name says
+png needs one: pip install '.[png]'. Without --format, FILE's name says
 which it is, and else it is html.
 \b
 Exit codes:

@@ -128,7 +128,7 @@ def test_one_file_of_a_run_says_so_to_programs():
 
 def test_commands_say_what_they_take():
     assert f"has {MIN_TOKENS} or more; for shorter ones add --tokens N" in actions()["memorization"].where
-    assert "pip install 'ckaudit[data]'" in actions()["data"].where
+    assert "pip install '.[data]'" in actions()["data"].where
 
 
 def test_the_step_that_is_too_early_is_called_the_last_so_far():

@@ -4,6 +4,7 @@ import contextlib
 import re
 import shlex
 import shutil
+import tomllib
 from glob import glob
 from pathlib import Path
 
@@ -125,3 +126,17 @@ def test_a_wrong_name_within_a_sentence_is_seen():
     assert "--basline" in str(mistake("triage run/ --basline FILE"))
     assert mistake("triag run/") is not None
     assert mistake("triage --step") is None
+
+
+def test_extras_are_installed_from_the_clone_and_exist():
+    """The README alone says how it is after a release; files for CI stand in other repositories, and docs/ci.md says what to change."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    helped = [*(ROOT / "ckaudit" / "cli").rglob("*.py"), *(ROOT / "ckaudit" / "metrics" / "catalogue").glob("*.toml")]
+    found = [
+        (path.name, *installed)
+        for path in [*PAGES, *helped]
+        for installed in re.findall(r"pip install (?:-\S+ )*'([^\s\[']+)\[([^\]]+)\]", path.read_text(encoding="utf-8"))
+    ]
+    assert len(found) > 15
+    assert {extra for _, _, names in found for extra in names.split(",")} <= extras.keys()
+    assert {(page, source) for page, source, _ in found if source not in {".", "../ckaudit"}} == {("README.md", "ckaudit")}
