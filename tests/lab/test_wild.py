@@ -336,7 +336,23 @@ def logged(folder: Path, losses: list[float]) -> None:
 def test_an_effect_is_a_loss_that_ends_above_its_twins(tmp_path: Path, ill: list[float], expected: bool) -> None:
     logged(tmp_path / HEALTHY, [4.0 - 0.1 * step for step in range(20)])
     logged(tmp_path / ILL, ill)
-    assert has_effect(tmp_path / ILL, tmp_path / HEALTHY) is expected
+    assert has_effect(PAIR, tmp_path / ILL, tmp_path / HEALTHY) is expected
+
+
+@pytest.mark.parametrize(("ill", "expected"), [([2.0, 1.5, 1.0], False), ([2.0, 1.4, 1.0], True)])
+def test_a_changed_weight_that_leaves_every_loss_as_it_was_has_no_effect(
+    tmp_path: Path, ill: list[float], expected: bool
+) -> None:
+    logged(tmp_path / HEALTHY, [2.0, 1.5, 1.0])
+    logged(tmp_path / ILL, ill)
+    assert has_effect(replace(PAIR, is_fact=True), tmp_path / ILL, tmp_path / HEALTHY) is expected
+
+
+@pytest.mark.parametrize(("last", "expected"), [(64.0, False), (100.0, True)])
+def test_a_sum_is_held_against_its_twin_in_the_unit_of_the_twin(tmp_path: Path, last: float, expected: bool) -> None:
+    logged(tmp_path / HEALTHY, [4.0, 2.0, 1.0])
+    logged(tmp_path / ILL, [256.0, 128.0, last])
+    assert has_effect(replace(PAIR, truth="loss_reduced_by_sum"), tmp_path / ILL, tmp_path / HEALTHY) is expected
 
 
 def test_outcomes_are_added_up() -> None:

@@ -11,7 +11,9 @@ import msgspec
 from ckaudit.contract.schema.report import Finding
 
 HEALTHY, ILL, NOTE, SCALARS = "healthy", "ill", "draw.json", "scalars.jsonl"
+TRAINING, HELD_OUT = "train_loss_raw", "val_loss"
 CLOCK = ("SYS", "COST")  # codes that judge the machine, which may have had other work while these were trained
+IN_ANOTHER_UNIT = "loss_reduced_by_sum"  # truth of a draw whose training loss counts what its twin's is the mean of
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +74,25 @@ def logged(folder: Path, name: str) -> list[float]:
     return [line[name] for line in lines if isinstance(line.get(name), float)]
 
 
-def has_effect(ill: Path, healthy: Path) -> bool:
-    """Tell whether a fault made its training worse than its healthy twin, from their run folders.
+def has_effect(pair: Pair, ill: Path, healthy: Path) -> bool:
+    """Tell whether a fault did anything to its training: whether the record can show it at all.
 
-    The loss, or the validation loss, ends further above the twin's than a twentieth of what the twin's fell, and further than
-    three deviations of that difference; or fewer of its values are numbers.
+    Of a change of weights, gradients or code: the losses are not all the twin's. Of any other: the training is worse. The
+    loss, or the validation loss, ends further above the twin's than a twentieth of what the twin's fell, and further than three
+    deviations of that difference; or fewer of its values are numbers. A loss in another unit is brought to the twin's by the
+    first one, which is of the same weights and the same batch.
+
+    Args:
+        pair: What was done.
+        ill: Run folder of the training with the fault.
+        healthy: That of its twin.
     """
-    return any(_is_worse(logged(ill, name), logged(healthy, name)) for name in ("train_loss_raw", "val_loss"))
+    if pair.is_fact:
+        return any(logged(ill, name) != logged(healthy, name) for name in (TRAINING, HELD_OUT))
+    losses, twins = logged(ill, TRAINING), logged(healthy, TRAINING)
+    if pair.truth == IN_ANOTHER_UNIT and losses and twins and losses[0]:
+        losses = [loss * twins[0] / losses[0] for loss in losses]
+    return _is_worse(losses, twins) or _is_worse(logged(ill, HELD_OUT), logged(healthy, HELD_OUT))
 
 
 def _is_worse(ill: list[float], well: list[float], *, share_of_fall: float = 0.05, deviations: float = 3.0) -> bool:
@@ -96,7 +110,7 @@ def _is_worse(ill: list[float], well: list[float], *, share_of_fall: float = 0.0
 
 def twin_learns(healthy: Path, *, deviations: float = 3.0, share: float = 0.03) -> bool:
     """Tell whether the healthy twin's loss falls by more than its noise and a share: one that learns nothing is no example."""
-    losses = logged(healthy, "train_loss_raw")
+    losses = logged(healthy, TRAINING)
     if len(losses) < 2:
         return False
     part = max(3, len(losses) // 10)

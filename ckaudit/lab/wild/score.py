@@ -49,7 +49,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         index: Number of the draw.
         pair: What was done.
         form: The form.
-        has_effect: Whether the fault made the training worse, or was done to weights, gradients or code.
+        has_effect: Whether the fault made the training worse, or changed its weights, gradients or code so that its losses differ.
         is_healthy: Whether the twin learns anything.
         ill: What is said of the ill recording.
         healthy: What is said of its twin.
@@ -137,7 +137,7 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
     pair = read_note(folder)
     if pair is None:
         return []
-    effect, learns = pair.is_fact or has_effect(folder / ILL, folder / HEALTHY), twin_learns(folder / HEALTHY)
+    effect, learns = has_effect(pair, folder / ILL, folder / HEALTHY), twin_learns(folder / HEALTHY)
     since = pair.onset if pair.onset > 1 else 0  # what is wrong from the start shows at step 0 already
     return [
         Outcome(

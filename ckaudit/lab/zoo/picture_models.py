@@ -103,8 +103,9 @@ class Vae(nn.Module):
 
 
 def flat_discs(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return masks of discs as rows of 256 pixels."""
-    return {"x": discs(source, rows, size=16)[1].flatten(1)}
+    """Return discs as rows of 256 pixels from 0 to 1, each of a grey of its own, so that no two pictures are equal."""
+    grey = 0.7 + 0.3 * torch.rand(rows, 1, generator=source)
+    return {"x": grey * discs(source, rows, size=16)[1].flatten(1)}
 
 
 def evidence_bound(model: Any, batch: Batch) -> Tensor:

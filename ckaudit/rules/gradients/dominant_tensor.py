@@ -9,6 +9,7 @@ from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_to_weight, gradient_share, top_gradient_share
 from ckaudit.metrics.loss import times_a_guess, train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
+from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, at
@@ -29,7 +30,16 @@ MIN_STEADY_SHARE = 0.75
     "GRAD007",
     severity="sev2",
     needs=[],
-    wants=[gradient_share, top_gradient_share, clip_coefficient, grad_clip_rate, grad_to_weight, train_loss_raw, FACTS],
+    wants=[
+        gradient_share,
+        top_gradient_share,
+        clip_coefficient,
+        grad_clip_rate,
+        grad_to_weight,
+        weight_norm,
+        train_loss_raw,
+        FACTS,
+    ],
     unit="1",
 )
 def dominant_tensor(
@@ -38,6 +48,7 @@ def dominant_tensor(
     clip: Series | None,
     rate: Series | None,
     relative: Series | None,
+    sizes: Series | None,
     loss: Series | None,
     facts: Manifest | None,
     *,
@@ -67,7 +78,8 @@ def dominant_tensor(
     ## False alarms
     The embedding or the head has 95 to 99 % of the norm at the start of every healthy run, and the head again while
     nothing but the frequency of tokens is learnt: there the others have little, it has not much. A healthy BERT that is clipped
-    mildly at every step has 0.8 of the norm in its embedding.
+    mildly at every step has 0.8 of the norm in its embedding. A bias, and what began at zero, as the second matrix of LoRA, is as
+    large as what it has learnt: a gradient beyond that says nothing, and only one that was small before counts.
     """
     judged = share if share is not None and share.points else top
     if judged is None:
@@ -75,12 +87,14 @@ def dominant_tensor(
         return
     yield from too_few(judged, min_points)
     deep_coefficient /= times_a_guess(loss)
+    sized = _has_size(judged, sizes)
     offenders = list(
         _offenders(
             judged,
             clip,
             rate,
             relative,
+            sized,
             facts,
             max_share,
             offender_share,
@@ -91,7 +105,8 @@ def dominant_tensor(
         )
     )
     yield from offenders
-    yield from _holders(judged, clip, relative, {hit.where for hit in offenders}, max_share, deep_coefficient, min_points, warmup)
+    reported = {hit.where for hit in offenders}
+    yield from _holders(judged, clip, relative, sized, reported, max_share, deep_coefficient, min_points, warmup)
 
 
 def _offenders(
@@ -99,6 +114,7 @@ def _offenders(
     clip: Series | None,
     rate: Series | None,
     relative: Series | None,
+    sized: Mask,
     facts: Manifest | None,
     max_share: float,
     much: float,
@@ -114,9 +130,8 @@ def _offenders(
     hard = _is_deep(share, clip, deep)[:, 0] if clip is not None and len(share.labels) else clipped
     if len(rows) < min_points or clipped[rows].mean() < MIN_STEADY_SHARE:
         return
-    size = (
-        _beyond_others(cells_like(share, relative)) if relative is not None and relative.points else np.ones(share.values.shape)
-    )
+    is_known = relative is not None and relative.points
+    size = sized * _beyond_others(cells_like(share, relative)) if relative and is_known else np.ones(share.values.shape)
     for column, name in enumerate(share.labels):
         first_layer = tensors.kind(name) in ("embedding", "head")
         among = rows[share.steps[rows] > warmup] if first_layer else rows
@@ -140,6 +155,12 @@ def _offenders(
         )
 
 
+def _has_size(share: Series, sizes: Series | None) -> Mask:
+    """Tell which tensors' weights have a size of their own, shape (P,): no bias has, nor what is zero at the first checkpoint."""
+    zero = {name for name, size in zip(sizes.labels, sizes.values[0], strict=True) if size == 0} if sizes else set()
+    return np.array([name not in zero and not name.endswith("bias") for name in share.labels], bool)
+
+
 def _beyond_others(relative: Floats) -> Floats:
     """Return each tensor's gradient over its weights, 0 where that is not ten times the median tensor's: the loss has a unit."""
     ordered = np.sort(relative, axis=1)  # NaN last
@@ -152,6 +173,7 @@ def _holders(
     share: Series,
     clip: Series | None,
     relative: Series | None,
+    sized: Mask,
     reported: set[str | None],
     max_share: float,
     deep: float,
@@ -166,12 +188,13 @@ def _holders(
     for span in spans(share, high, min_points=1):
         inside = (span.rows, span.column)
         sizes = size[inside]
+        is_out = (sizes > LARGE_RATIO) & sized[span.column]
         before = share.values[: span.rows[0], span.column]
         is_new = len(before) >= MIN_EARLIER_CHECKPOINTS and median(np.nan_to_num(before)) < MAX_EARLIER_SHARE
-        is_severe = bool(span.points >= min_points and (is_new or ((sizes > LARGE_RATIO) | clipped[inside]).sum() >= min_points))
+        is_severe = bool(span.points >= min_points and (is_new or (is_out | clipped[inside]).sum() >= min_points))
         known = np.nan_to_num(own[: span.rows[0], span.column])
         usual = median(known) if len(known) >= MIN_EARLIER_CHECKPOINTS else 0.0
-        shock = bool((sizes > max(SHOCK_RATIO, LARGE_RATIO * usual)).any())
+        shock = bool((sizes > max(SHOCK_RATIO, LARGE_RATIO * usual)).any() and (usual or sized[span.column]))
         if span.label in reported or (not is_severe and not shock and span.points < min_points):
             continue
         yield Hit.over(

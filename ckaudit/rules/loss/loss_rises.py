@@ -72,13 +72,14 @@ def loss_rises(
     ## False alarms
     A loss that stands higher because the learning rate was set back to a level it had before is a planned restart: a note. So is
     one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose; but where
-    less than a twentieth of that fall shows on held-out data, it is something else that is learnt: sev2. What rises from its
-    first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under the name of a
-    loss: a note that says so, unless it is known to be of tokens, its function was seen, or a trainer logs what it minimises.
-    Where weights move that are not trained, as those of a teacher that follows the model, the loss is measured against a target
-    that moves, and its rise is a note; so is that of a loss which began at zero, or near it and fell below, as of a policy,
-    unless it ends further above its beginning than it had come below; and one at which the model leaves no larger share of its
-    targets unexplained than before: they vary more, as those that a critic makes itself. So is what is sev2 while the
+    less than a twentieth of that fall shows on held-out data, it is something else that is learnt: sev2; and so is a jump to what
+    an untrained model had, or higher, of which no held-out loss is known, for a harder task keeps some of what was learnt. What
+    rises from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under
+    the name of a loss: a note that says so, unless it is known to be of tokens, its function was seen, or a trainer logs what it
+    minimises. Where weights move that are not trained, as those of a teacher that follows the model, the loss is measured against
+    a target that moves, and its rise is a note; so is that of a loss which began at zero, or near it and fell below, as of a
+    policy, unless it ends further above its beginning than it had come below; and one at which the model leaves no larger share
+    of its targets unexplained than before: they vary more, as those that a critic makes itself. So is what is sev2 while the
     held-out loss falls from evaluation to evaluation: batches that are mixed or augmented are harder at times. A climb that came
     back within the first twentieth of all steps, as while the rate warms up, has cost no more than these: a note.
     """
@@ -202,6 +203,8 @@ def _stays(steps: Steps, values: Floats, rise: Rise, val: Series | None, *, is_s
         reason, severity = "; the learning rate had been set back", "note"
     elif eased and _learns_something_else(steps, values, rise, val):
         reason, severity = "; it falls on from there, and nothing of it carries over", "sev2"
+    elif eased and _forgets_all(steps, values, rise, val):
+        reason, severity = "; it falls on from there, but what had been learnt was lost", "sev2"
     elif eased:
         reason, severity = "; it falls on from there, as where a task is made harder", "note"
     return Hit.at(
@@ -222,6 +225,13 @@ def _learns_something_else(steps: Steps, values: Floats, rise: Rise, val: Series
         return False
     held_out, fall = val.values[known, 0], float(values[worst] - median(values[-MIN_POINTS:]))
     return fall > 0 and float(held_out[0] - held_out[-1]) < CARRIED * fall
+
+
+def _forgets_all(steps: Steps, values: Floats, rise: Rise, val: Series | None) -> bool:
+    """Tell whether the loss jumps to its first level, or higher, and no held-out loss says what is left of the model."""
+    worst = rise.onset + int(np.argmax(values[rise.onset :]))
+    is_evaluated = val is not None and (val.finite_in(0) & (val.steps >= steps[worst])).sum() > 1
+    return not is_evaluated and median(values[worst : worst + MIN_POINTS]) >= median(values[:MIN_POINTS])
 
 
 def _restarted(rate: Series | None, lowest: int, last: int, *, raised: float = 1.5) -> bool:
