@@ -129,7 +129,7 @@ def test_a_wrong_name_within_a_sentence_is_seen():
 
 
 def test_extras_are_installed_from_the_clone_and_exist():
-    """The README alone says how it is after a release; files for CI stand in other repositories, and docs/ci.md says what to change."""
+    """The README alone says how it is after a release; the files for CI, which stand in other repositories, are not looked at."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     helped = [*(ROOT / "ckaudit" / "cli").rglob("*.py"), *(ROOT / "ckaudit" / "metrics" / "catalogue").glob("*.toml")]
     found = [
