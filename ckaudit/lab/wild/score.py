@@ -49,7 +49,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         index: Number of the draw.
         pair: What was done.
         form: The form.
-        has_effect: Whether the fault made the training worse, or changed its weights, gradients or code so that its losses differ.
+        has_effect: Whether the fault made the training worse, or changed weights, gradients or code and with them the losses.
         is_healthy: Whether the twin learns anything.
         ill: What is said of the ill recording.
         healthy: What is said of its twin.
