@@ -259,3 +259,23 @@ def matrices_begun_at_zero(size: Series | None, tensors: TensorTable) -> tuple[s
         return ()
     judged = size.only(lambda name: tensors.is_matrix(name) and tensors.kind(name) not in ("embedding", "norm"))
     return judged.labels if judged.labels and (judged.values[0] == 0).all() else ()
+
+
+def is_freshly_drawn(rms: Series | None, largest: Series | None, tensors: TensorTable) -> bool:
+    """Tell whether a model is drawn anew at step 0: each normalization's numbers are all of one size, which no trained one's are.
+
+    Args:
+        rms: Root mean square of each tensor.
+        largest: Largest magnitude in each tensor.
+        tensors: What is known of the tensors.
+
+    Returns:
+        Also false where nothing of step 0 is recorded, and of a model without normalizations: nobody knows.
+    """
+    if rms is None or largest is None:
+        return False
+    rms, largest = together(rms.only(lambda name: tensors.kind(name) == "norm"), largest)
+    known = rms.finite & largest.finite
+    if not rms.labels or not len(rms.steps) or rms.steps[0] != 0 or not known[0].any():
+        return False
+    return bool(np.allclose(rms.values[0][known[0]], largest.values[0][known[0]], rtol=1e-5))

@@ -23,6 +23,12 @@ def takes_turns(manifest: Manifest | None) -> bool:
     return manifest is not None and manifest.takes_turns is True
 
 
+def is_over(steps: Steps, manifest: Manifest | None) -> bool:
+    """Tell whether a training has taken all the steps that were planned: what it has not learnt it will not learn."""
+    planned = manifest.planned_steps if manifest else UNSET
+    return planned is not UNSET and bool(len(steps) and steps[-1] >= planned)
+
+
 def is_known_to_be_a_loss(manifest: Manifest | None, explained: Series | None = None) -> bool:
     """Tell whether what is logged as the loss is known to be what the optimizer makes less of: no accuracy, and no reward.
 

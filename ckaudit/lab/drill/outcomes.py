@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.report import Finding, Report, Severity
 from ckaudit.errors import UnreadableError
 from ckaudit.lab.drill.trainings import End, Plan, Trained
-from ckaudit.lab.wild.pair import has_effect, logged, twin_learns
+from ckaudit.lab.wild.pair import is_worse, logged, twin_learns
 from ckaudit.lab.wild.score import counting_findings
 from ckaudit.recorder.drill.settings import KINDS, FaultKind
 from ckaudit.run.run import Run
@@ -241,7 +241,7 @@ def _fault_outcome(plan: Plan, trained: Trained, healthy: Sequence[Record]) -> F
     is_done = not note.why_not and (note.acted is not None or trained.end == "crash")
     if not is_done:
         return replace(outcome, reason=note.why_not or f"the training ended after {note.done} steps, before it was done")
-    worse = bool(record.losses) and all(has_effect(trained.folder, twin.trained.folder) for twin in healthy)
+    worse = bool(record.losses) and all(is_worse(trained.folder, twin.trained.folder) for twin in healthy)
     outcome = replace(outcome, onset=onset, is_worse=worse or trained.end == "crash")
     try:
         return _with_findings(outcome, kind, record, healthy)

@@ -75,12 +75,9 @@ def logged(folder: Path, name: str) -> list[float]:
 
 
 def has_effect(pair: Pair, ill: Path, healthy: Path) -> bool:
-    """Tell whether a fault did anything to its training: whether the record can show it at all.
+    """Tell whether a fault did anything to its training that its record can show.
 
-    Of a change of weights, gradients or code: the losses are not all the twin's. Of any other: the training is worse. The
-    loss, or the validation loss, ends further above the twin's than a twentieth of what the twin's fell, and further than three
-    deviations of that difference; or fewer of its values are numbers. A loss in another unit is brought to the twin's by the
-    first one, which is of the same weights and the same batch.
+    Of a change of weights, gradients or code: the losses are not all the twin's. Of any other: the training is worse.
 
     Args:
         pair: What was done.
@@ -89,13 +86,28 @@ def has_effect(pair: Pair, ill: Path, healthy: Path) -> bool:
     """
     if pair.is_fact:
         return any(logged(ill, name) != logged(healthy, name) for name in (TRAINING, HELD_OUT))
+    return is_worse(ill, healthy, in_another_unit=pair.truth == IN_ANOTHER_UNIT)
+
+
+def is_worse(ill: Path, healthy: Path, *, in_another_unit: bool = False) -> bool:
+    """Tell whether a training ended worse than its healthy twin, from their run folders.
+
+    The loss, or the validation loss, ends further above the twin's than a twentieth of what the twin's fell, and further than
+    three deviations of that difference; or fewer of its values are numbers.
+
+    Args:
+        ill: Run folder of the training with the fault.
+        healthy: That of its twin.
+        in_another_unit: Whether the training loss is brought to the twin's unit by the first ones, which are of the same weights
+            and the same batch.
+    """
     losses, twins = logged(ill, TRAINING), logged(healthy, TRAINING)
-    if pair.truth == IN_ANOTHER_UNIT and losses and twins and losses[0]:
+    if in_another_unit and losses and twins and losses[0]:
         losses = [loss * twins[0] / losses[0] for loss in losses]
-    return _is_worse(losses, twins) or _is_worse(logged(ill, HELD_OUT), logged(healthy, HELD_OUT))
+    return _ends_worse(losses, twins) or _ends_worse(logged(ill, HELD_OUT), logged(healthy, HELD_OUT))
 
 
-def _is_worse(ill: list[float], well: list[float], *, share_of_fall: float = 0.05, deviations: float = 3.0) -> bool:
+def _ends_worse(ill: list[float], well: list[float], *, share_of_fall: float = 0.05, deviations: float = 3.0) -> bool:
     if not well:
         return False
     if len(ill) < len(well):

@@ -28,7 +28,7 @@ from ckaudit.run.falls import (
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
-from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns
+from ckaudit.run.run_facts import is_known_to_be_a_loss, is_over, takes_turns
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
@@ -145,7 +145,7 @@ def loss_not_falling(
         bound, guess, why = bound * NARROW_BOUND_SHARE, 0.0, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = median(values[-max(10, int(tail_share * len(values))) :])
-    has_ended = 0 < ABOVE_FREQUENCIES * guess < level and _is_over(steps, facts)
+    has_ended = 0 < ABOVE_FREQUENCIES * guess < level and is_over(steps, facts)
     is_early = may_plateau(steps, facts, moved) and not has_ended
     learnt, is_learning = _falls(val), _is_still_falling(val, values)
     rests = not (is_learning and level < guess)
@@ -194,7 +194,7 @@ def _ends_where_it_began(
     may come as short a way, but begins with what its model knew before.
     """
     way = median_distance_moved(moved)
-    if way is None or way >= NEGLIGIBLE_DISTANCE or len(losses) < 2 or not _is_over(steps, facts):
+    if way is None or way >= NEGLIGIBLE_DISTANCE or len(losses) < 2 or not is_over(steps, facts):
         return None
     tenth = max(1, len(losses) // 10)
     first, last = median(losses[:tenth]), median(losses[-tenth:])
@@ -212,7 +212,7 @@ def _costs_more_than_a_guess(steps: Steps, losses: Floats, facts: Manifest | Non
     if loss_kind_of(facts) != "nats_per_token" or vocabulary is None or planned is UNSET or not len(steps):
         return None
     level, guess = median(losses[-max(1, len(losses) // 10) :]), math.log(vocabulary)
-    most = ABOVE_FREQUENCIES if _is_over(steps, facts) else WORSE_THAN_A_GUESS
+    most = ABOVE_FREQUENCIES if is_over(steps, facts) else WORSE_THAN_A_GUESS
     if steps[-1] < min_plan_share * planned or not level > most * guess > 0:
         return None
     message = "the loss is {value:.4g}, and a uniform guess has {limit:.4g}: the model is worse than one that knows nothing"
@@ -305,12 +305,6 @@ def may_plateau(steps: Steps, facts: Manifest | None, moved: Series | None) -> b
     come = median_distance_moved(moved)
     in_first_steps = loss_kind_of(facts) == "nats_per_token" and steps[-1] < PLATEAU_STEPS
     return in_first_steps and come is not None and come >= MIN_DISTANCE
-
-
-def _is_over(steps: Steps, facts: Manifest | None) -> bool:
-    """Tell whether a training has taken all the steps that were planned: what it has not learnt it will not learn."""
-    planned = facts.planned_steps if facts else UNSET
-    return planned is not UNSET and bool(steps[-1] >= planned)
 
 
 def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str, *, is_early: bool = False) -> Hit:
