@@ -49,6 +49,12 @@ class Snapshot(Struct, frozen=True, eq=False):
             if isinstance(fields, dict):
                 yield name, fields
 
+    def fields(self, section: str, name: str) -> Mapping[str, Any]:
+        """Return the fields of one member of a section; none where it is not there."""
+        members = self.sections.get(section)
+        fields = members.get(name) if isinstance(members, dict) else None
+        return fields if isinstance(fields, dict) else {}
+
 
 def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: int = 12) -> Chart | None:
     """Return the histograms of at most `max_tensors` tensors or modules at the steps read; None where there are none."""
@@ -73,7 +79,7 @@ def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: in
 def _ridges(taken: Sequence[Snapshot], section: str, names: Sequence[str]) -> Iterator[Ridge]:
     for name in names:
         for shot in taken:
-            fields = dict(shot.members(section)).get(name, {})
+            fields = shot.fields(section, name)
             histogram = distribution(fields["histogram"]) if isinstance(fields.get("histogram"), dict) else None
             if histogram:
                 edges, below = coarser(histogram.edges), coarser(histogram.below)
@@ -104,7 +110,7 @@ def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int
         Frame(step=shot.step, where=tensor, cells=packed)
         for tensor in names
         for shot in taken
-        if (packed := _cells(dict(shot.members(section)).get(tensor, {}).get(field))) is not None
+        if (packed := _cells(shot.fields(section, tensor).get(field))) is not None
     ]
     return Chart(
         id=name,

@@ -1,6 +1,7 @@
 """One metric, or several on the same axes, as a chart: curves, bars, or a map of places by steps; and which places are drawn."""
 
 import inspect
+import math
 import re
 from collections.abc import Collection, Sequence
 from typing import Literal
@@ -290,7 +291,7 @@ def short(value: float, digits: int = DIGITS) -> Number:
     >>> short(0.123456789), short(float("nan")), short(3.0)
     (0.12346, 'NaN', 3)
     """
-    if not np.isfinite(value):
+    if not math.isfinite(value):
         return to_word(value)
     rounded = float(f"{value:.{digits}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

@@ -290,7 +290,7 @@ def entry_of(metric: str) -> str | None:
 @cache
 def covered_elsewhere() -> tuple[tuple[str, str], ...]:
     """Return each metric that one entry covers and another one's line records, with the name of that one."""
-    return tuple(pair for entry in entries().values() for pair in entry.elsewhere.items())
+    return tuple(pair for name in entries() for pair in (entries().field(name, "elsewhere") or {}).items())
 
 
 def owner_of(metric: str) -> str | None:
