@@ -46,7 +46,7 @@ Trainer(model, arguments, train_dataset=rows[:448], eval_dataset=rows[448:]).tra
 """
 
 
-class Typed(NamedTuple):
+class PageCommand(NamedTuple):
     """A command, and where it stands.
 
     Attributes:
@@ -73,12 +73,12 @@ class Contact(NamedTuple):
 
     name: str
     prepare: Callable[[Path, Path], None]
-    commands: tuple[Typed, ...]
+    commands: tuple[PageCommand, ...]
     is_ill: bool = False
     made: str | None = None
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     """What a command came to."""
 
     code: int
@@ -132,20 +132,20 @@ def by_python(arguments: list[str], folder: Path) -> None:
     subprocess.run([sys.executable, *arguments], cwd=folder, env=surroundings, check=True, capture_output=True)
 
 
-STATE = (Typed("ckaudit triage outputs/checkpoint-500/trainer_state.json", README),)
-CSV = (Typed('ckaudit triage log.csv --map loss="training nll"', README, 'ckaudit triage log.csv --map loss="my nll"'),)
-EVENTS = (Typed("ckaudit triage project/", IMPORTERS),)
+STATE = (PageCommand("ckaudit triage outputs/checkpoint-500/trainer_state.json", README),)
+CSV = (PageCommand('ckaudit triage log.csv --map loss="training nll"', README, 'ckaudit triage log.csv --map loss="my nll"'),)
+EVENTS = (PageCommand("ckaudit triage project/", IMPORTERS),)
 REPORT = (
-    Typed(
+    PageCommand(
         'ckaudit report log.csv --map loss="training nll" -o report.svg',
         README,
         'ckaudit report log.csv --map loss="my nll" -o report.svg',
     ),
 )
-PAGES = (Typed('ckaudit report log.csv --map loss="training nll" -o report.html', README, "-o report.html"),)
-EXTRA = Typed("pip install --quiet '../ckaudit[report]'", COMMANDS, "pip install '.[report]'")
+PAGES = (PageCommand('ckaudit report log.csv --map loss="training nll" -o report.html', README, "-o report.html"),)
+EXTRA = PageCommand("pip install --quiet '../ckaudit[report]'", COMMANDS, "pip install '.[report]'")
 AGAINST = "--against good/1 --against good/2 --against good/3"
-CANARY = (Typed(f"ckaudit gate canary/1 {AGAINST}", GATE, f"ckaudit gate canary {AGAINST}"),)
+CANARY = (PageCommand(f"ckaudit gate canary/1 {AGAINST}", GATE, f"ckaudit gate canary {AGAINST}"),)
 
 CONTACTS = (
     Contact("an own run of the Hugging Face Trainer", partial(train, rate=3e-3), STATE),
@@ -166,12 +166,12 @@ CONTACTS = (
     Contact(
         "a `.wandb` file",
         partial(copy, pattern="trackers/wandb/*16-idfirst/*.wandb"),
-        (Typed("ckaudit triage run-idfirst.wandb", README, "ckaudit triage "),),
+        (PageCommand("ckaudit triage run-idfirst.wandb", README, "ckaudit triage "),),
     ),
     Contact(
         "one whose loss is NaN in places",
         partial(copy, pattern="trackers/wandb/*-idsecond/*.wandb"),
-        (Typed("ckaudit triage run-idsecond.wandb", README, "ckaudit triage "),),
+        (PageCommand("ckaudit triage run-idsecond.wandb", README, "ckaudit triage "),),
         is_ill=True,
     ),
     Contact("a report of the CSV, opened", partial(write_csv, climbs=False), REPORT, made="report.svg"),
@@ -216,7 +216,7 @@ class Bench:
     def __init__(self, folder: Path, python: Path | None) -> None:
         self.folder = folder
         self.clone = folder / "ckaudit"
-        self.installed: list[tuple[str, Said]] = []
+        self.installed: list[tuple[str, CommandResult]] = []
         self.is_fresh = python is None
         self._python = python or self.clone / ".venv" / "bin" / "python"
 
@@ -228,7 +228,7 @@ class Bench:
             command = "python3 -m venv .venv && .venv/bin/pip install --quiet ."
             self.installed.append((command, self.type(command, self.clone)))
 
-    def type(self, line: str, folder: Path) -> Said:
+    def type(self, line: str, folder: Path) -> CommandResult:
         """Run a command line in a folder, with the environment's programs first."""
         path = f"{self._python.parent}{os.pathsep}{os.environ['PATH']}"
         surroundings = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
@@ -236,7 +236,7 @@ class Bench:
         done = subprocess.run(
             line, shell=True, cwd=folder, env=surroundings | {"PATH": path}, capture_output=True, text=True, check=False
         )
-        return Said(done.returncode, f"{done.stdout}\n{done.stderr}".strip(), time.perf_counter() - begun)
+        return CommandResult(done.returncode, f"{done.stdout}\n{done.stderr}".strip(), time.perf_counter() - begun)
 
     def report(self, line: str, folder: Path) -> dict[str, Any]:
         """Return as data what a triage or gate says."""
@@ -248,7 +248,7 @@ class Bench:
             return {}
         return whole
 
-    def is_on_page(self, typed: Typed) -> bool:
+    def is_on_page(self, typed: PageCommand) -> bool:
         """Tell whether a page of the clone has the command."""
         return (typed.stands or typed.line) in (self.clone / typed.page).read_text(encoding="utf-8")
 
@@ -267,7 +267,7 @@ def tried(bench: Bench, contact: Contact, folder: Path) -> tuple[str, bool]:
     return row, not wrong
 
 
-def _wrong(contact: Contact, said: Said, whole: dict[str, Any], folder: Path) -> Iterator[str]:
+def _wrong(contact: Contact, said: CommandResult, whole: dict[str, Any], folder: Path) -> Iterator[str]:
     """Yield what is wrong with what was said."""
     if not whole:
         yield f"no verdict: {_first(said.text)}"
@@ -285,7 +285,7 @@ def _wrong(contact: Contact, said: Said, whole: dict[str, Any], folder: Path) ->
         yield f"exit code {said.code}"
 
 
-def _verdict(said: Said, whole: dict[str, Any]) -> str:
+def _verdict(said: CommandResult, whole: dict[str, Any]) -> str:
     """Return severity or outcome, exit code and the first sentence, for a cell."""
     outcome = whole.get("gate", {}).get("outcome") or whole.get("severity") or "no finding"
     sentence = str(whole.get("verdict") or _first(said.text)).replace("|", "\\|")

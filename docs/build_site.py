@@ -208,13 +208,13 @@ def build(into: Path = BUILD) -> Path:
     done = subprocess.run(command, cwd=into, env={**os.environ, "NO_COLOR": "1"}, check=False)  # noqa: S603  our own
     if done.returncode:
         raise SystemExit("Zensical could not build the site without warnings")
-    bring_home(site)
+    embed_search_worker(site)
     if wrong := [*broken_links(site), *fetched(site)]:
         raise SystemExit("\n".join(["not a site that is whole and needs no network:", *wrong[:20]]))
     return site
 
 
-def bring_home(site: Path) -> None:
+def embed_search_worker(site: Path) -> None:
     """Replace the one script that Zensical has fetched, which lets pages that are files search, by one of the site."""
     (worker,) = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
     script = site / "assets" / "search-in-files.js"

@@ -153,7 +153,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 class Gauge(Protocol):
     """One family of values."""
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Take one document that no filter rejected."""
 
     def measures(self) -> Values:

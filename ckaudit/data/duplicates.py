@@ -93,7 +93,7 @@ class Duplicates:
         self._sizes: list[int] = []
         self.clusters: list[Cluster] = []
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Add a document of the sample."""
         if (number := self._enter(document)) is not None:
             self._copies[number] += 1

@@ -30,7 +30,7 @@ class TokenShares:
         self._bytes: Counter[str] = Counter()
         self._documents, self._unlabelled, self._uncounted = 0, 0, 0
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Add one document."""
         self._documents += 1
         label = self._label(document)
@@ -80,7 +80,7 @@ class FilterRejections:
         self._rules: Counter[str] = Counter()
         self._rejected = self._judged = self._silent = 0
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Add one document, rejected or not."""
         if document.rules is None:
             return
@@ -135,7 +135,7 @@ class BytesPerToken:
     def __init__(self) -> None:
         self._bytes = self._tokens = self._texts = self._counted = 0
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Add a document; it counts where it has both text and tokens."""
         self._texts += document.text is not None
         self._counted += document.tokens is not None
@@ -159,7 +159,7 @@ class TokensPerDocument:
     def __init__(self) -> None:
         self._lengths = array("q")
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Add a document whose tokens are counted."""
         if document.tokens is not None:
             self._lengths.append(document.tokens)
@@ -182,7 +182,7 @@ class PaddingShare:
     def __init__(self) -> None:
         self._pad = self._total = 0
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Add a document that says how much padding it has."""
         if document.pad is not None and document.tokens is not None:
             self._pad += document.pad
@@ -202,7 +202,7 @@ class Histogram:
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Add a document whose tokens are known by number."""
         if document.ids is not None:
             self.counts.update(document.ids)

@@ -38,7 +38,7 @@ class PersonalData:
         self._kinds: Counter[str] = Counter()
         self._first: dict[str, str] = {}
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Look through one text."""
         if document.text is None:
             return
@@ -76,7 +76,7 @@ class Toxicity:
         self._threshold = threshold
         self._toxic = self._scored = 0
 
-    def see(self, document: Document) -> None:
+    def observe(self, document: Document) -> None:
         """Add a document that has a score."""
         if document.score is not None:
             self._scored += 1
@@ -125,12 +125,12 @@ class _SamplePass:
         """Show every document to the gauges, and yield those that no filter rejected."""
         for item in documents:
             self.records += 1
-            self.rejects.see(item)
+            self.rejects.observe(item)
             if item.rules:
                 continue
             self.accepted += 1
             for gauge in self.gauges:
-                gauge.see(item)
+                gauge.observe(item)
             yield item
 
     def results(self) -> Iterator[Measure | Missing]:
@@ -161,7 +161,7 @@ def measure(
     faults = Faults()
     own, duplicates = _SamplePass(), Duplicates()
     for item in own.take(_documents(sample, progress, tools=tools, faults=faults)):
-        duplicates.see(item)
+        duplicates.observe(item)
     for item in _kept(validation, tools, faults.tell) if validation else ():
         duplicates.see_held_out(item)
     other = _SamplePass()

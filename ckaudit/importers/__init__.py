@@ -14,10 +14,10 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
-from ckaudit.importers.below import BESIDE, Below, find_below, holds_logs, holds_others, note_on_others
 from ckaudit.importers.importer import Imported, Importer, Source
+from ckaudit.importers.log_search import BESIDE, FoundLogs, find_logs, holds_logs, holds_others, note_on_others
 from ckaudit.importers.names import list_names, shorten_name
-from ckaudit.importers.remembered import read_with
+from ckaudit.importers.policy_columns import read_with
 from ckaudit.importers.tables.table import UTF16_MARKS
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.errors import summary_of
@@ -67,14 +67,14 @@ def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
     return [replace(run, notes=(*run.notes, *found.notes)) for run in found.runs] or _only_folders(found, source)
 
 
-def logs_below(path: Path, *, choice: Choice = NOTHING_SAID) -> Below:
+def logs_below(path: Path, *, choice: Choice = NOTHING_SAID) -> FoundLogs:
     """Find and read the logs below a folder that is none itself.
 
     Raises:
         UnreadableError: Where there is none, or none can be read.
         UsageError: Where `choice` names columns that none of them has.
     """
-    found = find_below(path, choice, _importer_of)
+    found = find_logs(path, choice, _importer_of)
     if not found.runs and not found.folders:
         unknown = _unknown(Source(path))
         searched = UnreadableError(str(unknown), hint=f"{found.notes[0].capitalize()}." if found.notes else unknown.hint)
@@ -82,7 +82,7 @@ def logs_below(path: Path, *, choice: Choice = NOTHING_SAID) -> Below:
     return found
 
 
-def _only_folders(found: Below, source: Source) -> list[Imported]:
+def _only_folders(found: FoundLogs, source: Source) -> list[Imported]:
     names = list_names(list(found.folders))
     raise UsageError(f"{source.shown} holds run folders of ckaudit, which need no import: {names}", hint="Name one of them.")
 

@@ -362,9 +362,9 @@ class BatchesSeen:
         """Remember the batches of the steps up to a resume, as the log tells them; what was replaced does not count."""
         hashes = values_backwards(lines, "batch_hash", until=until, max_values=self._most)
         for step, value in sorted(hashes.items()):
-            self.see(step, str(value))
+            self.observe(step, str(value))
 
-    def see(self, step: int, name: str | None) -> int | None:
+    def observe(self, step: int, name: str | None) -> int | None:
         """Remember one batch more by its hash, and return how many steps ago the same inputs were last seen; None: never."""
         if name is None:
             return None

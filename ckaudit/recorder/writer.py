@@ -192,7 +192,7 @@ class Writer:
                 numbers[name] = number(attempt.values.get(name))
         moment = HistoryStep(attempt.step, attempt.loss, numbers.get("learning_rate"), self._batch.get("input_hash"), {})
         self._schedule.latest = []
-        self._schedule.see(moment, numbers.get("grad_global_norm"), {})
+        self._schedule.observe(moment, numbers.get("grad_global_norm"), {})
         self._schedule.ask(attempt.step + 1)
 
     def checkpoint(

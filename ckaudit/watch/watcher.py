@@ -64,7 +64,7 @@ class Growth(Struct):
     anew: str = ""
 
 
-class Follower:
+class FolderPoller:
     """Looks at one folder again and again; a look costs what is new, not what is there.
 
     Attributes:
@@ -232,14 +232,14 @@ class Watcher(Announcer):
         self._begin()
 
     def _begin(self) -> None:
-        self._follower = Follower(self._path)
-        self._history = History(self._follower.folder, triage_reads())
+        self._poller = FolderPoller(self._path)
+        self._history = History(self._poller.folder, triage_reads())
         self._contradictions: list[Finding] = []
         self._new, self._lines_judged = False, 0
 
     def look(self, moment: Moment) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
-        growth = self._follower.look(moment.now, moment.wall)
+        growth = self._poller.look(moment.now, moment.wall)
         why = growth.anew or self._take(growth, moment)
         if why:
             yield self._say("anew", f"{why}: the folder is read again", moment)
@@ -249,7 +249,7 @@ class Watcher(Announcer):
         ending = self._has_ended() and not self.ended
         if self._new and (self._at_every_look or self._pace.is_due(moment.now) or ending):
             began = process_time()
-            run = self._history.run(self.name, self._follower.folder)
+            run = self._history.run(self.name, self._poller.folder)
             run = replace(run, findings=(*run.findings, *self._contradictions))
             yield from self._weigh(run, moment, in_full=self._history.in_full)
             self._new, self._lines_judged = False, self._history.lines
@@ -263,7 +263,7 @@ class Watcher(Announcer):
 
     def is_foreign(self) -> bool:
         """Tell whether what came into a folder that was empty is the log of another program."""
-        if not self._follower.listed or not self._follower.folder.is_empty():
+        if not self._poller.listed or not self._poller.folder.is_empty():
             return False
         with suppress(UnreadableError):
             return not is_ours(self._path)
@@ -277,7 +277,7 @@ class Watcher(Announcer):
     def _take(self, growth: Growth, moment: Moment) -> str:
         """Read what grew; return why the folder is to be read again, empty: it is not."""
         reader = self._history.reader
-        reader.folder = self._follower.folder
+        reader.folder = self._poller.folder
         if growth.manifest:
             reader.take_manifest()
             self.ended = self.ended and self._has_ended()
@@ -292,7 +292,7 @@ class Watcher(Announcer):
         self._new |= bool(growth.manifest or growth.checkpoints)
         self._pace.urgent |= bool(growth.checkpoints)
         try:
-            for piece in self._follower.pieces():
+            for piece in self._poller.pieces():
                 self._take_piece(piece, moment)
         except ShrunkError as why:
             return str(why)

@@ -20,7 +20,7 @@ def documents(texts, name="a"):
 def found(train, validation=()):
     duplicates = Duplicates()
     for each in train:
-        duplicates.see(each)
+        duplicates.observe(each)
     for each in validation:
         duplicates.see_held_out(each)
     duplicates.compare([*train, *validation])

@@ -23,10 +23,10 @@ def executed(script):
 
 
 @pytest.fixture(scope="module")
-def follower(executed):
+def loaded_reader(executed):
     """A reader whose programs have loaded their libraries; a program of a shell, and what it starts, is started as it stands."""
 
-    class Follower(executed.Reader):
+    class LoadedReader(executed.Reader):
         def call(self, command, words):
             if command == "ckaudit":
                 return forked.ckaudit(*words, cwd=self.folder, **executed.SCREEN)
@@ -37,7 +37,7 @@ def follower(executed):
                 return done
             return super().call(command, words)
 
-    return Follower
+    return LoadedReader
 
 
 def without_clock(log):
@@ -47,7 +47,7 @@ def without_clock(log):
     log.write_text("".join(f"{json.dumps(line)}\n" for line in kept), encoding="utf-8")
 
 
-def gist(screen):
+def words_without_numbers(screen):
     """Return the words of a screen down to its details; numbers are left to the machine that trains."""
     words = re.sub(r"\d[\d.,e+-]*", "#", ENDS.split(screen)[0])
     return re.sub(r"[─▁-█]+", "", words).split()
@@ -64,15 +64,17 @@ def test_every_page_that_is_run_is_tested(executed):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_prints_what_it_shows(executed, follower, name):
+def test_a_page_prints_what_it_shows(executed, loaded_reader, name):
     for library in executed.NEEDS.get(name, ()):
         if importlib.util.find_spec(library) is None:
             pytest.skip(f"{name} needs {library}: pip install '.[docs]'")
     text = (DOCS / name).read_text(encoding="utf-8")
-    written, drawn = executed.renewed(text, follower)
+    written, drawn = executed.renewed(text, loaded_reader)
     shown, printed = screens(executed, text), screens(executed, written)
-    assert [gist(screen) for screen in printed] == [gist(screen) for screen in shown], f"run python docs/executed.py {name}"
-    assert all(len(gist(screen)) > 5 for screen in shown)
+    assert [words_without_numbers(screen) for screen in printed] == [words_without_numbers(screen) for screen in shown], (
+        f"run python docs/executed.py {name}"
+    )
+    assert all(len(words_without_numbers(screen)) > 5 for screen in shown)
     assert not re.search("Traceback", written)
     assert all(picture.startswith("<!-- ckaudit report -->") for picture in drawn.values())
     assert all((DOCS / place).is_file() for place in drawn)

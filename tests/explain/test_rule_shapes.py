@@ -26,7 +26,7 @@ Beside = float | Callable[[np.ndarray, np.ndarray], Any]
 
 
 @dataclass(frozen=True)
-class Told:
+class RuleInputs:
     """What a rule is told beside the series that is drawn.
 
     `points` lays the drawing out: None as the points stand, a number by straight lines between them. The first is at step
@@ -49,75 +49,77 @@ class Told:
 
 MATRIX = {"tensors": {"blocks.0.mlp.weight": {"shape": [512, 512]}}}
 MATRICES = {"tensors": {f"blocks.{block}.mlp.weight": {"shape": [512, 512]} for block in (0, 1)}}
-RESUMED = Told(
+RESUMED = RuleInputs(
     points=None, start=1, every=1, whole=True, facts={"sessions": [{"start": 1.0}, {"start": 2.0, "resumed_from": 12}]}
 )
 TOLD = {
-    "barely_moving": Told(beside={"update_to_weight": lambda _, values: values / 20, "learning_rate": 1e-3}),
-    "contradicted_claim": Told(beside={"nearest_allowed_value": 1.0}),
-    "dominant_tensor": Told(beside={"clip_coefficient": 0.05}),
-    "frequent_clipping": Told(beside={"clip_coefficient": 0.05}),
-    "frozen_parameter": Told(
+    "barely_moving": RuleInputs(beside={"update_to_weight": lambda _, values: values / 20, "learning_rate": 1e-3}),
+    "contradicted_claim": RuleInputs(beside={"nearest_allowed_value": 1.0}),
+    "dominant_tensor": RuleInputs(beside={"clip_coefficient": 0.05}),
+    "frequent_clipping": RuleInputs(beside={"clip_coefficient": 0.05}),
+    "frozen_parameter": RuleInputs(
         label="drawn",
         others={"b": 0.03, "c": 0.03},
         beside={"gradient_norm": 1.0},
         beside_of=("b", "c"),
         facts={"tensors": {name: {} for name in ("drawn", "b", "c")}},
     ),
-    "gap_widens": Told(beside={"val_loss": lambda steps, _: 4 - steps / steps[-1], "val_rise": 0.0}),
-    "gradient_noise_too_high": Told(
+    "gap_widens": RuleInputs(beside={"val_loss": lambda steps, _: 4 - steps / steps[-1], "val_rise": 0.0}),
+    "gradient_noise_too_high": RuleInputs(
         beside={"tokens_per_update": 64.0, "train_loss_raw": lambda steps, _: 3.0 + 0.5 * (steps // 10 % 2)},
         facts={"sequence_length": 64},
     ),
-    "hidden_nonfinite": Told(points=None, beside={"grad_global_norm": lambda _, values: np.where(values == 0, np.nan, 1.0)}),
-    "initial_loss_off": Told(
+    "hidden_nonfinite": RuleInputs(
+        points=None, beside={"grad_global_norm": lambda _, values: np.where(values == 0, np.nan, 1.0)}
+    ),
+    "initial_loss_off": RuleInputs(
         points=None,
         start=1,
         beside={"initial_loss_excess": lambda _, values: values[:1] - np.log(50257)},
         facts={"vocabulary": 50257},
     ),
-    "input_drift": Told(points=None),
-    "updates_rounded_away": Told(label="blocks.0.mlp.weight", facts=MATRIX),
-    "loss_inputs_wrong": Told(label="probabilities"),
-    "input_scale_off": Told(beside={"activation_rms": 1.0}),
-    "off_its_playbook": Told(label="checkpoint_time"),
-    "undecided_unit": Told(label="overflow_rate"),
-    "initialization_lost": Told(label="a", others={"b": None, "c": None, "d": None}),
-    "starved_branch": Told(label="blocks.0.attn.q.weight", others={"blocks.0.mlp.up.weight": 1.0}),
-    "layer_not_contributing": Told(along="blocks.{}.mlp.weight", beside={"learning_rate": 1e-3}),
-    "learning_rate_jump": Told(points=120),
-    "learning_rate_zero": Told(points=400, every=1),
-    "loss_below_floor": Told(points=400, every=1, beside={"unigram_entropy": 3.3}),
-    "loss_not_falling": Told(points=400, every=1, beside={"unigram_entropy": 3.3}, facts={"vocabulary": 100}),
-    "loss_rises": Told(points=400, every=1),
-    "loss_spike": Told(points=400, every=1, whole=True),
-    "mask_leak": Told(beside={"target_shift_match": 1.0}),
-    "missing_in_optimizer": Told(label="blocks.0.mlp.weight"),
+    "input_drift": RuleInputs(points=None),
+    "updates_rounded_away": RuleInputs(label="blocks.0.mlp.weight", facts=MATRIX),
+    "loss_inputs_wrong": RuleInputs(label="probabilities"),
+    "input_scale_off": RuleInputs(beside={"activation_rms": 1.0}),
+    "off_its_playbook": RuleInputs(label="checkpoint_time"),
+    "undecided_unit": RuleInputs(label="overflow_rate"),
+    "initialization_lost": RuleInputs(label="a", others={"b": None, "c": None, "d": None}),
+    "starved_branch": RuleInputs(label="blocks.0.attn.q.weight", others={"blocks.0.mlp.up.weight": 1.0}),
+    "layer_not_contributing": RuleInputs(along="blocks.{}.mlp.weight", beside={"learning_rate": 1e-3}),
+    "learning_rate_jump": RuleInputs(points=120),
+    "learning_rate_zero": RuleInputs(points=400, every=1),
+    "loss_below_floor": RuleInputs(points=400, every=1, beside={"unigram_entropy": 3.3}),
+    "loss_not_falling": RuleInputs(points=400, every=1, beside={"unigram_entropy": 3.3}, facts={"vocabulary": 100}),
+    "loss_rises": RuleInputs(points=400, every=1),
+    "loss_spike": RuleInputs(points=400, every=1, whole=True),
+    "mask_leak": RuleInputs(beside={"target_shift_match": 1.0}),
+    "missing_in_optimizer": RuleInputs(label="blocks.0.mlp.weight"),
     "optimizer_state_reset": RESUMED,
-    "overflow": Told(points=None, every=100),
-    "probe_jump": Told(points=None, every=100, beside={"loss_over_median": 1.0}),
-    "recording_overhead": Told(beside={"recording_seconds": 100.0}),
-    "redundant_heads": Told(
+    "overflow": RuleInputs(points=None, every=100),
+    "probe_jump": RuleInputs(points=None, every=100, beside={"loss_over_median": 1.0}),
+    "recording_overhead": RuleInputs(beside={"recording_seconds": 100.0}),
+    "redundant_heads": RuleInputs(
         label="layer.0/head.0", others={f"layer.0/head.{head}": None for head in (1, 2, 3)}, beside={"attention_evenness": 0.5}
     ),
-    "repeated_batch": Told(points=400, every=1, start=1, beside={"train_loss_raw": 2.0}),
-    "saturated_units": Told(beside={"activation_max_abs": 1.0}),
-    "schedule_off_plan": Told(facts={"planned_learning_rate": [[10, 0], [140, 6e-4], [400, 0]]}),
+    "repeated_batch": RuleInputs(points=400, every=1, start=1, beside={"train_loss_raw": 2.0}),
+    "saturated_units": RuleInputs(beside={"activation_max_abs": 1.0}),
+    "schedule_off_plan": RuleInputs(facts={"planned_learning_rate": [[10, 0], [140, 6e-4], [400, 0]]}),
     "seam_jump": RESUMED,
-    "step_time_jump": Told(points=400, every=1),
-    "train_val_inverted": Told(
+    "step_time_jump": RuleInputs(points=400, every=1),
+    "train_val_inverted": RuleInputs(
         beside={"train_loss_raw": lambda steps, _: resampled([5.1, 3.9, 3.1, 2.7, 2.5, 2.4], len(steps))},
         facts={"vocabulary": 50257},
     ),
-    "update_out_of_band": Told(beside={"learning_rate": 1e-3}),
-    "updates_held_back": Told(label="blocks.0.mlp.weight", beside={"optimizer_adapts": 1.0, "grad_global_norm": 0.7}),
-    "validation_noise": Told(points=None, beside={"learning_rate": 0.0}),
-    "vanishing_gradient": Told(along="block.{}"),
-    "weight_scale_off": Told(start=0, label="blocks.0.mlp.weight", facts=MATRIX),
-    "weights_alike": Told(label="blocks.0.mlp.weight", beside={"weight_norm": 10.0}, facts=MATRIX),
-    "decay_outweighs_learning": Told(label="blocks.0.mlp.weight", facts=MATRIX),
-    "weights_grow": Told(label="blocks.0.mlp.weight", others={"blocks.1.mlp.weight": None}, facts=MATRICES),
-    "weights_jump": Told(points=None, others={"b": 0.03, "c": 0.03}, beside={"weight_norm": 50.0, "learning_rate": 1e-3}),
+    "update_out_of_band": RuleInputs(beside={"learning_rate": 1e-3}),
+    "updates_held_back": RuleInputs(label="blocks.0.mlp.weight", beside={"optimizer_adapts": 1.0, "grad_global_norm": 0.7}),
+    "validation_noise": RuleInputs(points=None, beside={"learning_rate": 0.0}),
+    "vanishing_gradient": RuleInputs(along="block.{}"),
+    "weight_scale_off": RuleInputs(start=0, label="blocks.0.mlp.weight", facts=MATRIX),
+    "weights_alike": RuleInputs(label="blocks.0.mlp.weight", beside={"weight_norm": 10.0}, facts=MATRIX),
+    "decay_outweighs_learning": RuleInputs(label="blocks.0.mlp.weight", facts=MATRIX),
+    "weights_grow": RuleInputs(label="blocks.0.mlp.weight", others={"blocks.1.mlp.weight": None}, facts=MATRICES),
+    "weights_jump": RuleInputs(points=None, others={"b": 0.03, "c": 0.03}, beside={"weight_norm": 50.0, "learning_rate": 1e-3}),
 }
 ELSEWHERE = {
     "dropout_rate_high": "draws one number of each of several runs",
@@ -127,7 +129,7 @@ ELSEWHERE = {
 }
 
 
-def judged(rule: Rule, values: tuple[float, ...], told: Told) -> str | None:
+def judged(rule: Rule, values: tuple[float, ...], told: RuleInputs) -> str | None:
     """Return the gravest that a rule says of a drawing, None for nothing."""
     name = shapes_of(rule).of.partition(",")[0].partition(" of ")[0]
     assert name in {metric.name for metric in rule.metrics}, f"{name} is no metric of {rule.name}"
@@ -142,7 +144,7 @@ def judged(rule: Rule, values: tuple[float, ...], told: Told) -> str | None:
     return min((each.severity for each in found), key=GRAVITY.index, default=None)
 
 
-def _input(wanted: Any, name: str, steps: np.ndarray, line: np.ndarray, told: Told) -> Manifest | Series | None:
+def _input(wanted: Any, name: str, steps: np.ndarray, line: np.ndarray, told: RuleInputs) -> Manifest | Series | None:
     """Return what a rule is given for one of its needs or wants: the drawing, what stands beside it, or nothing."""
     if wanted is FACTS:
         return msgspec.convert({"schema_version": "ck.run.v1", **(told.facts or {})}, Manifest)
@@ -175,7 +177,7 @@ def test_a_rule_is_drawn_well_and_ill(name: str) -> None:
 
 @for_each("name", sorted(set(BY_NAME) - set(ELSEWHERE)))
 def test_a_rule_finds_its_ill_drawing_and_not_the_healthy_one(name: str) -> None:
-    rule, told = BY_NAME[name], TOLD.get(name, Told())
+    rule, told = BY_NAME[name], TOLD.get(name, RuleInputs())
     shapes = shapes_of(rule)
     well, ill = judged(rule, shapes.good_values, told), judged(rule, shapes.bad_values, told)
     assert ill is not None

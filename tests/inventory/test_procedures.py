@@ -94,8 +94,8 @@ def test_a_checkpoint_that_was_due_and_is_missing_is_found():
 def test_an_event_asks_for_a_checkpoint(row, calm, event):
     for numbers, expected in ((calm, []), (event, [TRIGGERS[row]])):
         events = Events(Limits())
-        assert not any(events.see(1.0, 1.0, {"w": 1.0}) for _ in range(60))
-        assert events.see(*numbers) == expected
+        assert not any(events.observe(1.0, 1.0, {"w": 1.0}) for _ in range(60))
+        assert events.observe(*numbers) == expected
 
 
 @pytest.mark.parametrize(("row", "run"), [("TRG-1", "lr_too_high"), ("TRG-2", "no_warmup_spike"), ("TRG-3", "zeroed_projection")])

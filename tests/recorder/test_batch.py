@@ -186,7 +186,7 @@ def test_the_scale_of_inputs_in_bfloat16_is_that_of_their_numbers():
     assert abs(found.input_std - numbers.std()) < 1e-6
 
 
-class Scaled(nn.Module):
+class KeywordModel(nn.Module):
     """A model that takes its inputs by place or by name, beside something that is none."""
 
     def __init__(self):
@@ -200,7 +200,7 @@ class Scaled(nn.Module):
 def trained(tmp_path, read, give, **finished):
     """Return a checkpoint's facts on its batch; `give` calls the model on numbers of mean 3 and deviation 2."""
     torch.manual_seed(0)
-    model = Scaled()
+    model = KeywordModel()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     inputs = 3 + 2 * torch.randn(64, 4)
     with Recorder(model, tmp_path, optimizer=optimizer) as recorder:
@@ -250,7 +250,7 @@ def test_tokens_that_a_model_takes_are_counted(tmp_path, read, tiny):
     assert read(tmp_path, 10).data.token_histogram == np.bincount(tokens.numpy().reshape(-1), minlength=17).tolist()
 
 
-class Foreign:
+class ForeignArray:
     """An array of another library, as JAX's: it has a type and a shape, and NumPy can read it."""
 
     def __init__(self, values):
@@ -263,7 +263,7 @@ class Foreign:
 
 def test_arrays_of_other_libraries_are_read_as_those_of_numpy():
     tokens = np.arange(12).reshape(3, 4)
-    assert batch_hash((Foreign(tokens), Foreign(tokens))) == batch_hash((tokens, tokens))
-    inputs, targets = inputs_and_targets({"input_ids": Foreign(tokens), "labels": Foreign(tokens + 1)})
+    assert batch_hash((ForeignArray(tokens), ForeignArray(tokens))) == batch_hash((tokens, tokens))
+    inputs, targets = inputs_and_targets({"input_ids": ForeignArray(tokens), "labels": ForeignArray(tokens + 1)})
     assert (inputs == tokens).all()
     assert (targets == tokens + 1).all()

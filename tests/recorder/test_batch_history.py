@@ -20,7 +20,7 @@ def test_the_distance_is_that_of_a_search_through_everything_before():
     for step in range(300):
         name = str(source.randrange(40))
         earlier = [then for then in range(max(0, step - 20), step) if names[then] == name]
-        assert seen.see(step, name) == (step - earlier[-1] if earlier else None)
+        assert seen.observe(step, name) == (step - earlier[-1] if earlier else None)
         names.append(name)
 
 

@@ -14,7 +14,7 @@ from ckaudit.validate import validate
 from tests.recorder.conftest import LENGTH
 
 
-class Told:
+class FixedClock:
     """A clock that has measured these steps."""
 
     def __init__(self, *times):
@@ -29,7 +29,7 @@ COUNTED = torch.tensor([[1, 2, -100], [4, 5, -100]])
 
 
 def values_of(*times, alone=False, batch=None, **values):
-    return ThroughputMeter(Told(*times), alone=alone).values(StepState(step=25, values=values), batch)
+    return ThroughputMeter(FixedClock(*times), alone=alone).values(StepState(step=25, values=values), batch)
 
 
 def test_shares_are_medians_of_each_steps_own():
@@ -81,7 +81,7 @@ def test_tokens_are_those_that_are_told_or_those_of_the_only_batch(alone, passes
 
 
 def test_tokens_seen_tell_the_tokens_of_a_step_by_their_growth():
-    pace = ThroughputMeter(Told(StepTime(0.5)), alone=False)
+    pace = ThroughputMeter(FixedClock(StepTime(0.5)), alone=False)
     for step, seen in ((25, 1000), (50, 3500)):
         found = pace.values(StepState(step=step, values={"tokens_seen": seen}), None)
     assert found["tokens_per_sec"] == 100 / 0.5

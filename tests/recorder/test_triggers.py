@@ -10,7 +10,7 @@ def events_of(losses=(), norms=(), **limits):
     seen = Events(Limits(**limits))
     length = max(len(losses), len(norms))
     pairs = [(losses[i] if losses else None, norms[i] if norms else None) for i in range(length)]
-    return [seen.see(loss, norm, {}) for loss, norm in pairs]
+    return [seen.observe(loss, norm, {}) for loss, norm in pairs]
 
 
 def test_a_loss_above_twice_its_moving_average_is_a_spike():
@@ -41,15 +41,15 @@ def test_a_norm_above_ten_medians_is_an_event():
 def test_a_tensor_dies_once_and_again_only_after_it_lived():
     seen = Events(Limits())
     norms = [1.0, 1e-11, 0.0, 1e-9, 1e-11, 1.0, 0.0]
-    found = [seen.see(None, None, {"w": norm, "other": 1.0}) for norm in norms]
+    found = [seen.observe(None, None, {"w": norm, "other": 1.0}) for norm in norms]
     assert found == [[], ["dead_parameter"], [], [], [], [], ["dead_parameter"]]
 
 
 def test_a_tensor_without_a_gradient_is_not_dead_and_stays_what_it_was():
     seen = Events(Limits())
-    assert seen.see(None, None, {}) == []
-    assert seen.see(None, None, {"w": 0.0}) == ["dead_parameter"]
-    assert [seen.see(None, None, norms) for norms in ({}, {"w": 0.0})] == [[], []]
+    assert seen.observe(None, None, {}) == []
+    assert seen.observe(None, None, {"w": 0.0}) == ["dead_parameter"]
+    assert [seen.observe(None, None, norms) for norms in ({}, {"w": 0.0})] == [[], []]
 
 
 def test_nan_is_an_event_at_the_first_second_fourth_and_eighth_step():
@@ -59,13 +59,13 @@ def test_nan_is_an_event_at_the_first_second_fourth_and_eighth_step():
 
 @pytest.mark.parametrize(("loss", "norm"), [(float("inf"), 1.0), (1.0, float("nan")), (None, float("inf"))])
 def test_either_number_can_be_not_finite(loss, norm):
-    assert Events(Limits()).see(loss, norm, {}) == ["nonfinite"]
+    assert Events(Limits()).observe(loss, norm, {}) == ["nonfinite"]
 
 
 def test_a_scaler_that_skipped_the_step_forgives_the_norm_but_not_the_loss():
     seen = Events(Limits())
-    assert seen.see(1.0, float("inf"), {}, forgive_norm=True) == []
-    assert seen.see(float("nan"), float("inf"), {}, forgive_norm=True) == ["nonfinite"]
+    assert seen.observe(1.0, float("inf"), {}, forgive_norm=True) == []
+    assert seen.observe(float("nan"), float("inf"), {}, forgive_norm=True) == ["nonfinite"]
 
 
 def test_non_finite_values_do_not_enter_the_averages():
@@ -93,6 +93,6 @@ def test_who_is_asked_ahead_has_the_checkpoints_of_who_goes_step_by_step(planned
         moment = HistoryStep(step, 99.0 if step in (7, 8, 9, 13, 15, 24, 31, 39) else 1.0, None, None, {})
         for schedule in (recorders, writers):
             schedule.latest = []
-            schedule.see(moment, None, {})
+            schedule.observe(moment, None, {})
         writers.ask(step + 1)
     assert events == answered  # two of their own, and those that the cadence or the plan asks for anyway

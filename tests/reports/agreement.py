@@ -16,7 +16,7 @@ STEPS = re.compile(r"steps? \d+(?:-\d+)?(?:, worst \d+)?")
 GRAVE = r"sev0|sev1|sev2|note"
 
 
-class Told(NamedTuple):
+class FormatContent(NamedTuple):
     """What a format says.
 
     Attributes:
@@ -56,12 +56,12 @@ def counts_in(text: str) -> dict[str, int]:
     return {severity: int(count.replace(",", "")) for count, severity in re.findall(rf"([\d,]+) ({GRAVE})\b", text)}
 
 
-def of_json(text: str) -> Told:
+def of_json(text: str) -> FormatContent:
     report = json.loads(text)
     findings = sorted((each["severity"], each["code"], interval(each)) for each in report["findings"])
     causes = [each["cause"] for each in report.get("diagnoses", [])]
     severity = report.get("severity")
-    return Told(severity or "", report.get("step"), findings, counted(findings), next(iter(causes), None))
+    return FormatContent(severity or "", report.get("step"), findings, counted(findings), next(iter(causes), None))
 
 
 def interval(finding: dict[str, Any]) -> str:
@@ -74,7 +74,7 @@ def interval(finding: dict[str, Any]) -> str:
     return f"steps {first}-{last}" + (f", worst {worst}" if worst not in (None, first, last) else "")
 
 
-def of_terminal(text: str) -> Told:
+def of_terminal(text: str) -> FormatContent:
     whole = " ".join(text.split())
     rows = re.findall(
         rf"^  ({GRAVE})\s+([A-Z][A-Z0-9.]*\d)  (.*(?:\n {{12,}}\S.*)*)", text.partition("\nWhat to do now")[0], re.MULTILINE
@@ -83,7 +83,7 @@ def of_terminal(text: str) -> Told:
     cause = re.search(r"^     (\w+) explains ", text, re.MULTILINE)
     word = re.match(r"NOT JUDGED|\w+", text)
     assert word
-    return Told(word[0], step_in(whole, r", [\d,]+ files? read"), findings, counted(findings), cause and cause[1])
+    return FormatContent(word[0], step_in(whole, r", [\d,]+ files? read"), findings, counted(findings), cause and cause[1])
 
 
 def steps_of(text: str) -> str:
@@ -91,26 +91,26 @@ def steps_of(text: str) -> str:
     return found[0] if found else ""
 
 
-def of_markdown(text: str) -> Told:
+def of_markdown(text: str) -> FormatContent:
     text = html.unescape(text)
     word = re.search(r"\*\*(.*?)\*\*", text)
     foot = text.rsplit("\n<sub>", text.count("\n<sub>"))[1]
     cause = re.search(r"Evidence for (\w+)", text)
     assert word
-    return Told(word[1], step_in(foot), None, counts_in(foot.split(": ", 1)[1].split(" read,")[0]), cause and cause[1])
+    return FormatContent(word[1], step_in(foot), None, counts_in(foot.split(": ", 1)[1].split(" read,")[0]), cause and cause[1])
 
 
-def of_brief(text: str) -> Told:
+def of_brief(text: str) -> FormatContent:
     first, second = text.splitlines()[:2]
     cause = re.search(r"^cause 1: (\w+)", text, re.MULTILINE)
     word = re.match(r"NOT JUDGED|\w+", first)
     assert word
-    return Told(
+    return FormatContent(
         word[0], step_in(first), None, counts_in(second) if re.match(r"\d+ findings?:", second) else {}, cause and cause[1]
     )
 
 
-def of_page(text: str) -> Told:
+def of_page(text: str) -> FormatContent:
     body = html.unescape(re.sub(r"<script.*?</script>|<svg.*?</svg>", "", text[text.index("<body") :], flags=re.DOTALL))
     head = body[: body.index("</header>")]
     word = re.search(r'<h1>.*?<span class="badge [^"]*">([^<]*)', head)
@@ -121,7 +121,7 @@ def of_page(text: str) -> Told:
     )
     cause = re.search(r"<h3>First cause</h3><p><span[^>]*>\w+</span> (.*?) <span", body)
     assert word
-    return Told(word[1], step_in(head), findings, counted(findings), cause and cause[1])
+    return FormatContent(word[1], step_in(head), findings, counted(findings), cause and cause[1])
 
 
 FORMATS = {"terminal": of_terminal, "markdown": of_markdown, "brief": of_brief}

@@ -15,7 +15,7 @@ from ckaudit.diff.gate import gated
 from ckaudit.explain import explain, groups, known_names
 from ckaudit.policy.policy_schema import Terms
 from ckaudit.reports import render
-from ckaudit.reports.brief.fit import clipped, fitted
+from ckaudit.reports.brief.text_budget import clipped, fitted
 from tests.forked import ckaudit
 from tests.reports.diff.sample import SAMPLES as COMPARISONS
 from tests.reports.test_hostile import ANYTHING, reports

@@ -25,12 +25,12 @@ def test_a_young_file_that_becomes_whole_while_we_wait_is_judged(tmp_path):
 
 
 @pytest.fixture
-def hasty(monkeypatch):
+def short_patience(monkeypatch):
     """Wait for writers a quarter of the time."""
     monkeypatch.setattr("ckaudit.validate.Patience", partial(Patience, left=Patience().left / 4))
 
 
-def test_a_young_file_that_keeps_growing_is_left_out_with_a_note(tmp_path, hasty):
+def test_a_young_file_that_keeps_growing_is_left_out_with_a_note(tmp_path, short_patience):
     run = healthy_run(tmp_path / "run")
     stop = threading.Event()
 
@@ -64,7 +64,7 @@ def test_an_old_file_that_is_cut_is_broken_at_once(tmp_path):
     assert time.perf_counter() - start < 0.3
 
 
-def test_many_young_broken_files_share_one_patience(tmp_path, hasty):
+def test_many_young_broken_files_share_one_patience(tmp_path, short_patience):
     for step in range(0, 600, 10):
         (tmp_path / name_of(step)).write_text("{")
     start = time.perf_counter()

@@ -48,9 +48,9 @@ class Auditor:
         """Return the verdict on a run."""
         report = self._triaged(asked.run, asked.step, (), self._choice(asked))
         if asked.finding:
-            from ckaudit.reports.brief.closer import closer
+            from ckaudit.reports.brief.details import details_of
 
-            return closer(report, asked.finding)
+            return details_of(report, asked.finding)
         more = "more: triage with finding=CODE or cause, or details=true; explain CODE; metrics; questions"
         return _report(report, more, whole=asked.details)
 

@@ -45,7 +45,7 @@ from ckaudit.importers.tables.curves import (
     take_sum,
 )
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
-from ckaudit.importers.tables.long_form import Labels, label_columns, parted_by_split, runs_of, split_note, split_of
+from ckaudit.importers.tables.long_form import Labels, label_columns, runs_of, split_columns, split_note, split_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, fullest_column, steps_from
 from ckaudit.importers.tables.table import NumberTable, holds_numbers, read_numbers, read_table, sniff_table
 
@@ -145,7 +145,7 @@ def _labels_of(source: Source, header: Sequence[str], delimiter: str) -> dict[st
 
 def parted_table(table: NumberTable, name: str, split: Labels) -> NumberTable:
     """Return a table with columns of their own for the rows that are not of the training."""
-    parted = parted_by_split({table.header[position]: column for position, column in table.columns.items()}, split)
+    parted = split_columns({table.header[position]: column for position, column in table.columns.items()}, split)
     header = [*table.header, *(own for own in parted if own not in table.header)]
     columns = {header.index(own): column for own, column in parted.items()}
     return NumberTable(header, columns, table.lines, table.delimiter, [split_note(name, split), *table.notes])

@@ -69,7 +69,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         data = _as_lines(source.document)
     rows = read_rows(data, source.shown, is_wanted({**columns, EPOCH: EPOCH}, _NAMES), texts=LABEL_COLUMNS)
     labels = {name: Labels.of(cells) for name, cells in rows.texts.items()}
-    rows = rows.parted_by(split, labels[split]) if (split := split_of(labels)) else rows
+    rows = rows.with_split_columns(split, labels[split]) if (split := split_of(labels)) else rows
     mapped = map_members(rows, columns, _NAMES, silent=labels)
     if not set(mapped.series) - {"step", "time"} and not mapped.layers and not policy_losses(rows.keys):
         members = list_names(list(rows.keys))

@@ -60,7 +60,7 @@ class _Bar(Struct):
     done: int = 0
     total: int = 0
 
-    def see(self, done: int, total: int) -> int:
+    def observe(self, done: int, total: int) -> int:
         """Take a version of the bar, and return the update that it stands at."""
         if done < self.done and self.done == self.total:
             self.before += self.total
@@ -116,7 +116,7 @@ def _versions(data: bytes) -> Iterator[BarValues]:
             step = bar.before + bar.done
         else:
             values |= _values(match[4])
-            step = bar.see(int(match[2]), int(match[3])) if values else 0
+            step = bar.observe(int(match[2]), int(match[3])) if values else 0
         if values and step > 0:
             yield BarValues(place, step, values)
 

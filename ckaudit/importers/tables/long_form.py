@@ -121,7 +121,7 @@ def split_of(labels: Mapping[str, Labels]) -> str:
     return ""
 
 
-def parted_by_split(columns: Mapping[str, Numbers], split: Labels) -> dict[str, Numbers]:
+def split_columns(columns: Mapping[str, Numbers], split: Labels) -> dict[str, Numbers]:
     """Return columns with the cells of rows of held-out data under names of their own, as "val loss".
 
     Rows of a test set are held-out data where there are no others, and are left out where there are. Clocks, counters and

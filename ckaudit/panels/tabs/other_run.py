@@ -3,7 +3,7 @@
 from ckaudit.contract.schema.diff import Departure, Drift, Pair
 from ckaudit.contract.schema.diff import Word as DiffWord
 from ckaudit.contract.schema.panels import Answered, Chart, Trace
-from ckaudit.panels.front import LOSSES, is_wide
+from ckaudit.panels.first_page import LOSSES, is_wide
 from ckaudit.panels.metric_charts import short
 from ckaudit.panels.tab import Board, brief, tab
 

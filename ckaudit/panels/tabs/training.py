@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.panels import Chart, Trace
 from ckaudit.panels.annotations import baselines, threshold
-from ckaudit.panels.front import is_wide
+from ckaudit.panels.first_page import is_wide
 from ckaudit.panels.metric_charts import column, curves
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import Board, tab

@@ -106,14 +106,14 @@ class PathTrace:
     def _look(self, output: Any) -> None:
         self._depth, self._of_parts = 0, []  # a part that failed never left
         if not self._readers and torch.is_grad_enabled():
-            self._see([node for tensor in tensors_in(output) if (node := tensor.grad_fn) is not None])
+            self._trace_graph([node for tensor in tensors_in(output) if (node := tensor.grad_fn) is not None])
 
     def _look_at_parts(self) -> None:
         nodes, self._of_parts = self._of_parts, []
         if nodes and not self._readers:
-            self._see(nodes)
+            self._trace_graph(nodes)
 
-    def _see(self, ends: list[Any]) -> None:
+    def _trace_graph(self, ends: list[Any]) -> None:
         taken, self._taken = self._taken, {}
         nodes = graph_of(ends)
         self._readers = readers(nodes)

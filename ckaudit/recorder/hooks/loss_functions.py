@@ -69,7 +69,7 @@ class LossWatch:
         key = max(totals, key=lambda key: totals[key].pool.rows)
         return totals[key].stats(self._pools.get(key, totals[key].pool))
 
-    def see(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def observe(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Look at one call."""
         self._looking(f"what {function} is given", lambda: self._look(function, args, kwargs))
 
@@ -135,7 +135,7 @@ def _wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
             _thread.is_inside = False
         if _is_trained_on(output):
             for watch in tuple(_watches):
-                watch.see(name, args, kwargs)
+                watch.observe(name, args, kwargs)
         return output
 
     return call

@@ -270,7 +270,7 @@ class RunSession:
             deltas = (checkpoint and checkpoint.weight_deltas) or {}
             skipped = self._collector.is_skipped(attempt)
             others: list[Trigger] = ["weights_written"] if attempt.is_written else []
-            self._schedule.see(attempt.moment(deltas), attempt.global_norm, attempt.norms, others, forgive_norm=skipped)
+            self._schedule.observe(attempt.moment(deltas), attempt.global_norm, attempt.norms, others, forgive_norm=skipped)
         self._sort_table()
 
     def close(self) -> None:

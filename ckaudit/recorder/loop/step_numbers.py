@@ -106,7 +106,7 @@ def _known(attempt: StepState, batch_id: str | int | None, folder: RunFolder) ->
     values: dict[str, Any] = {"train_loss_raw": attempt.loss, "grad_global_norm": attempt.global_norm}
     if attempt.input_hash is not None:
         values["batch_hash"] = attempt.input_hash
-        if (ago := folder.batches.see(attempt.step, attempt.input_hash)) is not None:
+        if (ago := folder.batches.observe(attempt.step, attempt.input_hash)) is not None:
             values["batch_repeat_distance"] = ago
     folder.steps_seen += 1
     values["learning_rate"], values["steps_seen"] = attempt.rates[0], folder.steps_seen
@@ -231,7 +231,7 @@ def fetch(attempt: StepState, guard: Guard, batches: BatchesSeen) -> None:
         attempt.loss = unread.loss_of()
     with guard("looking at the batch"):
         attempt.input_hash = unread.hash_of()
-    attempt.note_read(batches.see(attempt.step, attempt.input_hash))
+    attempt.note_read(batches.observe(attempt.step, attempt.input_hash))
 
 
 def _is_away(value: Any) -> TypeGuard[Tensor]:

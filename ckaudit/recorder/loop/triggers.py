@@ -81,7 +81,7 @@ class CheckpointSchedule:
         self._cadence, self._events, self._patience, self._box = cadence, Events(limits), Patience(limits), BlackBox()
         self._asked: dict[int, list[Trigger]] = {}
 
-    def see(
+    def observe(
         self,
         moment: "HistoryStep",
         norm: float | None,
@@ -92,7 +92,7 @@ class CheckpointSchedule:
     ) -> None:
         """Keep a finished step, and see whether it holds an event, beside others that are known of it; see `Events.see`."""
         self._box.add(moment)
-        if events := [*self._events.see(moment.loss, norm, norms, forgive_norm=forgive_norm), *others]:
+        if events := [*self._events.observe(moment.loss, norm, norms, forgive_norm=forgive_norm), *others]:
             self.latest, self._event_step = events, moment.step
 
     def pass_by(self, moment: "HistoryStep", norm: float, lowest: float) -> bool:
@@ -165,7 +165,7 @@ class Events:
         self._dead: set[str] = set()
         self._nonfinite = 0
 
-    def see(
+    def observe(
         self, loss: float | None, norm: float | None, norms: Mapping[str, float], *, forgive_norm: bool = False
     ) -> list[Trigger]:
         """Return the events of one step.

@@ -39,7 +39,7 @@ class StaleGradient(Struct):
     new: Tensor | None = None
     is_there: bool = False
 
-    def see(self, gradient: Tensor) -> None:
+    def observe(self, gradient: Tensor) -> None:
         """Note what is about to be added, and what it is added to."""
         fresh, before = flat(gradient), self.parameter.grad
         standing = torch.zeros_like(fresh) if before is None else flat(before)
@@ -145,7 +145,7 @@ class StaleGradients:
             with self._guard("looking at what a gradient is added to"), torch.no_grad():
                 # What is captured for a graph of an accelerator does not run now, and nobody looks when it runs.
                 if (gradient := gradients[0]) is not None and not (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
-                    standing.see(gradient)
+                    standing.observe(gradient)
             self.seconds += perf_counter() - start
 
         return reach

@@ -2,7 +2,7 @@
 
 from ckaudit.audit.coverage.table import Coverage, Remedy
 from ckaudit.metrics.catalogue import RANKS
-from ckaudit.reports.brief.fit import clipped, few, fitted
+from ckaudit.reports.brief.text_budget import clipped, few, fitted
 from ckaudit.reports.coverage import headline, over_sentence, title_of, whole_command
 from ckaudit.reports.escape import visible
 from ckaudit.reports.terminal.coverage import WORTH_SAYING

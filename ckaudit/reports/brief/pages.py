@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ckaudit.explain.page import Group, Page
-from ckaudit.reports.brief.fit import MAX_CHARACTERS, clipped, few, fitted
+from ckaudit.reports.brief.text_budget import MAX_CHARACTERS, clipped, few, fitted
 from ckaudit.reports.view import View
 
 MAX_PAGES = 4  # with more of them too little could be said of each

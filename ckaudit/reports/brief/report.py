@@ -6,7 +6,7 @@ from shlex import quote
 
 from ckaudit.contract.schema.report import WORDS, Answer, Diagnosis, Finding, Report
 from ckaudit.reports import words
-from ckaudit.reports.brief.fit import clipped, few, fitted
+from ckaudit.reports.brief.text_budget import clipped, few, fitted
 from ckaudit.reports.escape import visible
 from ckaudit.reports.terminal.screen_text import abbreviate, badge
 from ckaudit.reports.view import View

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.audit.measure import LabelSummary, Measured, Measurement, label_summaries, worst_label
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.errors import UsageError
-from ckaudit.reports.brief.fit import clipped, few, fitted
+from ckaudit.reports.brief.text_budget import clipped, few, fitted
 from ckaudit.reports.escape import visible
 from ckaudit.reports.words import number, plural
 from ckaudit.run.series import Floats, Mask, Series, Steps

@@ -18,7 +18,7 @@ from ckaudit.contract.schema.import_options import Choice
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import list_names, shorten_name, writable
-from ckaudit.importers.remembered import read_with
+from ckaudit.importers.policy_columns import read_with
 
 MAX_ENTRIES = 20_000
 MAX_DEPTH = 8
@@ -36,7 +36,7 @@ _OF_A_TRAINING = {"train_loss_raw", "val_loss", "train_ppl", "val_ppl", "grad_gl
 Detect = Callable[[Source], "Importer | None"]
 
 
-class Below(Struct):
+class FoundLogs(Struct):
     """What lies below a folder.
 
     Attributes:
@@ -96,7 +96,7 @@ class _Place(Struct, frozen=True):
     importer: "Importer | None"
 
 
-def find_below(folder: Path, choice: Choice, detect: Detect) -> Below:
+def find_logs(folder: Path, choice: Choice, detect: Detect) -> FoundLogs:
     """Find and read every log below a folder.
 
     Args:
@@ -104,7 +104,7 @@ def find_below(folder: Path, choice: Choice, detect: Detect) -> Below:
         choice: The logs' own names that the user mapped, by catalogue name.
         detect: Returns the importer that knows a source.
     """
-    found = Below()
+    found = FoundLogs()
     size = read = 0
     for place in _places(folder, detect, found.notes):
         if place.importer is None:
@@ -149,7 +149,7 @@ def _is_parent(source: Source, importer: Importer) -> bool:
     return getattr(importer, "SIDE_BY_SIDE", False) and any(map(importer.detects, source.folders()))
 
 
-def _read(found: Below, place: _Place, choice: Choice) -> None:
+def _read(found: FoundLogs, place: _Place, choice: Choice) -> None:
     importer = place.importer
     if importer is None:
         return

@@ -11,7 +11,7 @@ from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.cli.run import run as run_cli
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers import below, import_runs, import_source
+from ckaudit.importers import import_runs, import_source, log_search
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRACKERS = FIXTURES / "trackers"
@@ -138,20 +138,20 @@ def test_columns_that_the_user_names_are_those_of_the_logs_that_have_them(tmp_pa
 
 
 def test_a_tree_without_end_is_searched_so_far_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(below, "MAX_ENTRIES", 15)
+    monkeypatch.setattr(log_search, "MAX_ENTRIES", 15)
     for number in range(10):
         write(tmp_path / f"run{number}" / "log.csv")
     runs = import_runs(tmp_path)
     assert 0 < len(runs) < 10
     assert "only 15 files and folders were looked at: name a folder inside it" in runs[0].notes
-    monkeypatch.setattr(below, "MAX_ENTRIES", 5)
+    monkeypatch.setattr(log_search, "MAX_ENTRIES", 5)
     with pytest.raises(UnreadableError) as caught:
         import_runs(tmp_path)
     assert caught.value.hint == "Only 5 files and folders were looked at: name a folder inside it."
 
 
 def test_logs_without_end_are_read_so_far(tmp_path, monkeypatch):
-    monkeypatch.setattr(below, "MAX_READ", 3)
+    monkeypatch.setattr(log_search, "MAX_READ", 3)
     for number in range(5):
         write(tmp_path / f"run{number}" / "log.csv")
     runs = import_runs(tmp_path)

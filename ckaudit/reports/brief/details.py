@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report
 from ckaudit.errors import UsageError
 from ckaudit.reports import words
-from ckaudit.reports.brief.fit import few
+from ckaudit.reports.brief.text_budget import few
 from ckaudit.reports.escape import visible
 
 MAX_FINDINGS = 8
 MAX_PLACES = 20
 
 
-def closer(report: Report, name: str) -> str:
+def details_of(report: Report, name: str) -> str:
     """Return all that a report has of one code, name of an illness, or cause; of a check that found nothing, what became of it.
 
     Raises:

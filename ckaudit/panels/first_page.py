@@ -83,7 +83,7 @@ SUBJECTS = (
 )
 
 
-def front(scene: Scene) -> list[Chart]:
+def first_page(scene: Scene) -> list[Chart]:
     """Return the charts of the first page: the loss, which has no curves where none was recorded, and at most three others."""
     drawn: list[Chart] = []
     ranked = [(_gravity(subject, scene.report.findings), subject) for subject in SUBJECTS]
