@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ckaudit.recorder.checks.side_effect_free import no_side_effects
+from ckaudit.recorder.stats.arrays import dense, flat
 
 ONCE_ONLY = "is not implemented"  # what torch says of the derivative of an operator that has only the first one
 REMEDY = (
@@ -84,9 +85,11 @@ def _sample(parameters: Sequence[Tensor], slopes: Sequence[Tensor], source: torc
     vectors = [_signs(p, source) for p in parameters]
     products: Sequence[Tensor | None] = torch.autograd.grad(slopes, parameters, vectors, retain_graph=True, allow_unused=True)
     pairs = zip(vectors, products, strict=True)
-    return math.fsum(float((v.double() * product.double()).sum()) for v, product in pairs if product is not None)
+    return math.fsum(float((flat(v).double() * flat(product).double()).sum()) for v, product in pairs if product is not None)
 
 
 def _signs(like: Tensor, source: torch.Generator) -> Tensor:
-    signs = torch.randint(0, 2, like.shape, generator=source, dtype=torch.int8) * 2 - 1
-    return signs.to(like.device, like.dtype)
+    """Return a random sign for every real number of a tensor: a complex element has two."""
+    signs = torch.randint(0, 2, dense(like).shape, generator=source, dtype=torch.int8) * 2 - 1
+    signs = signs.to(like.device, like.real.dtype)
+    return torch.view_as_complex(signs) if like.is_complex() else signs

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ckaudit.recorder.checks.side_effect_free import LossOf, no_side_effects, with_changed_batch
+from ckaudit.recorder.stats.arrays import dense
 
 EPSILON = torch.finfo(torch.float64).eps
 
@@ -21,7 +22,7 @@ PER_TENSOR = 4
 
 LIMIT = 1e-4  # a true gradient in float64 agrees to 1e-7 and better, a wrong one rarely to one digit
 
-NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex32})
 
 CASTS = frozenset({Tensor.float, Tensor.half, Tensor.bfloat16})
 
@@ -100,7 +101,9 @@ def check_gradients(
     """
     with no_side_effects(model), Float64Evaluation():  # the copy draws from the same generators
         twin = deepcopy(model).double()
-        shown = with_changed_batch(batch, lambda part, _: part.double() if part.is_floating_point() else part)
+        for tensor in (*twin.parameters(), *twin.buffers()):
+            tensor.data = _in_double(tensor.data)  # what `double` leaves as it is: complex numbers
+        shown = with_changed_batch(batch, lambda part, _: _in_double(part))
         return _compare(twin, lambda: loss(twin, shown), per_tensor, torch.Generator().manual_seed(seed), limit)
 
 
@@ -117,8 +120,9 @@ def _compare(
     elements = 0
     with torch.no_grad():
         for (name, parameter), gradient in zip(named.items(), gradients, strict=True):
-            slopes = torch.zeros_like(parameter) if gradient is None else gradient.to_dense()
-            sampled = [_error(parameter, slopes, place, loss, limit) for place in _places(slopes, per_tensor, source)]
+            values = dense(parameter)  # the same memory
+            slopes = torch.zeros_like(values) if gradient is None else dense(gradient)
+            sampled = [_error(values, slopes, place, loss, limit) for place in _places(slopes, per_tensor, source)]
             errors[name], elements = _worst(sampled), elements + len(sampled)
     worst_tensor = _furthest(errors)
     worst_error = errors[worst_tensor] if worst_tensor else 0.0
@@ -172,4 +176,13 @@ def _worst(errors: list[float]) -> float:
 
 # A place where a model that casts to half or single precision computes in double all the same.
 def _wide(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
+    if isinstance(value, torch.dtype) and value in NARROW:
+        return torch.complex128 if value.is_complex else torch.float64
+    return value
+
+
+def _in_double(tensor: Tensor) -> Tensor:
+    """Return a tensor in double precision; one of whole numbers is returned itself."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.hook import after_backward
-from ckaudit.recorder.stats.arrays import flat
+from ckaudit.recorder.stats.arrays import flat, real_shape
 from ckaudit.recorder.stats.float32_rounding import shorten
 
 MAX_ELEMENTS = 2**22  # elements of the gradient looked at: 16 MiB of copies
@@ -137,7 +137,7 @@ def unbiased(part: float, whole: float, *, small: float, big: float) -> tuple[fl
 
 def common_stride(gradients: Iterable[Tensor], max_elements: int) -> int:
     """Return every how many elements all gradients are looked at, so that about `max_elements` are."""
-    shapes = [tuple(gradient.shape) for gradient in gradients]
+    shapes = [real_shape(gradient) for gradient in gradients]
     stride = max(1, -(-sum(map(math.prod, shapes)) // max_elements))
     # A factor shared with a row would look at the same few columns of it all the time.
     while stride > 1 and any(shape and math.gcd(stride, shape[-1]) > 1 for shape in shapes):

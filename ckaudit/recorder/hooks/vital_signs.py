@@ -15,7 +15,7 @@ from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, sampled, take
 from ckaudit.recorder.loop.step_state import lowest
 from ckaudit.recorder.stats.activation_stats import dead_units
-from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, to_device, to_float64
+from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, real_shape, to_device, to_float64
 from ckaudit.recorder.stats.attention_stats import entropies, later_sum
 from ckaudit.recorder.stats.float32_rounding import shorten
 from ckaudit.recorder.stats.quantiles import quantiles_of, stride_of
@@ -177,9 +177,10 @@ class WeightSample:
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = [tensor for tensor in tensors.values() if tensor.numel() and tensor.layout == torch.strided]
-        self._strides = [stride_of(tensor.shape, samples=MAX_SAMPLES_PER_TENSOR) for tensor in self._tensors]
-        counts = [-(-tensor.numel() // stride) for tensor, stride in zip(self._tensors, self._strides, strict=True)]
-        shares = [tensor.numel() / count for tensor, count in zip(self._tensors, counts, strict=True)]
+        shapes = [real_shape(tensor) for tensor in self._tensors]
+        self._strides = [stride_of(shape, samples=MAX_SAMPLES_PER_TENSOR) for shape in shapes]
+        counts = [-(-math.prod(shape) // stride) for shape, stride in zip(shapes, self._strides, strict=True)]
+        shares = [math.prod(shape) / count for shape, count in zip(shapes, counts, strict=True)]
         self._stands_for = torch.tensor(shares, dtype=torch.float64).repeat_interleave(torch.tensor(counts, dtype=torch.long))
 
     def take(self) -> Tensor:

@@ -40,7 +40,7 @@ from ckaudit.recorder.model.stale_gradients import StaleGradients
 from ckaudit.recorder.model.tensor_table import distinct, needs_other_ranks, parameters
 from ckaudit.recorder.model.weight_movement import Reference
 from ckaudit.recorder.setup import Setup
-from ckaudit.recorder.stats.arrays import Array, is_sharded
+from ckaudit.recorder.stats.arrays import Array, flat, is_sharded
 from ckaudit.recorder.stats.batched_stats import WrittenStats
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
 from ckaudit.recorder.stats.moe import moe_scalars
@@ -382,6 +382,6 @@ def _norms(weights: Mapping[str, Array]) -> dict[str, Number]:
         for name, tensor in weights.items()
         if isinstance(tensor, Tensor) and not is_sharded(tensor) and tensor.numel()
     }
-    norms = [torch.linalg.vector_norm(tensor.detach(), dtype=torch.float32) for tensor in whole.values()]
+    norms = [torch.linalg.vector_norm(flat(tensor)) for tensor in whole.values()]
     values = torch.stack([tensor.cpu() for tensor in norms]).tolist() if norms else []
     return {name: to_word(shorten(value)) for name, value in zip(whole, values, strict=True)}

@@ -15,7 +15,7 @@ from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks.autograd_trace import PathTrace
 from ckaudit.recorder.hooks.hook import Hook
 from ckaudit.recorder.hooks.train_mode import dropout_facts
-from ckaudit.recorder.stats.arrays import dense, dtype_name, is_sharded, local
+from ckaudit.recorder.stats.arrays import dense, dtype_name, is_sharded, local, real_shape
 from ckaudit.recorder.stats.quantiles import stride_of
 
 T = TypeVar("T", bound=Tensor)
@@ -117,7 +117,7 @@ def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
             shape=list(tensor.shape if is_sharded(tensor) else dense(tensor).shape),
             dtype=dtype_name(tensor),
             trainable=tensor.requires_grad,
-            stride=stride_of(tensor.shape),
+            stride=stride_of(real_shape(tensor)),
             device=str(tensor.device),
             tied_to=UNSET if tied == name else tied,
         )

@@ -21,6 +21,7 @@ from ckaudit.recorder.stats.arrays import (
     library,
     line,
     norm,
+    real_shape,
     square_sum,
     to_float64,
     to_numpy,
@@ -96,15 +97,17 @@ class Reference:
         Where only samples were kept, the squared distance is scaled up by elements over samples.
         """
         known = {name: entry for name, entry in self.entries.items() if entry.norm and entry.values.size}
-        names = [name for name, tensor in tensors.items() if name in known and known[name].shape == tuple(tensor.shape)]
-        if not names:
+        shaped = [name for name, tensor in tensors.items() if name in known and known[name].shape == tuple(tensor.shape)]
+        strided = zip(shaped, _strided([tensors[name] for name in shaped]), strict=True)
+        found = {name: values for name, values in strided if values.size == known[name].values.size}
+        if not found:
             return {}
-        now = _strided([tensors[name] for name in names])
+        names, now = [*found], [*found.values()]
         sizes = np.array([values.size for values in now])
         with np.errstate(invalid="ignore", over="ignore"):
             apart = np.concatenate(now).astype(np.float64) - np.concatenate([known[name].values for name in names])
             squares = np.add.reduceat(apart * apart, np.cumsum(sizes) - sizes) / sizes
-            whole = np.array([math.prod(known[name].shape) for name in names])
+            whole = np.array([math.prod(real_shape(tensors[name])) for name in names])
             shares = np.sqrt(squares * whole) / [known[name].norm for name in names]
         return dict(zip(names, shares.tolist(), strict=True))
 
@@ -118,7 +121,7 @@ def _norms(tensors: Sequence[Array]) -> list[float]:
 
 def _strided(tensors: Sequence[Array]) -> list[NDArray[np.floating]]:
     """Return the elements at each tensor's stride; where they are all, and at hand, they are not a copy."""
-    return all_to_numpy([dense_as_numpy(each).reshape(-1)[:: stride_of(each.shape)] for each in tensors])
+    return all_to_numpy([dense_as_numpy(each).reshape(-1)[:: stride_of(real_shape(each))] for each in tensors])
 
 
 # How far an update moved the weights, and how far all updates together did.

@@ -52,7 +52,17 @@ def dense(array: Array) -> Array:
         return np.stack([array.real, array.imag], -1) if np.iscomplexobj(array) else array
     torch, values = library(array), local(array).detach()
     values = values if values.layout == torch.strided else values.to_dense()
-    return torch.view_as_real(values) if values.is_complex() else values
+    return torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+
+
+def real_shape(array: Array) -> tuple[int, ...]:
+    """Return the shape of an array of which every real number counts: a complex element is two of them, side by side.
+
+    Who takes every so many of the elements of `line` goes by this shape, or else by real parts alone.
+    """
+    shape = tuple(array.shape)
+    is_complex = np.iscomplexobj(array) if isinstance(array, np.ndarray) else array.is_complex()
+    return (*shape[:-1], 2 * shape[-1] if shape else 2) if is_complex else shape
 
 
 def line(array: Array) -> Array:

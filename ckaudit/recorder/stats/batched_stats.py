@@ -16,6 +16,7 @@ from ckaudit.recorder.stats.arrays import (
     dense_as_numpy,
     is_away,
     library,
+    real_shape,
     square_sum,
     to_numpy,
     to_wide_float,
@@ -118,7 +119,7 @@ def sweep(
         magnitudes: Whether the mean magnitude is taken as well; on an accelerator it always is.
     """
     flats = [dense_as_numpy(array).reshape(-1) for array in arrays]
-    strides = [strided(array.shape, exact_up_to) for array in arrays]
+    strides = [strided(real_shape(array), exact_up_to) for array in arrays]
     by_device: dict[Any, list[int]] = {}
     for place, values in enumerate(flats):
         by_device.setdefault(values.device if is_away(values) else None, []).append(place)

@@ -49,10 +49,9 @@ def weight_stats(
         spectral: Its largest singular value, where that was measured.
         exact: Whether to hash its bytes.
     """
-    dtype, tensor = dtype_name(tensor), dense(tensor)
     measured = measured or measure([tensor])[0]
-    moments = measured.moments
-    facts = WeightStats(shape=list(tensor.shape), dtype=dtype, numel=moments.numel, nonfinite_count=moments.nonfinite)
+    moments, shape = measured.moments, list(dense(tensor).shape)
+    facts = WeightStats(shape=shape, dtype=dtype_name(tensor), numel=moments.numel, nonfinite_count=moments.nonfinite)
     if not moments.numel:
         return facts
     facts.frobenius_norm, facts.mean, facts.std, facts.min, facts.max, _ = measured.numbers
@@ -197,7 +196,7 @@ def spectral_norm(
         tolerance: Relative growth in a round that is worth no further one.
         mixed: Part of every other direction in the start: the largest one may have become another.
     """
-    lib, matrix = library(tensor), to_float64(dense(tensor)).reshape(tensor.shape[0], -1)
+    lib, matrix = library(tensor), _real_matrix(tensor)
     if not bool(lib.isfinite(matrix).all()):
         return math.nan, start
     vector = lib.sin(lib.ones_like(matrix[0]).cumsum(0))
@@ -211,3 +210,13 @@ def spectral_norm(
             break
         vector = matrix.T @ image
     return sigma, vector / lib.linalg.norm(vector)
+
+
+def _real_matrix(tensor: Array) -> Array:
+    """Return a tensor as a matrix (first, all others) in float64; of a complex one A + iB, [[A, -B], [B, A]]: as large."""
+    values = to_float64(dense(tensor))
+    if values.ndim == tensor.ndim:
+        return values.reshape(tensor.shape[0], -1)
+    lib = library(values)
+    real, imaginary = (values[..., part].reshape(tensor.shape[0], -1) for part in (0, 1))
+    return lib.vstack([lib.hstack([real, -imaginary]), lib.hstack([imaginary, real])])
