@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from ckaudit.contract.schema.manifest import AttentionDirection
 from ckaudit.contract.schema.tensor_names import ATTENTION, CROSS, direction_by_name
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.hooks.hook import Hook
+from ckaudit.recorder.hooks.hook import Hook, is_training_pass
 from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, fused_call, sampled, softmax_call
 from ckaudit.recorder.stats.arrays import Array, is_away, is_sharded, to_device, to_numpy
 
@@ -101,7 +101,7 @@ class AttentionWatch:
 
     def _entering(self, name: str, module: nn.Module) -> Callable[[Any], None]:
         def enter(_inputs: Any) -> None:
-            wanted = torch.is_grad_enabled() and (module.training or not isinstance(module, nn.MultiheadAttention))
+            wanted = is_training_pass() and (module.training or not isinstance(module, nn.MultiheadAttention))
             if wanted:
                 self.ran.add(name)
             with self._guard("watching for attention"):
@@ -134,7 +134,7 @@ class AttentionWatch:
 
     def _called(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         thread = self._thread
-        if self._see is None or not thread.running or not thread.is_watching or not torch.is_grad_enabled():
+        if self._see is None or not thread.running or not thread.is_watching or not is_training_pass():
             return
         name, module = thread.running[-1].name, thread.running[-1].module
         with self._guard(f"recognising the attention of {name}"):

@@ -21,7 +21,7 @@ from ckaudit.recorder.batches import inputs_and_targets
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks.attention_hooks import AttentionWatch, seen_direction, stated_direction
 from ckaudit.recorder.hooks.forward_stats import DeferredStats, ForwardStats
-from ckaudit.recorder.hooks.hook import Hook, InputsHook
+from ckaudit.recorder.hooks.hook import Hook, InputsHook, is_training_pass
 from ckaudit.recorder.hooks.loss_functions import LossWatch
 from ckaudit.recorder.hooks.sdpa_sample import SEQUENCES, AttentionCall, largest_logits, sample_stats, take
 from ckaudit.recorder.hooks.vital_signs import DeferredNumbers, Vitals, blocks
@@ -118,8 +118,8 @@ class ForwardHooks:
             self._handles.append(self._model.register_forward_pre_hook(InputsHook(self._see_inputs), with_kwargs=True))
 
     def _see_inputs(self, given: tuple[tuple[Any, ...], Mapping[str, Any]]) -> None:
-        """Keep what the model is given first; validation runs without gradients, a later call is another micro-batch."""
-        if self._seen.inputs is None and torch.is_grad_enabled():
+        """Keep what the model is given first in a pass of the training; a later call is another micro-batch."""
+        if self._seen.inputs is None and is_training_pass():
             by_place, by_name = given
             inputs = inputs_and_targets(by_place[:1])[0] if by_place else inputs_and_targets(by_name)[0]
             self._seen.inputs = inputs if isinstance(inputs, Tensor) else None
@@ -179,8 +179,8 @@ class ForwardHooks:
 
         def first(output: Any) -> None:
             nonlocal waiting
-            # Validation runs without gradients; a second call is a second micro-batch or a recomputation.
-            if not waiting or not torch.is_grad_enabled():
+            # A second call is a second micro-batch or a recomputation.
+            if not waiting or not is_training_pass():
                 return
             waiting = False
             self._looking(name, partial(look, output))

@@ -26,6 +26,15 @@ def is_looking_away() -> bool:
     return bool(getattr(_thread, "looks_away", False))
 
 
+def is_training_pass() -> bool:
+    """Return whether what runs now is a pass of the training that can be looked at: with gradients, in no transform of functions.
+
+    Validation runs without gradients. What `torch.func.vmap` and `grad` hand to a module are wrappers: their elements are not to
+    be had, and they must not be kept.
+    """
+    return torch.is_grad_enabled() and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001
+
+
 class Hook:
     """A forward hook or pre-hook that calls `look` with what the module took or put out.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ckaudit.contract.schema.checkpoint import LossFunctionStats
-from ckaudit.recorder.hooks.hook import is_looking_away
+from ckaudit.recorder.hooks.hook import is_looking_away, is_training_pass
 from ckaudit.recorder.stats.loss_stats import KINDS, LossTotal, TargetPool, loss_call
 
 MAX_POOLS = 8  # loss functions of one model whose targets are counted
@@ -143,5 +143,4 @@ def _wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_trained_on(output: Any) -> bool:
     """Tell whether a loss will be differentiated, in the training itself and not inside a transform of functions."""
-    is_plain = isinstance(output, Tensor) and output.requires_grad and torch.is_grad_enabled() and not is_looking_away()
-    return is_plain and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001
+    return isinstance(output, Tensor) and output.requires_grad and is_training_pass() and not is_looking_away()

@@ -14,7 +14,7 @@ from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, sampled, take
 from ckaudit.recorder.loop.step_state import lowest
-from ckaudit.recorder.stats.activation_stats import dead_units
+from ckaudit.recorder.stats.activation_stats import FEWEST_ROWS, dead_units
 from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, real_shape, to_device, to_float64
 from ckaudit.recorder.stats.attention_stats import entropies, later_sum
 from ckaudit.recorder.stats.float32_rounding import shorten
@@ -137,9 +137,8 @@ class DeferredNumbers(Struct):
 
     def see_function(self, name: str, output: Tensor) -> None:
         """Note the silent units of an activation function's output (..., units)."""
-        if 2 <= output.ndim <= 3:
-            units = output.shape[-1]
-            self.dead[name] = dead_units(dense(output).reshape(-1, units)), units
+        if 2 <= output.ndim <= 3 and len(rows := dense(output).reshape(-1, output.shape[-1])) >= FEWEST_ROWS:
+            self.dead[name] = dead_units(rows), output.shape[-1]
 
 
 def blocks(modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
