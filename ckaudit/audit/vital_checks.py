@@ -240,7 +240,7 @@ def writer_of(run: Run) -> Writer:
 
 def _vital_check(vital: Vital, run: Run, checks: Sequence[Check], writer: Writer) -> VitalCheck:
     outcome, missing = _judgement(vital, run, checks)
-    remedy = vital.remedies.get(writer) if missing and not missing.startswith("too few") else None
+    remedy = vital.remedies.get(writer) if missing and missing.startswith("no ") else None
     return VitalCheck(name=vital.name, question=vital.question, outcome=outcome, missing=missing, remedy=remedy)
 
 
@@ -257,4 +257,6 @@ def _judgement(vital: Vital, run: Run, checks: Sequence[Check]) -> tuple[VitalOu
         return "not_applicable", None
     if "too_few_points" in skips:
         return "not_judged", f"too few points of the {vital.material}"
+    if foreign:
+        return "not_judged", f"a {vital.material} whose course says nothing"
     return "not_judged", f"no {vital.material}"

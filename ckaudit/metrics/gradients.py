@@ -78,9 +78,8 @@ def waterfall_ratio(run: Run, *, min_block_share: float = 1e-12) -> Series:
 
     $$w_\ell = g_L / \max(g_\ell, \epsilon\,g_L)$$
 
-    Shape (C, L): checkpoints by blocks, from the input to the output; the last column is 1, and so is an
-    encoder's last beside a decoder. Not recorded where the
-    last block has no gradient at all; NaN where either norm is not finite.
+    Shape (C, L): checkpoints by blocks, from the input to the output; the last of each list of blocks is 1, as an encoder's
+    beside a decoder. Not recorded where that has no gradient at all; NaN where either norm is not finite.
 
     Args:
         run: The run.

@@ -310,6 +310,15 @@ def is_no_higher(loss: Series | None, *, felt: float, last: float = math.inf, de
     return end - min(before) <= max(felt * (max(*before, end) - min(*before, end)), deviations * error)
 
 
+def is_in_opening(last: int | None, steps: Steps) -> bool:
+    """Tell whether what ends at a step was over within `OPENING` of all steps.
+
+    >>> is_in_opening(20, np.array([10, 400])), is_in_opening(21, np.array([10, 400])), is_in_opening(None, np.array([10]))
+    (True, False, False)
+    """
+    return last is not None and bool(len(steps)) and last <= OPENING * float(steps[-1])
+
+
 def where_loss_is_left(series: Series, loss: Series | None, *, none: float = 0.0) -> Series:
     """Return a series of gradients without the steps at which both loss and gradient are exactly zero.
 

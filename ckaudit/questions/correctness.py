@@ -14,7 +14,7 @@ from ckaudit.metrics.replay import replay_first_difference, replay_identical, re
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import apart_alike, largest, last_row, listed, points, row_of, smallest, why_no_fall
+from ckaudit.questions.values import apart_alike, largest, last_row, listed, points, row_of, smallest, why_no_fall, widest_list
 from ckaudit.questions.weight_updates import (
     answer_from_checkpoints,
     last_with_learning_rate,
@@ -25,11 +25,11 @@ from ckaudit.questions.weight_updates import (
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.resume.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
-from ckaudit.rules.rule import FACTS, TURNS
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.cancelled import cancelled, half_precision_gains
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import takes_turns
+from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Series
 from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
@@ -41,7 +41,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
 @question(
     "D1.1",
     needs=[train_loss_raw],
-    wants=[initial_loss_excess, FACTS, relative_movement, val_loss],
+    wants=[initial_loss_excess, FACTS, relative_movement, val_loss, weight_rms],
     rules=(
         "nonfinite_values",
         "hidden_nonfinite",
@@ -60,6 +60,7 @@ def training_at_all(
     facts: Manifest | None,
     moved: Series | None,
     val: Series | None,
+    sizes: Series | None,
     *,
     first: int = 10,
     fewest: int = 6,
@@ -77,15 +78,14 @@ def training_at_all(
     `min_fall_share` is a starting value, above the noise of most losses. A long warm-up may delay the fall.
     ## Watch
     The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again: since then it
-    stands. A loss below `solved` of its start has nowhere to fall. Both are starting values. Or it does not fall in fewer than
-    `long` steps, in a log that begins in the middle of its run, or one so noisy that a fall of `min_fall_share` would not be
-    seen, or that stops while evaluations go on for as long again, or of a model of tokens that may rest so early (as
-    loss_not_falling has it).
+    stands. A loss below `solved` of its start has nowhere to fall. Or it does not fall in fewer than `long` steps, in a log that
+    begins in the middle of its run, or one so noisy that a fall of `min_fall_share` would not be seen, or that stops while
+    evaluations go on for as long again, or of a model of tokens that may rest so early (as loss_not_falling has it).
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
-    if takes_turns(facts):
-        return foreign(TURNS)
+    if undirected := why_loss_need_not_fall(facts, sizes):
+        return foreign(undirected)
     steps, values = points(loss)
     if len(values) < fewest:
         return unrecorded(f"{len(values)} points of train_loss_raw; {fewest} are needed", "train_loss_raw")
@@ -131,7 +131,8 @@ def gradient_reaches_all(
     """Does the gradient reach every layer?
 
     ## Looks at
-    The gradient norms of all blocks at the last checkpoint, the largest over the smallest; a loss of exactly zero leaves none.
+    The gradient norms of the blocks of each list at the last checkpoint, the largest over the smallest; a loss of exactly zero
+    leaves none.
     ## Good
     None is zero, and they lie within `near` of each other (playbook D1.2; the limits are those of vanishing_gradient).
     ## Watch
@@ -147,15 +148,14 @@ def gradient_reaches_all(
         return SeriesAnswer(
             word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": low_value, "largest": high_value}
         )
+    row = widest_list(row)
+    (low, low_value), (high, high_value) = smallest(row), largest(row)
     alike = apart_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
-    word: Word = (
-        "bad" if alike > far or high_value / low_value > far**2 else above(high_value / low_value, watch=near, bad=np.inf)
-    )
+    ratio = high_value / low_value
+    word: Word = "bad" if alike > far or ratio > far**2 else above(ratio, watch=near, bad=np.inf)
     text = f"at step {step} {high} gets the largest gradient, {high_value:.3g}, and {low} the smallest, {low_value:.3g}: "
-    text += f"{high_value / low_value:.3g}x apart"
-    return SeriesAnswer(
-        word=word, sentence=text, numbers={"smallest": low_value, "largest": high_value, "ratio": high_value / low_value}
-    )
+    text += f"{ratio:.3g}x apart"
+    return SeriesAnswer(word=word, sentence=text, numbers={"smallest": low_value, "largest": high_value, "ratio": ratio})
 
 
 @question(

@@ -1,6 +1,7 @@
 """Phase 3: what has it learnt? Heads, the weights that moved, hidden units and the embedding."""
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ckaudit.metrics.attention import uniform_head_fraction
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.heads import head_kind_share, head_similarity
 from ckaudit.metrics.probes import probe_shift_loss
-from ckaudit.metrics.weights import relative_movement
+from ckaudit.metrics.weights import relative_movement, weight_rms
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import is_matrix, largest, last_row, listed, points
 from ckaudit.rules.activations.dead_units import dead_units
@@ -270,10 +271,11 @@ def _shape(size: Series, rms: Series, name: str) -> tuple[float, float] | None:
     return (float(ratio[0]), float(ratio[-1])) if len(ratio) > 1 else None
 
 
-@question("D3.6", needs=[relative_movement], wants=[gradient_norm, FACTS, FINDINGS], weighs=("barely_moving",))
+@question("D3.6", needs=[relative_movement], wants=[gradient_norm, weight_rms, FACTS, FINDINGS], weighs=("barely_moving",))
 def embedding_organizes(
     moved: Series,
     gradient: Series | None,
+    sizes: Series | None,
     facts: Manifest | None,
     findings: Findings,
     *,
@@ -294,8 +296,9 @@ def embedding_organizes(
     one, and nobody said that it is to be trained: adapters leave the embedding as it was.
     ## Bad
     Less than `hardly`, and where other matrices are recorded, less than `min_change` of their median after `early` steps: they
-    look as random as at the start, while the rest learns. Or less than `nothing`, a hundred roundings of float32, while the
-    rest moved a hundred times as far. The others are starting values.
+    look as random as at the start, while the rest learns; by the way of an element as well, where sizes are known, for an
+    embedding of size 1 comes as far as matrices of size 0.05 where it moves by a twentieth of what they do. Or less than
+    `nothing`, a hundred roundings of float32, while the rest moved a hundred times as far. The others are starting values.
     """
     table = table_of(facts)
     step, row = last_row(moved)
@@ -306,15 +309,14 @@ def embedding_organizes(
     if not trained:
         return foreign(f"{largest(embeddings)[0]} is not trained")
     name, value = largest(trained)
-    others = [
-        row[tensor] for tensor in row if tensor not in embeddings and table.is_trainable(tensor) and is_matrix(table, tensor)
-    ]
-    beside = median(others) if others else 0.0
+    others = [tensor for tensor in row if tensor not in embeddings and table.is_trainable(tensor) and is_matrix(table, tensor)]
+    beside = median([row[tensor] for tensor in others]) if others else 0.0
+    keeps_up = _comes_as_far(name, others, row, sizes, min_change)
     text = f"by step {step} {name} has moved by {value:.3g} of where it started"
     text += f", the other matrices by {beside:.3g}" if others else ""
     word = below(value, watch=min_change, bad=-np.inf)
     stands = value < nothing and beside > 100 * max(value, 0.1 * nothing)
-    if stands or (value < hardly and (not others or (value < min_change * beside and step >= early))):
+    if stands or (value < hardly and not keeps_up and (not others or (value < min_change * beside and step >= early))):
         word = "bad"
     has_no_gradient = gradient is not None and bool(gradient.labels) and name not in gradient.labels
     if word == "bad" and has_no_gradient and name not in table.facts:
@@ -323,6 +325,13 @@ def embedding_organizes(
         if set(embeddings) & {finding.where, *finding.also}:
             word, text = worse(word, "watch"), f"{text}; {finding.code} from step {finding.first_step}: {finding.message}"
     return SeriesAnswer(word=word, sentence=text, numbers={"moved": value} | ({"others": beside} if others else {}))
+
+
+def _comes_as_far(name: str, others: Sequence[str], row: Mapping[str, float], sizes: Series | None, share: float) -> bool:
+    """Tell whether an element of a tensor has come a share of the way of others' elements, and more; unknown, it has not."""
+    first = dict(zip(sizes.labels, sizes.values[0].tolist(), strict=True)) if sizes else {}
+    ways = [row[tensor] * first[tensor] for tensor in others if math.isfinite(first.get(tensor, math.nan))]
+    return bool(ways) and name in first and row[name] * first[name] >= share * median(ways)
 
 
 # Attention or MLP that is cut off from the loss, or never updated, by what is found of its tensors.

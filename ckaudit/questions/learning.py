@@ -11,15 +11,15 @@ from ckaudit.metrics.memorization import memorization_curve, probe_group_perplex
 from ckaudit.metrics.movement import moving_share
 from ckaudit.metrics.probes import TRAIN
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
-from ckaudit.metrics.weights import relative_movement
+from ckaudit.metrics.weights import relative_movement, weight_rms
 from ckaudit.questions.question import SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, points, smallest, why_no_fall
-from ckaudit.rules.rule import FACTS, TURNS
+from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.falls import early_fall, steepest_tenth
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
-from ckaudit.run.run_facts import takes_turns
+from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -36,7 +36,7 @@ STANDSTILL_RULES = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
 @question(
     "D2.1",
     needs=[train_loss_raw],
-    wants=[FACTS, relative_movement, val_loss],
+    wants=[FACTS, relative_movement, val_loss, weight_rms],
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen", "loss_oscillates"),
 )
 def loss_decreasing(
@@ -44,6 +44,7 @@ def loss_decreasing(
     facts: Manifest | None,
     moved: Series | None,
     val: Series | None,
+    sizes: Series | None,
     *,
     horizon: int = HORIZON,
     min_fall_share: float = 0.01,
@@ -65,8 +66,8 @@ def loss_decreasing(
     It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
     no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
     """
-    if takes_turns(facts):
-        return foreign(TURNS)
+    if undirected := why_loss_need_not_fall(facts, sizes):
+        return foreign(undirected)
     steps, values = points(loss)
     if len(values) < MIN_POINTS or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{MIN_POINTS}, over {horizon} steps, are needed"
@@ -121,12 +122,13 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
 @question(
     "D2.3",
     needs=[train_loss_raw],
-    wants=[FACTS],
+    wants=[FACTS, weight_rms],
     rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen"),
 )
 def memorizing_fast(
     loss: Series,
     facts: Manifest | None,
+    sizes: Series | None,
     *,
     horizon: int = HORIZON,
     early: float = 0.1,
@@ -152,8 +154,8 @@ def memorizing_fast(
     data hold it back; or it does not fall by `min_fall_share` at all. `steep`, `shallow`, `bent` and `min_fall_share` are
     starting values.
     """
-    if takes_turns(facts):
-        return foreign(TURNS)
+    if undirected := why_loss_need_not_fall(facts, sizes):
+        return foreign(undirected)
     steps, values = points(loss)
     if len(values) < MIN_POINTS or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{MIN_POINTS}, over {horizon} steps, are needed"

@@ -24,13 +24,13 @@ from ckaudit.rules.data.text_statistics_drift import MIN_DEVIATIONS
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss.loss_rises import why_rise_is_harmless
 from ckaudit.rules.loss.loss_spike import loss_spike
-from ckaudit.rules.rule import FACTS, TURNS
+from ckaudit.rules.rule import FACTS
 from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.isotonic_regression import isotonic_fits
 from ckaudit.run.medians import median
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
 from ckaudit.run.robust import departures, is_scatter, is_zero_but_for_rounding
-from ckaudit.run.run_facts import takes_turns
+from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spikes import passing_peaks
 
@@ -150,8 +150,9 @@ def schedule_right(
         numbers["trouble"] = float(trouble[0].first_step or 0)
         text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
     course = points(loss)
-    if takes_turns(facts) or is_zero_but_for_rounding(course.values):
-        why = TURNS if takes_turns(facts) else "the loss is zero but for rounding, as that of a policy"
+    why = why_loss_need_not_fall(facts)
+    if why or is_zero_but_for_rounding(course.values):
+        why = why or "the loss is zero but for rounding, as that of a policy"
         return SeriesAnswer(word=word, sentence=f"{text}; {why}", numbers=numbers)
     harmless_rise = why_rise_is_harmless(course.values, sizes, facts)
     spike = None if harmless_rise else _spike(course, over_peak, near, until, lost, _planned(facts))

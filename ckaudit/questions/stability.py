@@ -27,6 +27,7 @@ from ckaudit.questions.values import (
     rises_at_once,
     row_of,
     smallest,
+    widest_list,
 )
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
@@ -134,7 +135,7 @@ def gradient_vanishes(
     """Does the gradient vanish?
 
     ## Looks at
-    How many times less gradient the weakest block gets than the strongest, at the last checkpoint and at the worst.
+    How many times less gradient the weakest block gets than the strongest of its list, at the last checkpoint and at the worst.
     ## Good
     At most `ordinary` times (playbook D4.2; the limits are those of vanishing_gradient).
     ## Watch
@@ -145,7 +146,7 @@ def gradient_vanishes(
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
-    rows = [(int(norm.steps[row]), row_of(norm, int(row))) for row in np.flatnonzero(norm.finite.any(axis=1))]
+    rows = [(int(norm.steps[row]), widest_list(row_of(norm, int(row)))) for row in np.flatnonzero(norm.finite.any(axis=1))]
     apart = [(_apart(row), step, row) for step, row in rows]
     now, step, row = apart[-1]
     worst, when, then = max(apart, key=lambda ratio: ratio[0])

@@ -1,7 +1,7 @@
 """What questions take out of a series: its points, its last row, its levels from start to end."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from ckaudit.run.medians import median, medians_of_parts, medians_of_three, thir
 from ckaudit.run.rises import end_level
 from ckaudit.run.robust import begins_at_zero, begins_with_its_run
 from ckaudit.run.series import Floats, Mask, Series, Steps
-from ckaudit.run.tensors import TensorTable
+from ckaudit.run.tensors import TensorTable, last_beside
 
 MIN_SHOWN_RATIO = 1.005
 """A ratio below it is shown as 1x: nothing worth telling apart."""
@@ -162,6 +162,19 @@ def is_matrix(table: TensorTable, name: str) -> bool:
     if fact is not None and fact.shape is not UNSET and fact.shape:
         return len(fact.shape) > 1
     return table.kind(name) != "norm" and not name.endswith("bias")
+
+
+def widest_list(row: Mapping[str, float]) -> dict[str, float]:
+    """Return the blocks of the list whose values lie furthest apart; blocks of different lists do different things.
+
+    >>> widest_list({"policy.0": 1.0, "policy.1": 2.0, "critic.0": 900.0})
+    {'policy.0': 1.0, 'policy.1': 2.0}
+    """
+    blocks = [*row]
+    lists: dict[int, dict[str, float]] = {}
+    for block, last in zip(blocks, last_beside(blocks), strict=True):
+        lists.setdefault(last, {})[block] = row[block]
+    return max(lists.values(), key=lambda one: _ratio(min(one.values()), max(one.values())))
 
 
 def apart_alike(row: dict[str, float], blocks: Sequence[str], alike: Mask) -> float:

@@ -38,7 +38,8 @@ MAX_BATCHES = 2**16  # batches remembered, some 10 MB
 def inputs_and_targets(batch: Any) -> tuple[Array | None, Array | None]:
     """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers and processors make it.
 
-    The inputs of a mapping are its tokens, else the first array that is neither labels nor a mask, as of pictures or sound.
+    The inputs of a mapping are its tokens, else the largest array that is neither labels nor a mask, as of pictures or sound:
+    smaller ones are of what a row has beside them, and the same in many.
     """
     if isinstance(batch, tuple | list):
         parts = list(batch)
@@ -47,9 +48,10 @@ def inputs_and_targets(batch: Any) -> tuple[Array | None, Array | None]:
     if _is_array(batch):
         return _readable(batch), None
     if hasattr(batch, "get"):
-        others = (part for name, part in batch.items() if _is_array(part) and name != "labels" and "mask" not in str(name))
+        others = [part for name, part in batch.items() if _is_array(part) and name != "labels" and "mask" not in str(name)]
         tokens = batch.get("input_ids")
-        return _readable(next(others, None) if tokens is None else tokens), _readable(batch.get("labels"))
+        inputs = max(others, key=lambda part: math.prod(part.shape), default=None) if tokens is None else tokens
+        return _readable(inputs), _readable(batch.get("labels"))
     return None, None
 
 

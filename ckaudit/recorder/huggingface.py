@@ -204,6 +204,7 @@ def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guar
         ),
         "compiled": _runs_compiled,
         "loss_kind": lambda: loss_kind(model, args),
+        "learns_by_acting": lambda: makes_rollouts(args) or None,
         "kv_heads": lambda: getattr(text, "num_key_value_heads", None),
     }
     facts: dict[str, Any] = {"compiled": bool(getattr(args, "torch_compile", False))}
@@ -227,6 +228,11 @@ def loss_kind(model: nn.Module, args: Any = None) -> str | None:
     if name.endswith(OF_TOKENS):
         return "nats_per_token"
     return "other" if OF_ANOTHER_TASK.search(name) or name.endswith(OF_PAIRS) else None
+
+
+def makes_rollouts(args: Any) -> bool:
+    """Tell whether a trainer learns from what its model writes: one of TRL whose arguments say at which temperature it writes."""
+    return type(args).__module__.startswith("trl.") and hasattr(args, "temperature")
 
 
 def _runs_compiled() -> bool:

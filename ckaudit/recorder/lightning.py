@@ -162,7 +162,7 @@ def _choices(trainer: Any, module: Any) -> dict[str, Any]:
         "scaler": getattr(trainer.precision_plugin, "scaler", None),
         "compiled": getattr(module, "_compiler_ctx", None) is not None,
         "clip_norm": trainer.gradient_clip_val if clips_norm else None,
-        "planned_steps": int(steps) if math.isfinite(steps) else None,
+        "planned_steps": int(steps) if 0 <= steps < math.inf else None,
         "config": dict(module.hparams) if getattr(module, "hparams", None) else None,
     }
     return {name: value for name, value in facts.items() if value is not None}

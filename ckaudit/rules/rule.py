@@ -150,11 +150,6 @@ def stretches(mask: Mask, *, min_points: int = 1) -> Iterator[tuple[int, int]]:
     yield from ((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start >= min_points)
 
 
-TURNS = "optimizers take turns, each with a loss of its own: such losses play against each other, and need not fall"
-TARGET_MOVES = "weights that are not trained move along, and with them its target"
-"""Why the course of a loss is not judged, as of a generator and of what tells its pictures from real ones."""
-
-
 def is_ours(facts: Manifest | None) -> bool:
     """Tell whether our own recorder or writer wrote the run."""
     return facts is not None and isinstance(facts.source, str) and facts.source.startswith("ckaudit")

@@ -7,10 +7,16 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest, Session
+from ckaudit.contract.schema.tensor_names import is_of_policy
 from ckaudit.run.column_builder import DTYPES, LOSS_FUNCTIONS
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.tensors import loss_kind_of, table_of
+
+TURNS = "optimizers take turns, each with a loss of its own: such losses play against each other, and need not fall"
+ACTS = "a policy makes the data that it learns from, and its targets: its loss need not fall"
+TARGET_MOVES = "weights that are not trained move along, and with them its target"
+"""Why the course of a loss is not judged, as of a generator, a policy, or a student whose teacher follows it."""
 
 FULL_TYPES = [DTYPES.index(name) for name in ("float32", "float64")]
 
@@ -27,6 +33,13 @@ def is_over(steps: Steps, manifest: Manifest | None) -> bool:
     """Tell whether a training has taken all the steps that were planned: what it has not learnt it will not learn."""
     planned = manifest.planned_steps if manifest else UNSET
     return planned is not UNSET and bool(len(steps) and steps[-1] >= planned)
+
+
+def learns_by_acting(manifest: Manifest | None) -> bool:
+    """Tell whether what a model does makes the data that it learns from, by run.json, or else by the names of its tensors."""
+    if manifest is None or manifest.learns_by_acting is not UNSET:
+        return manifest is not None and manifest.learns_by_acting is True
+    return manifest.tensors is not UNSET and any(is_of_policy(name) for name in manifest.tensors)
 
 
 def is_known_to_be_a_loss(manifest: Manifest | None, explained: Series | None = None) -> bool:
@@ -58,6 +71,20 @@ def target_moves(sizes: Series | None, manifest: Manifest | None, *, moved: floa
         return False
     with np.errstate(all="ignore"):
         return bool((np.abs(still.values[-1] / still.values[0] - 1) > moved).any())
+
+
+def why_loss_need_not_fall(manifest: Manifest | None, sizes: Series | None = None) -> str:
+    """Return why the course of the loss says nothing, as of a generator or a policy; nothing where it is to fall.
+
+    Args:
+        manifest: What run.json says.
+        sizes: Root mean square of each tensor, where a target that moves is to count as well.
+    """
+    if takes_turns(manifest):
+        return TURNS
+    if learns_by_acting(manifest):
+        return ACTS
+    return TARGET_MOVES if target_moves(sizes, manifest) else ""
 
 
 def infer_token_loss(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series
-from ckaudit.run.tensors import TensorTable
+from ckaudit.run.tensors import TensorTable, last_beside
 
 Known = Sequence[tuple[str, frozenset[str]]]
 TENSORS = ("weights", "gradients", "weight_deltas")
@@ -131,7 +131,9 @@ def _joined(modules: Iterable[str], count: int) -> str | None:
 
 
 def alike_blocks(blocks: Sequence[str], table: TensorTable, by_tensor: Series | None, rms: Series | None) -> Mask:
-    """Tell which blocks are built like which, shape (L, L).
+    """Tell which blocks of one list are built like which, shape (L, L).
+
+    What stands in another list, as an encoder's beside a decoder, or a policy's beside a critic, does another thing.
 
     Args:
         blocks: Names of the blocks.
@@ -139,8 +141,8 @@ def alike_blocks(blocks: Sequence[str], table: TensorTable, by_tensor: Series | 
         by_tensor: Gradient norm of each tensor: without shapes, its names and list decide, and the size of the elements.
         rms: Size of the elements of each tensor.
     """
-    builds = table.builds(blocks)
-    if any(builds) or by_tensor is None:
+    builds = [*zip(table.builds(blocks), last_beside(blocks), strict=True)]
+    if any(build for build, _ in builds) or by_tensor is None:
         return np.array([[one == other for other in builds] for one in builds])
     sizes = dict.fromkeys(by_tensor.labels, np.nan)
     if rms is not None and len(rms.steps):

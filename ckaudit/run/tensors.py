@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import UNSET, Struct
 
 from ckaudit.contract.schema.manifest import LossKind, Manifest, NoGradient, TensorFacts
-from ckaudit.contract.schema.tensor_names import NAMES, block_of, direction_by_name, no_gradient_by_name
+from ckaudit.contract.schema.tensor_names import NAMES, block_of, no_gradient_by_name
 from ckaudit.run.series import Floats
 
 NOT_OF_TOKENS = "the loss is not one of tokens"
@@ -226,13 +226,13 @@ def whole_parts(chosen: Iterable[str], names: Iterable[str]) -> set[str]:
 
 
 def last_beside(blocks: Sequence[str]) -> list[int]:
-    """Return for each block the place of the last one that the same stream ends in: an encoder's is not a decoder's.
+    """Return for each block the place of the last one of its list: an encoder's is not a decoder's, nor a policy's a critic's.
 
-    >>> last_beside(["encoder.layer.0", "encoder.layer.1", "decoder.layer.0"])
-    [1, 1, 2]
+    >>> last_beside(["encoder.layer.0", "encoder.layer.1", "decoder.layer.0"]), last_beside(["layer1.0", "layer1.1", "layer2.0"])
+    ([1, 1, 2], [2, 2, 2])
     """
-    sides = [direction_by_name(block) for block in blocks]
-    return [max(place for place, side in enumerate(sides) if side == own) for own in sides]
+    last = {_stack(block): place for place, block in enumerate(blocks)}
+    return [last[_stack(block)] for block in blocks]
 
 
 @lru_cache(maxsize=NAMES)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from msgspec import UNSET
 from torch import nn
 
 from ckaudit.recorder.hooks.forward_hooks import chosen_modules, is_activation_function, output_tensor
@@ -71,6 +72,13 @@ def test_one_token_among_many_brings_a_unit_to_life(dtype):
     x = hidden.double().numpy().reshape(-1, 40)
     expected = sum(bool(np.abs(x[:, unit]).max() < 1e-3) for unit in range(40))
     assert activation_stats([note(hidden, count_dead=True)])[0].dead_units == expected == 9
+
+
+@pytest.mark.parametrize(("rows", "dead"), [(15, UNSET), (16, 2)])
+def test_a_unit_that_is_silent_for_a_few_rows_is_not_called_dead(rows, dead):
+    hidden = torch.ones(rows, 5)
+    hidden[:, 1:3] = 0
+    assert activation_stats([note(hidden, count_dead=True)])[0].dead_units == dead
 
 
 def test_places_of_a_convolution_are_no_units():

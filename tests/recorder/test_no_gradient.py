@@ -1,5 +1,6 @@
 import pytest
 import torch
+from msgspec import UNSET
 from torch import nn
 from transformers import BertConfig, BertModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
@@ -74,6 +75,16 @@ class Pooled(nn.Module):
 
     def forward(self, tokens):
         return self.head(self.bert(tokens).last_hidden_state.mean(1))
+
+
+def test_a_model_in_a_sequence_is_no_block_and_its_pooling_layer_is_unused():
+    model = nn.Sequential(Pooled(), nn.ReLU())
+    table = tensor_table(model)
+    assert {facts.block for facts in table.values() if facts.block} == {"0.bert.encoder.layer.0"}
+    assert table["0.bert.encoder.layer.0.output.dense.weight"].depth == 0
+    assert table["0.bert.embeddings.word_embeddings.weight"].depth is table["0.head.weight"].block is UNSET
+    found = {name for name, reason in reasons(model, torch.ones(2, 4, dtype=torch.long)).items() if reason == "unused"}
+    assert found == names(model, "0.bert.pooler") | names(model, "0.other")
 
 
 def test_parts_that_a_forward_pass_has_no_use_for_are_told_and_a_forgotten_normalization_is_not():

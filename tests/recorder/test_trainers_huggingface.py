@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import callback_base
 from ckaudit.recorder.hooks.hook import Hook
-from ckaudit.recorder.huggingface import RecorderCallback, loss_kind
+from ckaudit.recorder.huggingface import RecorderCallback, loss_kind, makes_rollouts
 from tests.recorder.llama import LENGTH, VOCABULARY, llama, rows, trainer
 from tests.recorder.trained import assert_sound
 
@@ -357,6 +357,18 @@ def test_a_trainer_of_preferences_has_no_loss_of_tokens():
     model = type("LlamaForCausalLM", (torch.nn.Module,), {})()
     trainers = {name: type(name, (), {"__module__": "trl.trainer.of_" + name})() for name in ("DPOConfig", "SFTConfig")}
     assert [loss_kind(model, trainer) for trainer in trainers.values()] == ["other", "nats_per_token"]
+
+
+@pytest.mark.parametrize(
+    ("module", "facts", "expected"),
+    [
+        ("trl.trainer.grpo_config", {"temperature": 1.0}, True),
+        ("trl.trainer.dpo_config", {"beta": 0.1}, False),
+        ("transformers.training_args", {"temperature": 1.0}, False),
+    ],
+)
+def test_a_trainer_that_lets_its_model_write_learns_by_acting(module, facts, expected):
+    assert makes_rollouts(type("Config", (), {"__module__": module, **facts})()) is expected
 
 
 SEEN_ROWS = "held_out_rows_trained_on"

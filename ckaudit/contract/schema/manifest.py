@@ -143,6 +143,13 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
             "each other."
         ),
     ] = UNSET
+    learns_by_acting: Annotated[
+        bool | UnsetType,
+        doc(
+            "Whether what the model does makes the data that it learns from, as the rollouts of a policy; absent: told by the "
+            "names of its tensors."
+        ),
+    ] = UNSET
     sessions: Annotated[list[Session] | UnsetType, doc("One entry per start, oldest first.")] = UNSET
 
     @property

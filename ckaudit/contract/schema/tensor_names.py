@@ -21,18 +21,23 @@ CROSS = re.compile(r"cross|encdec|encoder_attn|enc_attn|multihead_attn|(^|_)memo
 ENCODER, DECODER = re.compile(r"encoder|^enc$"), re.compile(r"decoder|^dec$")
 STAGE = re.compile(r"^stages?$")
 LISTS = ("blocks", "layers")
+STACK = re.compile(r"(^|[._/])(layers?|blocks?|h)$")
 NO_BLOCK = re.compile(r"norm|^ln|^bn|embed|(^|_)emb(s|_|$)|head|lora|adapter|router|gate|expert|^p[eo]s")
 NO_STACK = re.compile(r"(^|_)heads?$|^classifier$|(^|_)projections?$|^time(_?(emb\w*|mlp|proj))?$")
 NUMBER = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
+POLICY = re.compile(r"^(actors?|critics?|(policy|value|action|quantile|q)_(net|network|head|function)(_target)?|v_head)$")
 HEAD = re.compile(r"head$|^classifier$|^unembed|^to_logits$|^output$")
 
 
 def depth_of(name: str) -> int | None:
-    """Return the index of the block: the first whole number among the parts of a name.
+    """Return the index of the block: the first whole number among the parts of a name, that of a model in a sequence aside.
 
-    >>> depth_of("blocks.3.attn.q.weight"), depth_of("head.weight")
-    (3, None)
+    >>> depth_of("blocks.3.attn.q.weight"), depth_of("head.weight"), depth_of("0.model.encoder.layer.3.attn.q.weight")
+    (3, None, 3)
     """
+    block = block_of(name)
+    if block is not None and block[0].isdecimal() and (last := block.rpartition(".")[2]).isdecimal():
+        return int(last)
     return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
@@ -40,12 +45,15 @@ def depth_of(name: str) -> int | None:
 def block_of(name: str) -> str | None:
     """Return the name of the block's module that a tensor or module lies in; None outside the blocks.
 
-    A block is the outermost numbered module. A stage is none: there it is the numbered module inside. Nor is what stands in a
+    A block is the outermost numbered module. A stage is none: there it is the numbered module inside. Nor is a model that stands
+    in a sequence itself, with what makes its batches or takes its outputs. Nor is what stands in a
     list of normalizations, embeddings, adapters, routers or experts, or in a head, a projection or the embedding of a time, and
     lies in no block.
 
     >>> block_of("encoder.layer.3.attn.q.weight"), block_of("layers.0.blocks.1.mlp.fc1.weight"), block_of("norms.2.weight")
     ('encoder.layer.3', 'layers.0.blocks.1', None)
+    >>> block_of("0.model.encoder.layer.3.attn.q.weight"), block_of("0.mlp.1.weight")
+    ('0.model.encoder.layer.3', '0')
     """
     numbers = [*NUMBER.finditer(name)]
     if not numbers:
@@ -55,7 +63,7 @@ def block_of(name: str) -> str | None:
         return None
     if len(numbers) > 1:
         between = name[chosen.end() : numbers[1].start()].strip("._/").lower()
-        if between in LISTS or (STAGE.match(words[-1]) and between):
+        if between in LISTS or (STAGE.match(words[-1]) and between) or (not chosen.start() and STACK.search(between)):
             chosen = numbers[1]
     return name[: chosen.end()]
 
@@ -94,6 +102,16 @@ def no_gradient_by_name(name: str, kind: TensorKind | str) -> NoGradient | None:
         return "key_bias" if last != "bias_k" else None
     is_bias = last == "bias" and bool(words) and KEY.search(words[-1]) is not None
     return "key_bias" if is_bias and kind == "attention" else None
+
+
+@lru_cache(maxsize=NAMES)
+def is_of_policy(name: str) -> bool:
+    """Tell whether a tensor lies in a policy or its critic, by the words of its name: such a model makes its own data.
+
+    >>> is_of_policy("mlp_extractor.policy_net.0.weight"), is_of_policy("critic.qf0.0.bias"), is_of_policy("attn.value.weight")
+    (True, True, False)
+    """
+    return any(POLICY.search(word) for word in name.lower().split("."))
 
 
 def beside_in_attention(name: str) -> tuple[str, str] | None:

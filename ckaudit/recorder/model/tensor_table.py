@@ -121,7 +121,10 @@ def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
             device=str(tensor.device),
             tied_to=UNSET if tied == name else tied,
         )
-    return table
+    blocks = {str(facts.block) for facts in table.values() if facts.block is not UNSET}
+    # A model in a sequence is no block: what lies in it beside its own blocks, such as its embedding, is in none.
+    around = {outer for outer in blocks if any(block.startswith(f"{outer}.") for block in blocks)}
+    return {name: replace(facts, block=UNSET, depth=UNSET) if facts.block in around else facts for name, facts in table.items()}
 
 
 def storage_of(tensor: Tensor) -> object:

@@ -68,7 +68,7 @@ def note(
     stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, max(looked_at, fewest * tokens.shape[-1]))
     copied = tokens[::stride]
     # A convolution's last dimension is a place, not a unit.
-    is_hidden = count_dead and 2 <= output.ndim <= 3 and math.prod(tokens.shape) > 0
+    is_hidden = count_dead and 2 <= output.ndim <= 3 and math.prod(tokens.shape) > 0 and len(tokens) >= FEWEST_ROWS
     nonfinite, low, high = _extremes(values) if math.prod(tokens.shape) else (0, math.nan, math.nan)
     return ModuleOutput(
         shape=tuple(output.shape),
@@ -111,6 +111,10 @@ def _as_floats(outputs: Sequence[ModuleOutput]) -> list[ModuleOutput]:
     names = [[name for name in NUMBERS if getattr(output, name) is not None] for output in outputs]
     floats = iter(all_to_floats([getattr(one, name) for one, of_one in zip(outputs, names, strict=True) for name in of_one]))
     return [replace(one, **{name: next(floats) for name in of_one}) for one, of_one in zip(outputs, names, strict=True)]
+
+
+FEWEST_ROWS = 16
+"""Rows of which one moves a unit that fires for one in five, but for 3 in 100 such units: what is silent for fewer may live."""
 
 
 def dead_units(tokens: Array, *, dead_below: float = 1e-3, first: int = 64) -> Array:

@@ -14,8 +14,7 @@ from ckaudit.reports.view import View
 
 HEAD = ("", "found", "cause", "top 3", "sure, wrong", "place", "healthy: sev0-1", "sev0-2", "harmless, flagged")
 LEGEND = (
-    "found: a finding of sev0 to sev2, of the draws whose fault made the training worse than its twin, or changed weights or code "
-    "and with them its losses",
+    "found: a finding of sev0 to sev2, of draws whose fault made the training worse, or changed weights or code and the losses",
     "cause: the first one named is the truth, or as good; top 3: it is among three; sure, wrong: a wrong one of 70 % or more",
     "place: the part that the fault was done to is named, or something in it",
     "healthy: twins of the same seed with a finding; harmless, flagged: draws without effect that have one",

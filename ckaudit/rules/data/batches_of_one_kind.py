@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss_function import batch_target_spread
-from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule, too_few
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import takes_turns
+from ckaudit.run.run_facts import TURNS, takes_turns
 from ckaudit.run.series import Series
 
 

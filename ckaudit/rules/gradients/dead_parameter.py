@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
-from ckaudit.metrics.loss import is_solved, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import is_in_opening, is_solved, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.cancelled import cancelled, zero_of_unknown_make
@@ -49,9 +49,10 @@ def dead_parameter(
     that a normalization subtracts or a softmax is blind to has none by mathematics, while the weight of its module has one: it
     is left out; where it is exactly zero and nobody says how gradients are made, it is noted. So is a tensor of a single
     number, whose gradient a loss of signs and margins cancels by chance. An expert that no token was sent to has no gradient,
-    and most of them find their tokens later. A model that has learnt its data has next to no gradient left, and no loss either;
-    where a loss is exactly zero, so is its gradient, and that step is left out; so is, of single tensors, one at which none
-    comes to `min_alive_norm`: then it is the whole model that has hardly any left.
+    and most of them find their tokens later. What had none in the first twentieth of the steps, and one ever since, waited for
+    the rest, as behind a bound on its loss, and is noted. A model that has learnt its data has next to no gradient left, and no
+    loss either; where a loss is exactly zero, so is its gradient, and that step is left out; so is, of single tensors, one at
+    which none comes to `min_alive_norm`: then it is the whole model that has hardly any left.
     """
     if norm is None and whole is None:
         yield needs_one_of(gradient_norm, grad_global_norm)
@@ -79,11 +80,13 @@ def _of_tensors(
     trained = (largest == 0) | (largest > alive)
     for span in spans(trainable, (trainable.values < dead) & trained[:, None], min_points=min_points):
         early = span.points < EXPERT_POINTS and tensors.is_expert(span.label)
+        waited = is_in_opening(span.last, norm.steps) and not (trainable.values[span.rows[-1] + 1 :, span.column] < alive).any()
         yield Hit.over(
             span,
-            "note" if early or span.label in unknown else "sev2",
+            "note" if early or waited or span.label in unknown else "sev2",
             "{where} gets no gradient: its norm is {value:.2g}, below {limit:.0e}"
-            + ("; it cancels by construction, or nobody wrote its backward pass" if span.label in unknown else ""),
+            + ("; it cancels by construction, or nobody wrote its backward pass" if span.label in unknown else "")
+            + ("; it has had one ever since" if waited else ""),
             badness=-trainable.values,
             value=trainable.values,
             limit=dead,

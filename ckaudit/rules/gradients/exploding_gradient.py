@@ -5,15 +5,17 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
 from ckaudit.metrics.loss import ends_at_best, is_no_higher, stays_solved, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.reductions import running_medians
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MEDIAN_COST, difference_noise
+from ckaudit.run.run_facts import ACTS, learns_by_acting
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.spikes import Growth, sustained_growth
@@ -31,11 +33,12 @@ HOLDER_SHARE = 0.9
 """Share of the squared norm from which a tensor is the place: it has more than nine others together."""
 
 
-@rule("GRAD002", severity="sev1", needs=[grad_global_norm], wants=[boxed_gradient_norm, train_loss_raw], unit="1")
+@rule("GRAD002", severity="sev1", needs=[grad_global_norm], wants=[boxed_gradient_norm, train_loss_raw, FACTS], unit="1")
 def exploding_gradient(
     norm: Series,
     box: Series | None,
     loss: Series | None,
+    facts: Manifest | None,
     *,
     note_ratio: float = 4.0,
     max_ratio: float = 10.0,
@@ -71,8 +74,28 @@ def exploding_gradient(
     Single outliers are common in healthy runs and only noted. The embedding's large share at the start is part of the
     median. A model that has learnt its data has next to no gradient left, and one hard sample is many times that: such a norm is
     large beside nothing, and far below what the same weights were trained with. On its way from a small start to its ordinary
-    size a norm grows up to sixteenfold while the loss falls (a ResNet and a detector among the public logs).
+    size a norm grows up to sixteenfold while the loss falls (a ResNet and a detector among the public logs). The gradient of a
+    policy and its critic goes with what they meet, which is another thing each time: a note.
     """
+    found = _explosions(norm, box, loss, note_ratio, max_ratio, min_points, shock_ratio, felt_loss_share, slide_ratio)
+    yield from (_of_a_policy(one) for one in found) if learns_by_acting(facts) else found
+
+
+def _of_a_policy(found: Hit | Skip) -> Hit | Skip:
+    return replace(found, severity="note", message=f"{found.message}; {ACTS}") if isinstance(found, Hit) else found
+
+
+def _explosions(
+    norm: Series,
+    box: Series | None,
+    loss: Series | None,
+    note_ratio: float,
+    max_ratio: float,
+    min_points: int,
+    shock_ratio: float,
+    felt_loss_share: float,
+    slide_ratio: float,
+) -> Iterator[Hit | Skip]:
     norm = where_loss_is_left(norm, loss)
     positive = np.flatnonzero(norm.finite[:, 0] & (np.nan_to_num(norm.values[:, 0]) > 0))
     if len(positive) < min_points:

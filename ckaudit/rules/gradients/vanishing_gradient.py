@@ -41,19 +41,19 @@ def vanishing_gradient(
     ## Why it matters
     A block fed a hundred times less gradient than the last one barely trains, while the loss still falls.
     ## False alarms
-    Embedding, head and final norm are no blocks and stand apart, and an encoder ends in a last block
-    of its own. A model of one block has no depth to lose gradient in. How large a block's gradient is goes by the width,
-    the resolution and the scale of its weights as well: the stages of a convolutional network, of a U-Net, or branches that
-    begin scaled by a millionth differ a hundredfold and learn alike, under Adam above all; a block that holds such a scale is
-    only held against others of its build. A block that is starved at first and never again has outgrown such a start, and is a
-    note; so is a single checkpoint, which is one batch's gradient.
+    Embedding, head and final norm are no blocks and stand apart, and each list of blocks, as an encoder's, ends in a last block
+    of its own: what a policy and its critic get says nothing of each other. A model of one block has no depth to lose gradient
+    in. How large a block's gradient is goes by the width, the resolution and the scale of its weights as well: the stages of a
+    convolutional network, of a U-Net, or branches that begin scaled by a millionth differ a hundredfold and learn alike, under
+    Adam above all; a block that holds such a scale is only held against others of its build. A block that is starved at first and
+    never again has outgrown such a start, and is a note; so is a single checkpoint, which is one batch's gradient.
     """
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
         return
     ends = last_beside(norm.labels)
     table = table_of(facts)
-    alike = alike_blocks(norm.labels, table, by_tensor, rms) & (np.array(ends)[:, None] == np.array(ends))
+    alike = alike_blocks(norm.labels, table, by_tensor, rms)
     with np.errstate(all="ignore"):
         ratio = _usual(norm, alike) / norm.values  # (T, L)
         apart = norm.values[:, ends] / norm.values

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
-from ckaudit.metrics.loss import train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import is_in_opening, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled import cancelled
@@ -53,9 +53,10 @@ def zero_gradients(
     ## False alarms
     Rows of an embedding whose token is not in the batch have none, an expert without tokens has none, a bias whose gradient
     cancels by mathematics has none, that of a single number may cancel by chance, and a loss of exactly zero leaves none: all
-    are left out. A policy whose loss is zero but for rounding is not judged. An input that is zero in the whole batch, such as a
-    dark corner of all pictures or a word that does not occur, gives a column of zeros, and a ReLU that is silent for a small
-    batch a row of them: healthy networks of few samples reach 70 %.
+    are left out. What was zero in the first twentieth of the steps only is a note. A policy whose loss is zero but for rounding
+    is not judged. An input that is zero in the whole batch, such as a dark corner of all pictures or a word that does not occur,
+    gives a column of zeros, and a ReLU that is silent for a small batch a row of them: healthy networks of few samples reach 70
+    %.
     """
     if loss is not None and loss.labels and is_zero_but_for_rounding(loss.values[loss.finite[:, 0], 0]):
         yield Skip(
@@ -81,9 +82,10 @@ def zero_gradients(
     widely = nearly_all.mean(axis=1) > max_tensors_share if len(judged.labels) else np.zeros(len(high), bool)
     for span in spans(judged, high, min_points=min_points):
         whole = bool((judged.values[span.rows, span.column] == 1).sum() >= min_points)
+        waited = is_in_opening(span.last, zeros.steps) and not high[span.rows[-1] + 1 :, span.column].any()
         yield Hit.over(
             span,
-            "sev2" if whole or widely[span.rows].any() else "note",
+            "sev2" if (whole or widely[span.rows].any()) and not waited else "note",
             "{value:.0%} of the gradient of {where} is exactly zero; the limit is {limit:.0%}",
             badness=judged.values,
             limit=max_zero_share,

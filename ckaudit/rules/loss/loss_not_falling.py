@@ -12,8 +12,8 @@ from ckaudit.metrics.loss_function import LEARNT_SHARE, explained_share, has_use
 from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
-from ckaudit.metrics.weights import relative_movement
-from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
+from ckaudit.metrics.weights import relative_movement, weight_rms
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import (
     Fall,
     ends_lower,
@@ -28,7 +28,7 @@ from ckaudit.run.falls import (
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
-from ckaudit.run.run_facts import is_known_to_be_a_loss, is_over, takes_turns
+from ckaudit.run.run_facts import is_known_to_be_a_loss, is_over, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
@@ -78,7 +78,7 @@ BUCKETS = 256
     "LOSS003",
     severity="sev2",
     needs=[train_loss_raw],
-    wants=[unigram_entropy, val_loss, FACTS, explained_share, relative_movement],
+    wants=[unigram_entropy, val_loss, FACTS, explained_share, relative_movement, weight_rms],
     facts=[["vocabulary"]],
     unit="nats/token",
 )
@@ -89,6 +89,7 @@ def loss_not_falling(
     facts: Manifest | None,
     explained: Series | None,
     moved: Series | None,
+    sizes: Series | None,
     *,
     min_plan_share: float = 0.5,
     tail_share: float = 0.1,
@@ -131,6 +132,9 @@ def loss_not_falling(
     have come two hundredths of their size, or more, and its plan is not done with the loss still above a table of frequencies;
     and so is a fall that rests so early in a log that knows no weights.
     """
+    if undirected := why_loss_need_not_fall(facts, sizes):
+        yield Skip("not_applicable", undirected)
+        return
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
     bound, guess, why = _bound(entropy, facts, unigram_margin, guess_share)
@@ -173,8 +177,6 @@ def loss_not_falling(
 def _skipped(steps: Steps, values: Floats, facts: Manifest | None, min_plan_share: float) -> Skip | None:
     """Return why the course of a loss cannot be judged, or not yet."""
     planned = facts.planned_steps if facts else UNSET
-    if takes_turns(facts):
-        return Skip("not_applicable", TURNS)
     if len(values) < MIN_POINTS or steps[-1] < MIN_STEPS:
         last = int(steps[-1]) if len(steps) else 0
         return Skip("too_few_points", f"{len(values)} points up to step {last}; {MIN_POINTS} and {MIN_STEPS} steps are needed")
@@ -200,7 +202,7 @@ def _ends_where_it_began(
     first, last = median(losses[:tenth]), median(losses[-tenth:])
     saved = explained.late_median() if explained is not None else None
     knows_nothing = bound is not None and last > bound if saved is None else saved <= MAX_UNEXPLAINED
-    if not knows_nothing or first - last >= SMALL_FALL * abs(first) or takes_turns(facts):
+    if not knows_nothing or first - last >= SMALL_FALL * abs(first):
         return None
     what = f"all planned steps are taken, the weights have come {way:.2g} of their size"
     return _hit(steps, 0, last, first, what + ", and the loss from {limit:.4g} to {value:.4g}: nothing is learnt")

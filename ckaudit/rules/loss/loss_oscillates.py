@@ -7,9 +7,9 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.rules.rule import FACTS, TURNS, Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.oscillation import MIN_POINTS, oscillation
-from ckaudit.run.run_facts import takes_turns
+from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Series
 
 MIN_SWING_POINTS = 4
@@ -41,8 +41,8 @@ def loss_oscillates(
     A loss that swings with a learning rate that is restarted on purpose is a note. Noise, and a generator's loss that walks,
     have no period.
     """
-    if takes_turns(facts):
-        yield Skip("not_applicable", TURNS)
+    if why := why_loss_need_not_fall(facts):
+        yield Skip("not_applicable", why)
         return
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]

@@ -7,17 +7,17 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
-from ckaudit.metrics.loss import OPENING, train_loss_raw, val_loss
+from ckaudit.metrics.loss import is_in_opening, train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.loss.overfitting import CARRIED
-from ckaudit.rules.rule import FACTS, TARGET_MOVES, TURNS, Hit, Skip, rule, stretches
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_COST, begins_at_zero, difference_noise, looks_like_a_score
-from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns, target_moves
+from ckaudit.run.run_facts import TARGET_MOVES, is_known_to_be_a_loss, target_moves, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps
 
 MIN_POINTS = 3
@@ -88,8 +88,8 @@ def loss_rises(
     if len(known) < MIN_POINTS:
         yield Skip("too_few_points", f"{len(known)} finite points of the loss; {MIN_POINTS} are needed")
         return
-    if takes_turns(facts):
-        yield Skip("not_applicable", TURNS)
+    if why := why_loss_need_not_fall(facts):
+        yield Skip("not_applicable", why)
         return
     if not is_known_to_be_a_loss(facts, explained) and looks_like_a_score(values):
         yield _score(steps, values)
@@ -156,9 +156,8 @@ def _softened(hit: Hit, why: str) -> Hit:
 
 
 def _why_opening(hit: Hit, steps: Steps) -> str:
-    """Return that a climb that came back was over within `OPENING` of all steps, nothing where it was not."""
-    is_over = hit.severity == "sev2" and (hit.last or 0) <= OPENING * float(steps[-1])
-    return "it was over in the opening of the run" if is_over else ""
+    """Return that a climb that came back was over in the opening of the run, nothing where it was not."""
+    return "it was over in the opening of the run" if hit.severity == "sev2" and is_in_opening(hit.last, steps) else ""
 
 
 def _why_evaluations_fall(val: Series | None, hit: Hit) -> str:

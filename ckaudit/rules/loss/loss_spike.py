@@ -11,11 +11,11 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.rules.rule import FACTS, TARGET_MOVES, TURNS, Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.rises import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
-from ckaudit.run.run_facts import is_known_to_be_a_loss, takes_turns, target_moves
+from ckaudit.run.run_facts import TARGET_MOVES, is_known_to_be_a_loss, target_moves, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
 
@@ -105,8 +105,9 @@ def loss_spike(
     if not is_known_to_be_a_loss(facts) and looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
         yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
         return
-    if takes_turns(facts) or begins_at_zero(loss.values[loss.finite[:, 0], 0]):
-        yield Skip("not_applicable", TURNS if takes_turns(facts) else "the loss begins at zero, as that of a policy")
+    why = why_loss_need_not_fall(facts)
+    if why or begins_at_zero(loss.values[loss.finite[:, 0], 0]):
+        yield Skip("not_applicable", why or "the loss begins at zero, as that of a policy")
         return
     if excess is None or relative is None:
         yield from _peaks(loss, np.flatnonzero(loss.finite[:, 0]))
@@ -114,7 +115,8 @@ def loss_spike(
             return
         yield Skip("too_few_points", f"{loss.points} points of the loss; more than {window} are needed")
         return
-    yield from _early(loss, window, k)
+    moves = target_moves(sizes, facts)
+    yield from (_softened(hit) if moves and hit.severity == "sev2" else hit for hit in _early(loss, window, k))
     judged = _judged_incidents(loss.values[:, 0], excess, relative.values[:, 0], gradient, k, jump_ratio, window)
     jumps = [incident for incident in judged if incident.is_incident]
     values, over = loss.values[:, 0], relative.values[:, 0]
@@ -134,8 +136,8 @@ def loss_spike(
         small = hit.value is not None and hit.limit is not None and hit.value <= jump_ratio * hit.limit
         if restarted and (small or (hit.severity == "sev2" and not incident.is_open)):
             hit = replace(hit, severity="note", message=hit.message + ", after a restart of the learning rate")
-        elif hit.severity == "sev2" and target_moves(sizes, facts):
-            hit = replace(hit, severity="note", message=f"{hit.message}; {TARGET_MOVES}")
+        elif hit.severity == "sev2" and moves:
+            hit = _softened(hit)
         yield hit
     reported = {*map(id, serious)}
     if alone := [incident for incident in judged if id(incident) not in reported]:
@@ -143,6 +145,10 @@ def loss_spike(
         yield Hit.at(
             steps, "note", f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once", where="loss"
         )
+
+
+def _softened(hit: Hit) -> Hit:
+    return replace(hit, severity="note", message=f"{hit.message}; {TARGET_MOVES}")
 
 
 def _judged_incidents(

@@ -1,6 +1,6 @@
 """RESUME003: weights change more than the optimizer can move them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -38,6 +38,9 @@ BY_ITSELF = 5.0
 
 MIN_TIMES_FASTER = 2.0
 """Times the pace of the median tensor before at which all of a model moves on faster: its rate was raised, or its loss broke."""
+
+MIN_ALIKE = 3
+"""Tensors of one name that are written to at several steps, from which on a program does it: memory fails at one place."""
 
 UPDATES = "its updates do not add up to that"
 
@@ -111,8 +114,67 @@ def weights_jump(
     large shares at first, and by one element where the others get no gradient: it has no past then, or moves within reach, or by
     no more than `min_ratio` of what elements of other tensors do in the same step. Weight decay of a hundredth of that a step,
     added up by momentum, changes as much. Tensors that no gradient is to be expected of, such as the biases of keys, go where
-    rounding takes them: Adam makes full updates of nothing.
+    rounding takes them: Adam makes full updates of nothing. Where three tensors of one name in several modules change so, at
+    two steps or more, a program does it on purpose, as pruning does: a note.
     """
+    found = [
+        *_written_to(
+            moved,
+            size,
+            away,
+            rate,
+            gradient,
+            adapts,
+            facts,
+            shown,
+            rms,
+            written,
+            decay,
+            min_change_share,
+            min_ratio,
+            adam_reach,
+            min_points,
+            max_way_ratio,
+            min_written_share,
+        )
+    ]
+    for one in found:
+        yield _softened(one, found) if isinstance(one, Hit) else one
+
+
+def _softened(hit: Hit, found: Sequence[Hit | Skip]) -> Hit:
+    """Return a hit as a note where several tensors of its name were written to at several steps."""
+    again = [other for other in found if isinstance(other, Hit) and _own_name(other) == _own_name(hit)]
+    if len({other.where for other in again}) < MIN_ALIKE or len({other.first for other in again}) < 2:
+        return hit
+    return replace(hit, severity="note", message=f"{hit.message}; so do others of its name: a program does it")
+
+
+def _own_name(hit: Hit) -> str:
+    """Return the last two words of a tensor's name: what it is called in its own module."""
+    return ".".join((hit.where or "").split(".")[-2:])
+
+
+def _written_to(
+    moved: Series | None,
+    size: Series | None,
+    away: Series | None,
+    rate: Series | None,
+    gradient: Series | None,
+    adapts: Series | None,
+    facts: Manifest | None,
+    shown: Series | None,
+    rms: Series | None,
+    written: Series | None,
+    decay: Series | None,
+    min_change_share: float,
+    min_ratio: float,
+    adam_reach: float,
+    min_points: int,
+    max_way_ratio: float,
+    min_written_share: float,
+) -> Iterator[Hit | Skip]:
+    """Yield the tensors that changed by more than their updates."""
     if moved is None or size is None:
         yield from _by_statistics(shown, rms, share=min_change_share, ratio=max_way_ratio, min_points=min_points)
         return

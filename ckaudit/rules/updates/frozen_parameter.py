@@ -8,6 +8,7 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
@@ -66,10 +67,12 @@ def frozen_parameter(
     What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant, and so
     is what is called a teacher, a target or a reference.
     Fixed tables of sinusoids and parts that the forward pass does not use are left out, and so is what is thawed later, and a
-    matrix with its bias beside which two trained ones make up a product of its shape and lower rank (LoRA). Where every block
-    trains the same of its tensors and freezes the same, as where only biases or norms are trained, it is a note. A part
-    of the model with blocks of its own that is frozen as a whole, such as an image tower, a teacher or the first stages, is a
-    note. What is random on purpose, as in a reservoir or random features, is to be declared.
+    matrix with its bias beside which two trained ones make up a product of its shape and lower rank (LoRA): what else stands
+    still there is a note. Where every block trains the same of its tensors and freezes the same, as where only biases or norms
+    are trained, it is a note. A part of the model with blocks of its own that is frozen as a whole, such as an image tower, a
+    teacher or the first stages, is a note, and so are single numbers and vectors, as a mean that is taken off or the lengths of a
+    head's rows: what they are is not drawn at random. What is random on purpose, as in a reservoir or random features, is to be
+    declared.
     """
     yield from too_few(gradient, min_points)
     tensors = table_of(facts)
@@ -86,6 +89,8 @@ def frozen_parameter(
     is_large = len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*unintended}
     by_intent = (
         learnt
+        or bool(adapted)
+        or all(_is_line(tensors, name) for name in unintended)
         or _is_chosen_by_role(still, names, tensors)
         or (is_large and not _is_as_drawn(unintended, {*names} - {*still}, tensors, largest, rms, max_peak_of_draw))
     )
@@ -103,6 +108,12 @@ def frozen_parameter(
         message="{where} is not trained, while " + f"{len(names) - len(still)} of {len(names)} tensors are; "
         "run.json declares nothing of it",
     )
+
+
+def _is_line(tensors: TensorTable, name: str) -> bool:
+    """Tell whether a tensor is known to be a single number or a row of them, in whatever shape."""
+    shape = tensors.facts[name].shape
+    return shape is not UNSET and sum(size > 1 for size in shape) < 2
 
 
 def _is_chosen_by_role(still: Collection[str], names: Iterable[str], tensors: TensorTable) -> bool:

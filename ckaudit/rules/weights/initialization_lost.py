@@ -25,7 +25,8 @@ def initialization_lost(
     The scale of the initial weights is what keeps signals and gradients in range; an optimizer that has seen ten gradients
     knows no better one. Training often goes on, from a worse start.
     ## False alarms
-    Vectors and tensors that start at zero are left out.
+    Vectors and tensors that start at zero are left out. Where most of the matrices are frozen, those beside them are adapters,
+    which begin small so that they can be lost: a note.
     """
     table = table_of(facts)
     matrices = moved.only(lambda name: _is_matrix(name, table))
@@ -39,8 +40,9 @@ def initialization_lost(
     if middle <= max_movement:
         return
     step = int(matrices.steps[row])
+    frozen = [not table.is_trainable(name) for name in table.facts if table.is_matrix(name)]
     yield Hit(
-        severity="sev2",
+        severity="note" if sum(frozen) > len(frozen) / 2 else "sev2",
         where="weights",
         first=step,
         last=step,
