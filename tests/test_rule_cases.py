@@ -52,4 +52,4 @@ def _order(finding: Finding) -> tuple[int, str, str]:
 
 
 def _expected_order(expected: dict[str, object]) -> tuple[object, ...]:
-    return expected["first"], expected.get("where", ""), expected["severity"]
+    return expected.get("first", 0), expected.get("where", ""), expected["severity"]

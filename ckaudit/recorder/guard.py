@@ -1,4 +1,4 @@
-"""Keeps every failure of the recorder away from the training: logged once, counted always."""
+"""Keeps every failure of the recorder away from the training: logged once, counted always, what costs a file apart."""
 
 import logging
 from types import TracebackType
@@ -10,20 +10,40 @@ class Guard:
     """Runs pieces of the recorder's work and swallows what they raise.
 
     Attributes:
-        failures: How many pieces failed.
+        look_failures: How many pieces failed that looked at a part of the training, which was not recorded then.
+        write_failures: How many failed that a file, a checkpoint or a line depended on.
+        first_look_failure: The first of the one kind in words; None: there was none.
+        first_write_failure: The first of the other.
     """
 
     def __init__(self) -> None:
-        self.failures = 0
+        self.look_failures = self.write_failures = 0
+        self.first_look_failure: str | None = None
+        self.first_write_failure: str | None = None
         self._said: set[tuple[str, type[BaseException]]] = set()
 
-    def __call__(self, what: str) -> "GuardedBlock":
-        """Run the body of a `with`; an interrupt passes through, any other exception ends here."""
-        return GuardedBlock(self, what)
+    @property
+    def failures(self) -> int:
+        """How many pieces failed in all."""
+        return self.look_failures + self.write_failures
 
-    def failed(self, what: str, error: Exception) -> None:
+    def __call__(self, what: str, *, writes: bool = False) -> "GuardedBlock":
+        """Run the body of a `with`; an interrupt passes through, any other exception ends here.
+
+        Args:
+            what: What the body does, in words that "failed" may follow.
+            writes: Whether a file, a checkpoint or a line is missing where it fails.
+        """
+        return GuardedBlock(self, what, writes=writes)
+
+    def failed(self, what: str, error: Exception, *, writes: bool = False) -> None:
         """Count a failure, and log the first of its kind."""
-        self.failures += 1
+        if writes:
+            self.write_failures += 1
+            self.first_write_failure = self.first_write_failure or _in_words(what, error)
+        else:
+            self.look_failures += 1
+            self.first_look_failure = self.first_look_failure or _in_words(what, error)
         kind = (what, type(error))
         if kind in self._said:
             return
@@ -34,16 +54,22 @@ class Guard:
 class GuardedBlock:
     """The body of one `with`: a class, because a generator takes three times as long, several times a step."""
 
-    __slots__ = ("_guard", "_what")
+    __slots__ = ("_guard", "_what", "_writes")
 
-    def __init__(self, guard: Guard, what: str) -> None:
-        self._guard, self._what = guard, what
+    def __init__(self, guard: Guard, what: str, *, writes: bool = False) -> None:
+        self._guard, self._what, self._writes = guard, what, writes
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         if isinstance(error, Exception):
-            self._guard.failed(self._what, error)
+            self._guard.failed(self._what, error, writes=self._writes)
             return True
         return False
+
+
+def _in_words(what: str, error: Exception, *, most: int = 200) -> str:
+    """Return what failed and how, in one short line."""
+    line = " ".join(f"{what} failed: {type(error).__name__}: {error}".split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."

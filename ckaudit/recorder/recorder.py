@@ -268,14 +268,14 @@ class Recorder(OnDemand):
                     self._session.log(values)
                 self._session.finish_step(loss, start, batch=batch, batch_id=batch_id, source=source)
             except Exception as error:  # noqa: BLE001
-                self._guard.failed("finishing a step", error)
+                self._guard.failed("finishing a step", error, writes=True)
 
     def close(self) -> None:
         """Write the last checkpoint and the end of the session; a second call does nothing."""
         atexit.unregister(self.close)
         session, self._session = self._session, None
         if session:
-            with self._guard("closing"):
+            with self._guard("closing", writes=True):
                 session.close()
 
     def __enter__(self) -> Self:

@@ -121,12 +121,12 @@ class Writer:
         atexit.register(self.close)
 
     def _open(self, limits: Limits, start_step: int) -> None:
-        with self._guard("opening the folder"):
+        with self._guard("opening the folder", writes=True):
             self._folder.open(self._facts)
         if start_step:
             with self._guard("reading reference.npz"):
                 self._folder.take_reference({})
-        with self._guard("writing run.json"):
+        with self._guard("writing run.json", writes=True):
             self._folder.describe(
                 source=f"ckaudit writer {__version__}",
                 cadence=list(self._cadence),
@@ -161,7 +161,7 @@ class Writer:
         """
         if self._closed:
             return
-        with self._guard("finishing a step"):
+        with self._guard("finishing a step", writes=True):
             if step <= self._attempt.step:
                 raise ValueError(f"step {step} comes after step {self._attempt.step}")
             self._durations.append(perf_counter() - self._ended - self._attempt.seconds)
@@ -171,7 +171,7 @@ class Writer:
             self._take(attempt, loss, learning_rate, scalars)
             with self._guard("hashing the batch"):
                 self._batch |= {"batch": batch, "input_hash": batch_hash(batch)}
-            with self._guard("writing scalars.jsonl"):
+            with self._guard("writing scalars.jsonl", writes=True):
                 self._folder.append(step, attempt.time, attempt.values)
             self._look_back(attempt)
             self._ended = perf_counter()
@@ -220,7 +220,7 @@ class Writer:
         if self._closed:
             return
         start = perf_counter()
-        with self._guard("building a checkpoint"):
+        with self._guard("building a checkpoint", writes=True):
             attempt = self._attempt if step == self._attempt.step else StepState(step=step)
             attempt.time = attempt.time or time()
             attempt.triggers = self._schedule.triggers(step)
@@ -237,7 +237,7 @@ class Writer:
                 self._describe(given.weights)
             checkpoint = self._fill(attempt, given)
             checkpoint.cost = self._cost(perf_counter() - start)
-            with self._guard("writing a checkpoint"):
+            with self._guard("writing a checkpoint", writes=True):
                 self._folder.write(checkpoint)
             if step == self._attempt.step:
                 self._finished = attempt, checkpoint
@@ -249,9 +249,9 @@ class Writer:
         if self._packs_itself:
             self._folder.suffix = self._sections.choose_suffix(weights)
         tensors = tensor_table(weights, self._given)
-        with self._guard("writing reference.npz"):
+        with self._guard("writing reference.npz", writes=True):
             self._folder.take_reference(weights)
-        with self._guard("writing run.json"):
+        with self._guard("writing run.json", writes=True):
             shapes = [facts.shape for facts in tensors.values() if facts.trainable is not False and facts.tied_to is UNSET]
             parameters = sum(math.prod(shape) for shape in shapes if shape is not UNSET)
             self._folder.describe(tensors=tensors, parameters=parameters)
@@ -272,7 +272,9 @@ class Writer:
         if attempt.event_step is not None:
             checkpoint.history = self._schedule.history(before=attempt.step) or UNSET
         if attempt.step and new:
-            with self._guard("writing scalars.jsonl"):  # a second line of one step and session is merged with the first
+            with self._guard(
+                "writing scalars.jsonl", writes=True
+            ):  # a second line of one step and session is merged with the first
                 self._folder.append(attempt.step, attempt.time, new)
         return checkpoint
 
@@ -287,12 +289,12 @@ class Writer:
             return
         self._closed = True
         if self._finished:
-            with self._guard("the last checkpoint"):
+            with self._guard("the last checkpoint", writes=True):
                 attempt, written = self._finished
                 last = written or attempt.checkpoint(self._folder.session)
                 last.scalars = attempt.scalars() if written is None else last.scalars
                 self._folder.write(self._schedule.conclude(attempt, last))
-        with self._guard("closing"):
+        with self._guard("closing", writes=True):
             self._folder.close()
 
     def __enter__(self) -> Self:

@@ -93,7 +93,7 @@ WRITE_ERRORS = kind(
     "write_errors",
     "sev2",
     "The recorder says that it could not write everything.",
-    "Look for a full disk or a lost mount in the log of the training job.",
+    "Read what failed first; where the disk did, look for a full one or a lost mount in the log of the training job.",
 )
 NO_END = kind(
     "RUN016",
@@ -153,6 +153,13 @@ CONTRADICTED_CLAIM = kind(
     "sev2",
     "A logged number is not what the other numbers of the log give.",
     "Find out which of the two is wrong; check units, and whether it is of one device or of all.",
+)
+LOOK_ERRORS = kind(
+    "RUN025",
+    "look_errors",
+    "note",
+    "The recorder says that it could not look at a part of the training; what it wrote is whole.",
+    "Nothing is wrong with the files; report what failed first, with the kind of model, as a fault of the recorder.",
 )
 INCOMPLETE = kind(
     "MAN001",

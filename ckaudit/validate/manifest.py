@@ -16,7 +16,7 @@ from ckaudit.contract.schema.manifest import VERSION, Manifest, TensorFacts
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import duplicate_findings, unknown_fields, unknown_findings
-from ckaudit.validate.catalogue import BAD_CADENCE, BAD_PLAN, BAD_TABLE, NO_END, SESSION_ORDER, WRITE_ERRORS
+from ckaudit.validate.catalogue import BAD_CADENCE, BAD_PLAN, BAD_TABLE, LOOK_ERRORS, NO_END, SESSION_ORDER, WRITE_ERRORS
 
 
 @cache
@@ -61,7 +61,7 @@ def _judge(manifest: Manifest, document: dict[str, Any], text: bytes, file: str)
 # What `run.json` can never truthfully say: plans, sessions and tables that contradict themselves.
 def judge_manifest(manifest: Manifest, file: str) -> list[Finding]:
     """Return what contradicts itself in a manifest."""
-    checks = (_cadence, _plan, _session_order, _session_ends, _write_errors, _ties, _parameters)
+    checks = (_cadence, _plan, _session_order, _session_ends, _recorder_errors, _ties, _parameters)
     return [finding for check in checks for finding in check(manifest, file)]
 
 
@@ -118,14 +118,26 @@ def _session_ends(manifest: Manifest, file: str) -> Iterator[Finding]:
             yield NO_END.at(file, message, pointer=f"/sessions/{index}")
 
 
-def _write_errors(manifest: Manifest, file: str) -> Iterator[Finding]:
+def _recorder_errors(manifest: Manifest, file: str) -> Iterator[Finding]:
     for index, session in enumerate(manifest.sessions or ()):
         if session.write_errors:
-            message = f"session {index} counts {session.write_errors} failures of the recorder"
+            of_what = (
+                "of the recorder, to write or to look"
+                if session.look_errors is UNSET
+                else "to write a file, a checkpoint or a line"
+            )
+            message = f"session {index} counts {session.write_errors} failures {of_what}{_first(session.first_write_error)}"
             yield WRITE_ERRORS.at(file, message, pointer=f"/sessions/{index}/write_errors", found=str(session.write_errors))
         elif session.checkpoint_ok is False:
             message = f"session {index} says that not every file was written whole"
             yield WRITE_ERRORS.at(file, message, pointer=f"/sessions/{index}/checkpoint_ok", found="false")
+        if session.look_errors:
+            message = f"session {index} counts {session.look_errors} failures to look at a part{_first(session.first_look_error)}"
+            yield LOOK_ERRORS.at(file, message, pointer=f"/sessions/{index}/look_errors", found=str(session.look_errors))
+
+
+def _first(error: str | UnsetType) -> str:
+    return "" if error is UNSET else f", the first: {error}"
 
 
 def _ties(manifest: Manifest, file: str) -> Iterator[Finding]:

@@ -84,4 +84,4 @@ def test_the_lines_of_a_recorder_hold_with_accelerate(tmp_path):
     run = read_run(folder)
     rows = {row.name: row for row in coverage(folder).rows}
     assert not [name for each in python for name in each.names if not metrics()[name](run) and not rows[name].unusable]
-    assert run.manifest.sessions[-1].write_errors == 0
+    assert (run.manifest.sessions[-1].write_errors, run.manifest.sessions[-1].look_errors) == (0, 0)

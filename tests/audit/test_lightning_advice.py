@@ -148,7 +148,7 @@ def test_what_stands_under_the_lines_is_recorded(advice, followed):
     names = [name for _, each in advice[1] for name in each.names if name not in BY_MACHINE]
     assert not [name for name in names if not metrics()[name](run) and not rows[name].unusable]
     assert run.manifest.trainer == "lightning"
-    assert run.manifest.sessions[-1].write_errors == 0
+    assert (run.manifest.sessions[-1].write_errors, run.manifest.sessions[-1].look_errors) == (0, 0)
 
 
 def test_one_line_alone_does_not_hide_what_it_takes_besides(advice):

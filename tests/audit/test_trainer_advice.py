@@ -133,7 +133,7 @@ def test_the_other_lines_keep_their_promises(recorded, tmp_path):
     run = read_run(tmp_path / "run")
     assert not [name for each in python for name in each.names if not metrics()[name](run)]
     assert run.manifest.trainer == "huggingface"
-    assert run.manifest.sessions[-1].write_errors == 0
+    assert (run.manifest.sessions[-1].write_errors, run.manifest.sessions[-1].look_errors) == (0, 0)
 
 
 @pytest.mark.parametrize("metric", [None, "eval_loss"])

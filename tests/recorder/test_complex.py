@@ -86,7 +86,7 @@ def test_a_resume_knows_the_norms_of_its_weights(tmp_path, manifest):
         optimizer.step()
         recorder.step(1.0)
     (session,) = manifest(tmp_path).sessions
-    assert session.write_errors == 0
+    assert (session.write_errors, session.look_errors) == (0, 0)
     assert session.weight_norms["weight"] == pytest.approx(whole, rel=1e-5)
 
 

@@ -41,6 +41,8 @@ def test_a_full_disk_stops_files_and_not_the_training(tiny, train, tmp_path, mon
     session = manifest(tmp_path).sessions[-1]
     assert session.checkpoint_ok is False
     assert session.write_errors >= 25
+    assert session.look_errors == 0
+    assert "No space left on device" in session.first_write_error
     assert caplog.text.count("No space left") < 8
     assert not list(tmp_path.glob(".*"))
 

@@ -46,14 +46,16 @@ def test_a_manifest_says_what_the_run_is(tiny, train, tmp_path, manifest):
     assert found.triggers.loss_spike_factor == 2.0
     (session,) = found.sessions
     assert session.start <= session.end
-    assert (session.checkpoint_ok, session.write_errors, session.world_size) == (True, 0, 1)
+    assert (session.checkpoint_ok, session.write_errors, session.look_errors, session.world_size) == (True, 0, 0, 1)
 
 
 def test_a_fact_of_the_wrong_type_is_left_out_and_counted(tiny, train, tmp_path, manifest, caplog):
     train(tiny(), 1, tmp_path, vocabulary="many", seed=3)
     assert not manifest(tmp_path).vocabulary
     assert manifest(tmp_path).seed == 3
-    assert manifest(tmp_path).sessions[-1].write_errors == 1
+    (session,) = manifest(tmp_path).sessions
+    assert (session.checkpoint_ok, session.write_errors, session.look_errors) == (True, 0, 1)
+    assert session.first_look_error.startswith("the fact vocabulary failed: ")
     assert "the fact vocabulary" in caplog.text
 
 
@@ -74,8 +76,8 @@ def test_values_that_are_no_scalars_are_left_out_and_counted(tiny, tmp_path, lin
             recorder.step(torch.ones(2))
     assert [line["good"] for line in lines(tmp_path)] == [1.0] * 3
     assert not any({"val_loss", "train_loss_raw"} & set(line) for line in lines(tmp_path))
-    assert manifest(tmp_path).sessions[-1].write_errors == 9
-    assert manifest(tmp_path).sessions[-1].checkpoint_ok is False
+    (session,) = manifest(tmp_path).sessions
+    assert (session.checkpoint_ok, session.write_errors, session.look_errors) == (True, 0, 9)
     assert caplog.text.count("logging val_loss failed") == 1
 
 

@@ -28,7 +28,9 @@ def shares(folder):
 
 
 def failures(folder):
-    return [session["write_errors"] for session in json.loads((folder / "run.json").read_text())["sessions"]]
+    return [
+        session["write_errors"] + session["look_errors"] for session in json.loads((folder / "run.json").read_text())["sessions"]
+    ]
 
 
 def small(seed=0):

@@ -85,7 +85,7 @@ def test_training_is_bit_identical_with_and_without(run, manifest, tmp_path, arg
     pairs = zip(bare.model.parameters(), recorded.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
     assert logged(bare, "loss") == logged(recorded, "loss")
-    assert manifest(tmp_path / "run").sessions[-1].write_errors == 0
+    assert (manifest(tmp_path / "run").sessions[-1].write_errors, manifest(tmp_path / "run").sessions[-1].look_errors) == (0, 0)
     hooks = [h for m in recorded.model.modules() for h in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())]
     assert not [hook for hook in hooks if isinstance(hook, Hook)]
     assert not any(p._post_accumulate_grad_hooks for p in recorded.model.parameters())
@@ -209,7 +209,7 @@ def test_a_compiled_model_is_not_hooked_and_says_so(run, read, merged, manifest,
     assert {name: stats.norm for name, stats in checkpoint.gradients.items()} == pytest.approx(made.seen[4]["norms"], rel=1e-5)
     assert merged()[3]["train_loss_raw"] == logged(made, "loss")[3]
     assert "compiled" in caplog.text
-    assert manifest(tmp_path / "run").sessions[-1].write_errors == 0
+    assert (manifest(tmp_path / "run").sessions[-1].write_errors, manifest(tmp_path / "run").sessions[-1].look_errors) == (0, 0)
 
 
 def test_a_loss_from_outside_the_model_is_the_one_that_the_trainer_logs(run, read, merged, tmp_path):

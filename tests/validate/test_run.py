@@ -227,6 +227,7 @@ def test_a_tensor_that_the_table_does_not_list_is_told_once(run):
         ({"sessions": [{"start": 5, "end": 6}, {"start": 4, "end": 7}]}, "RUN012", "/sessions/1/start"),
         ({"sessions": [{"end": 6, "write_errors": 2, "checkpoint_ok": False}]}, "RUN015", "/sessions/0/write_errors"),
         ({"sessions": [{"end": 6, "checkpoint_ok": False}]}, "RUN015", "/sessions/0/checkpoint_ok"),
+        ({"sessions": [{"end": 6, "checkpoint_ok": True, "look_errors": 3}]}, "RUN025", "/sessions/0/look_errors"),
         ({"sessions": [{"start": 5}]}, "RUN016", "/sessions/0"),
         ({"sessions": []}, "RUN021", "/sessions"),
         ({"parameters": 193}, "RUN022", "/parameters"),
@@ -243,6 +244,18 @@ def test_a_manifest_that_contradicts_itself(run, changed, code, pointer):
     finding = only(run)
     assert (finding.code, finding.pointer, finding.file) == (code, pointer, "run.json")
     assert (finding.line is None) == (code == "RUN021")
+
+
+def test_failures_of_the_recorder_are_told_by_what_they_cost_and_the_first_of_them(run):
+    wrote = {"end": 6, "write_errors": 2, "checkpoint_ok": False}
+    looked = {"look_errors": 3, "first_look_error": "looking at {x} failed"}
+    write(run / "run.json", manifest(sessions=[wrote, wrote | looked | {"end": 7, "first_write_error": "No space left"}]))
+    told = [(finding.code, finding.severity, finding.message) for finding in validate([run]).findings]
+    assert told == [
+        ("RUN015", "sev2", "session 0 counts 2 failures of the recorder, to write or to look"),
+        ("RUN015", "sev2", "session 1 counts 2 failures to write a file, a checkpoint or a line, the first: No space left"),
+        ("RUN025", "note", "session 1 counts 3 failures to look at a part, the first: looking at {x} failed"),
+    ]
 
 
 def test_a_tensor_tied_to_one_that_is_not_there(run):

@@ -57,7 +57,18 @@ class Session(Struct, kw_only=True, omit_defaults=True):
         doc("Whether the optimizer held any state before the first update of a resume; absent: it keeps none, or nobody looked."),
     ] = UNSET
     checkpoint_ok: Annotated[bool | UnsetType, doc("Whether every file of the session was written whole (M61).")] = UNSET
-    write_errors: Annotated[Count | UnsetType, doc("Failures of the recorder itself.", unit="events")] = UNSET
+    write_errors: Annotated[
+        Count | UnsetType,
+        doc(
+            "Failures that cost a file, a checkpoint or a line; without `look_errors`, all of the recorder's own.", unit="events"
+        ),
+    ] = UNSET
+    first_write_error: Annotated[str | UnsetType, doc("The first of them in words.")] = UNSET
+    look_errors: Annotated[
+        Count | UnsetType,
+        doc("Failures to look at a part of the training, which is not recorded then; files are whole.", unit="events"),
+    ] = UNSET
+    first_look_error: Annotated[str | UnsetType, doc("The first of them in words.")] = UNSET
 
 
 class Cadence(Struct, kw_only=True):

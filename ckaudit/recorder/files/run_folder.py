@@ -9,6 +9,8 @@ from threading import Thread
 from time import monotonic, perf_counter, time
 from typing import Any
 
+from msgspec import UNSET
+
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name, remove_stale, write_atomic
 from ckaudit.contract.schema.checkpoint import Checkpoint
@@ -51,17 +53,17 @@ class RunFolder:
     def open(self, facts: Mapping[str, Any]) -> None:
         """Make the folder ready, leftovers cleared, and begin a new session; one that cannot be used yet may be later."""
         lines, earlier = self.path / SCALARS_NAME, None
-        with self._guard("preparing the folder"):
+        with self._guard("preparing the folder", writes=True):
             self.path.mkdir(parents=True, exist_ok=True)
             remove_stale(self.path)
             cut_torn_tail(lines)
-        with self._guard("reading the earlier run.json"):
+        with self._guard("reading the earlier run.json", writes=True):
             earlier = load(self.path)
         self._manifest = begin(earlier, facts, self._guard, start=time(), start_step=self._start_step)
         self.session = len(self._manifest.sessions or []) - 1
         self._scalars = ScalarLog(lines, self.session)
         if self.session:
-            with self._guard("setting earlier checkpoints aside"):
+            with self._guard("setting earlier checkpoints aside", writes=True):
                 set_aside(self.path, self._start_step, self.session)
         if self._start_step:
             seen = last_value(lines, "steps_seen", until=self._start_step)
@@ -76,11 +78,11 @@ class RunFolder:
         **computed: Any,
     ) -> None:
         """Open the folder, take the reference of step 0, and describe the run; a part that fails leaves the others."""
-        with self._guard("opening the folder"):
+        with self._guard("opening the folder", writes=True):
             self.open(facts)
-        with self._guard("writing reference.npz"):
+        with self._guard("writing reference.npz", writes=True):
             self.take_reference(weights, take)
-        with self._guard("writing run.json"):
+        with self._guard("writing run.json", writes=True):
             self.describe(**computed)
 
     def describe(self, *, later: bool = False, **computed: Any) -> None:
@@ -178,15 +180,18 @@ class RunFolder:
 
     def close(self) -> None:
         """Wait for what is being written, and say in `run.json` that the session ended, and how well."""
-        with self._guard("waiting for the disk"):
+        with self._guard("waiting for the disk", writes=True):
             self._background.close()
         if self._background.is_stuck:
             return
-        with self._guard("writing scalars.jsonl"):
+        with self._guard("writing scalars.jsonl", writes=True):
             self._append_held()
         self._scalars.close()
         session = (self._manifest.sessions or [])[-1]
-        session.end, session.write_errors, session.checkpoint_ok = time(), self._guard.failures, not self._guard.failures
+        guard, session.end = self._guard, time()
+        session.write_errors, session.checkpoint_ok = guard.write_failures, not guard.write_failures
+        session.first_write_error = guard.first_write_failure or UNSET
+        session.look_errors, session.first_look_error = guard.look_failures, guard.first_look_failure or UNSET
         save(self.path, self._manifest)
 
 
@@ -266,7 +271,7 @@ class Background:
         while (work := self._jobs.get()) is not None:
             what, job = work
             self._began = monotonic()
-            with self._guard(what):
+            with self._guard(what, writes=True):
                 job()
             self._began = None
             self._jobs.task_done()

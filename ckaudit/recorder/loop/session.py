@@ -228,7 +228,7 @@ class RunSession:
         self, attempt: StepState, start: float, batch: Any, batch_id: str | int | None, source: str | None
     ) -> Checkpoint | None:
         """Return the checkpoint of a step, and have it written."""
-        with self._guard("building a checkpoint"):
+        with self._guard("building a checkpoint", writes=True):
             seen = self._hooks.detach()
             self._folder.set_attention_directions(seen.directions)
             checkpoint = self._checkpoint(attempt, seen)
@@ -264,7 +264,7 @@ class RunSession:
 
     def _write_line(self, attempt: StepState, checkpoint: Checkpoint | None) -> None:
         """Write the line of a step, and remember it."""
-        with self._guard("writing scalars.jsonl"):
+        with self._guard("writing scalars.jsonl", writes=True):
             self._folder.append(attempt.step, attempt.time, attempt.values)
         with self._guard("looking for events"):
             deltas = (checkpoint and checkpoint.weight_deltas) or {}
@@ -288,7 +288,7 @@ class RunSession:
         self._sort_table()
         if self._finished:
             attempt, written = self._finished
-            with self._guard("the last checkpoint"):
+            with self._guard("the last checkpoint", writes=True):
                 last = self._schedule.conclude(attempt, written or self._checkpoint(attempt, ForwardStats()))
                 self._collector.trim(last, attempt)
                 self._write(last, with_notes=False)
@@ -343,12 +343,12 @@ class RunSession:
         order, self._order = self._order, None
         if order is not None:
             order.close()
-            with self._guard("writing run.json"):
+            with self._guard("writing run.json", writes=True):
                 self._folder.describe(tensors=order.sort(self._folder.tensors), later=True)
 
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()
-        with self._guard("the first checkpoint"):
+        with self._guard("the first checkpoint", writes=True):
             self._write(self._checkpoint(self._attempt, ForwardStats()))
             self._folder.settle()
 
@@ -357,7 +357,7 @@ class RunSession:
         if self._notes is not None and with_notes:
             with self._guard("facts of this rank"):
                 notes = self._notes.checkpoint(checkpoint.step, self._folder.session, data_hash)
-        with self._guard("writing a checkpoint"):
+        with self._guard("writing a checkpoint", writes=True):
             self._folder.write(checkpoint, notes)
 
 

@@ -98,7 +98,7 @@ def finish_plain(
     try:
         folder.append_at_once(attempt.step, attempt.time, attempt.values)
     except Exception as error:  # noqa: BLE001  a disk may fail in any way
-        guard.failed("writing scalars.jsonl", error)
+        guard.failed("writing scalars.jsonl", error, writes=True)
     return True
 
 
