@@ -74,8 +74,9 @@ def exploding_gradient(
     Single outliers are common in healthy runs and only noted. The embedding's large share at the start is part of the
     median. A model that has learnt its data has next to no gradient left, and one hard sample is many times that: such a norm is
     large beside nothing, and far below what the same weights were trained with. On its way from a small start to its ordinary
-    size a norm grows up to sixteenfold while the loss falls (a ResNet and a detector among the public logs). The gradient of a
-    policy and its critic goes with what they meet, which is another thing each time: a note.
+    size a norm grows up to sixteenfold while the loss falls (a ResNet and a detector among the public logs). The negative log of
+    a density has a gradient that grows as its width shrinks: where the norm slows down, and the loss is no higher than it was, it
+    is a note. The gradient of a policy and its critic goes with what they meet, which is another thing each time: a note.
     """
     found = _explosions(norm, box, loss, note_ratio, max_ratio, min_points, shock_ratio, felt_loss_share, slide_ratio)
     yield from (_of_a_policy(one) for one in found) if learns_by_acting(facts) else found
@@ -219,9 +220,10 @@ def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt:
     is_no_worse = is_no_higher(loss, last=int(norm.steps[last]), felt=felt)
     is_harmless = is_no_worse or ends_at_best(loss, since=int(norm.steps[first]), felt=felt)
     is_start = growth.end < max_ratio**1.5 * growth.lowest and is_harmless
+    is_small = is_start or (is_no_worse and _slows_down(norm.values[rows, 0]))
     inside = rows[growth.onset :]
     worst = inside[np.argmax(norm.values[inside, 0])]
-    severity: Severity = "note" if is_start else "sev1" if len(inside) > 1 and not is_harmless else "sev2"
+    severity: Severity = "note" if is_small else "sev1" if len(inside) > 1 and not is_harmless else "sev2"
     return Hit(
         severity=severity,
         where=norm.labels[0],
@@ -234,6 +236,15 @@ def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt:
         message="the gradient norm has grown to {value:.3g}, from {limit:.3g} in all of the run before"
         + (", while the loss falls" if is_start else ""),
     )
+
+
+def _slows_down(values: Floats) -> bool:
+    """Tell whether a norm grows in its second half by less than half, in logs, of what it grew within the first."""
+    first, second, *_ = np.array_split(values, 4)
+    if len(first) < MIN_HISTORY:
+        return False
+    grown = median(second) / median(first)
+    return grown > 1 and median(values[len(values) // 2 :]) < median(second) * grown**0.5
 
 
 def _isolated(norm: Series, ratio: Floats, limit: float) -> Iterator[Hit]:

@@ -4,18 +4,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import is_zero_but_for_rounding
+from ckaudit.run.run_facts import learns_by_acting
 from ckaudit.run.series import Series
 
 
-@rule("LOSS007", severity="sev1", needs=[train_loss_raw], wants=[grad_global_norm], unit="nats/token")
+@rule("LOSS007", severity="sev1", needs=[train_loss_raw], wants=[grad_global_norm, FACTS], unit="nats/token")
 def loss_frozen(
     loss: Series,
     gradient: Series | None,
+    facts: Manifest | None,
     *,
     min_points: int = 3,
     min_share: float = 0.2,
@@ -32,8 +35,8 @@ def loss_frozen(
     A logger that hides NaN writes 0, a loop that lost its batch or its graph repeats itself: the curve says nothing any more.
     ## False alarms
     A task that is solved comes to 0 through small numbers, and a policy's loss of advantages whose mean is zero is 0 but for
-    rounding from the beginning; where the log rounds to that, a gradient that is not 0 tells, and it is a note. A log that is
-    rounded to few digits repeats them.
+    rounding from the beginning; where the log rounds to that, a gradient that is not 0 tells, and it is a note. So is a policy
+    whose rewards have all come to be equal. A log that is rounded to few digits repeats them.
     """
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
@@ -51,7 +54,9 @@ def loss_frozen(
             )
             yield _hit(steps, first, value, "note", message)
         elif count > 1 and (stopped or first == 0) and not is_zero_but_for_rounding(values):
-            yield _hit(steps, first, value, "sev1", "the loss is exactly 0 since step {first}")
+            is_policy, message = learns_by_acting(facts), "the loss is exactly 0 since step {first}"
+            equal = "; a policy learns nothing where all its rewards are equal"
+            yield _hit(steps, first, value, "note" if is_policy else "sev1", message + (equal if is_policy else ""))
     elif count >= max(5, min_share * len(values)) and _is_fine(values, value, min_digits):
         yield _hit(steps, first, value, "sev2", "the loss is exactly {value:.6g} at every step since step {first}")
 
