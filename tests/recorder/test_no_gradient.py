@@ -254,3 +254,10 @@ def test_a_scale_straight_before_a_normalization_is_told_exactly_where_its_gradi
 def test_a_normalization_straight_before_another_has_neither_scale_nor_bias_of_its_own():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
     assert reasons(model, torch.randn(8, 3)) == dict.fromkeys(["0.bias", "1.weight", "1.bias"], "taken_out_by_norm")
+
+
+def test_heads_that_stand_side_by_side_have_no_depth():
+    model = nn.ModuleDict({"layers": nn.ModuleList([Pooled()]), "projection": nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])})
+    table = tensor_table(model)
+    assert table["projection.1.weight"].block is table["projection.1.weight"].depth is UNSET
+    assert table["layers.0.head.weight"].depth == 0

@@ -105,10 +105,11 @@ def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
     for name, tensor in model.named_parameters(remove_duplicate=False):
         owner = name.rpartition(".")[0]
         kind = kind_of(name, model.get_submodule(owner), tensor.shape)
-        depth, tied = depth_of(name), first.setdefault(storage_of(tensor), name)
+        block, tied = block_of(name), first.setdefault(storage_of(tensor), name)
+        depth = None if block is None else depth_of(name)
         table[name] = TensorFacts(
             depth=UNSET if depth is None else depth,
-            block=block_of(name) or UNSET,
+            block=block or UNSET,
             kind=kind,
             no_gradient="fixed_table"
             if not tensor.requires_grad and is_table_of_sinusoids(tensor)
