@@ -638,7 +638,84 @@ def test_attention_that_cannot_be_seen_is_said_once(batches, train, tmp_path, ca
     model.blocks[1].attn.attend = Linear.attend
     train(model, 3, tmp_path, cadence=EVERY)
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said == "attention in 1 modules, such as blocks.1.attn, is computed out of sight and not recorded"
+    assert said == "attention in blocks.1.attn is computed out of sight and not recorded"
+
+
+class Pair(torch.nn.Module):
+    """Two networks that compare what they make of an input, as of MoCo and BYOL: their names are those of projections."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.o = (torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), Head()) for _ in range(3))
+
+    def forward(self, x):
+        return (self.q(x) * self.k(x)).sum() + self.o(x).sum()
+
+
+class Head(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+
+    def forward(self, x):
+        return self.layers(x.mean((2, 3)))
+
+
+class Inner(torch.nn.Module):
+    """What the attention of some libraries leaves the computation to."""
+
+    def forward(self, q, k, v):
+        return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+class Outer(torch.nn.Module):
+    """A layer of attention whose parts alone tell so, within a block whose class speaks of attention too."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.to_q, self.to_k, self.to_v = (torch.nn.Linear(8, 8) for _ in range(3))
+        self.attend = inner
+
+    def forward(self, x):
+        q, k, v = (layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in (self.to_q, self.to_k, self.to_v))
+        return self.attend(q, k, v).transpose(1, 2).flatten(2)
+
+
+class AttentionBlock(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Outer(inner)])
+
+    def forward(self, x):
+        return self.layers[0](x)
+
+
+class Unseen(torch.nn.Module):
+    def forward(self, q, k, v):
+        return q.relu() @ (k.relu().transpose(-1, -2) @ v)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "said"),
+    [
+        (Pair(), (2, 1, 6, 6), ""),
+        (torch.nn.Sequential(AttentionBlock(Inner())), (2, 5, 8), ""),
+        (torch.nn.Sequential(AttentionBlock(Unseen())), (2, 5, 8), "attention in 0.layers.0 is computed out of sight"),
+        (
+            torch.nn.Sequential(*(AttentionBlock(Unseen()) for _ in range(2))),
+            (2, 5, 8),
+            "attention in 2 modules, such as 0.layers.0, is computed out of sight",
+        ),
+    ],
+)
+def test_only_of_attention_is_said_that_it_is_out_of_sight(model, shape, said, tmp_path, caplog):
+    caplog.set_level(logging.WARNING, "ckaudit.recorder")
+    with Recorder(model, tmp_path, cadence=EVERY) as recorder:
+        for _ in range(2):
+            model(torch.randn(shape)).sum().backward()
+            recorder.step(1.0)
+    assert caplog.text.count("out of sight") == bool(said)
+    assert said in caplog.text
 
 
 def test_a_copied_or_saved_model_leaves_the_observer_behind(batches):

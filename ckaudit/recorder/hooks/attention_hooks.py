@@ -27,6 +27,12 @@ HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads")
 SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax)
 PREFIX_QUERIES = 64  # looked at for a prefix
 IS_CAUSAL = ("is_causal", "causal")
+# What a module that computes attention calls its projections, apart or in one.
+PROJECTION = re.compile(
+    r"(?:to_?|w_?|lin(?:ear)?_)?(q|k|v|query|key|value|queries|keys|values)(?:_?(?:proj|projection|lin|linear|layer))?"
+)
+PROJECTIONS = re.compile(r"qkv|query_key_value")
+ATTENTION_WORD = re.compile(r"attn|attention")
 CAUSAL_CLASS = re.compile(r"(?<!non)(?<!non_)causal")
 
 
@@ -55,7 +61,8 @@ class _Thread(threading.local):
 class AttentionWatch:
     """Tells of every call that computes attention with gradients, and of the innermost module that runs meanwhile.
 
-    That is `scaled_dot_product_attention`, and a softmax over the keys in a module whose name or class speaks of attention.
+    That is `scaled_dot_product_attention`, and a softmax over the keys in a module whose name or class speaks of attention, or
+    that lies in one with projections to query, key and value.
     Hooks say which module runs; a function mode of torch, which exists while one does, sees the calls and passes them on
     as they are. The mode stays away where gradients are off and from a frozen `nn.MultiheadAttention`: torch has faster
     kernels for those, which it does not use under a mode.
@@ -143,10 +150,14 @@ class AttentionWatch:
                 return
             if function is FUSED:
                 self._see(name, module, lambda: fused_call(args, kwargs))
-            elif _is_attention(name, module) and _is_over_last(args, kwargs):
+            elif self._is_within_attention(name, module) and _is_over_last(args, kwargs):
                 heads = module.num_heads if isinstance(module, nn.MultiheadAttention) else None
                 logits = args[0] if args else kwargs["input"]
                 self._see(name, module, lambda: softmax_call(logits, heads))
+
+    def _is_within_attention(self, name: str, module: nn.Module) -> bool:
+        """Return whether a module, or one around it, is attention: it may leave the computation to a part of any name."""
+        return _is_attention(name, module) or any(outer.name in self.expected for outer in self._thread.running)
 
 
 class _Mode(TorchFunctionMode):
@@ -212,11 +223,30 @@ def _may_attend(name: str, module: nn.Module) -> bool:
 
 
 def _attending(modules: Mapping[str, nn.Module]) -> list[str]:
-    """Return the names of the innermost modules that are named after attention and have parts, as a norm has none."""
+    """Return the names of the innermost modules that are attention by their class or their parts; a norm has no parts."""
     large = {name: module for name, module in modules.items() if any(True for _ in module.children())}
-    named = [name for name, module in large.items() if _is_attention(name.rpartition(".")[2], module)]
-    outer = {name.rpartition(".")[0] for name in named if name}
-    return [name for name in named if name not in outer]
+    attending = [
+        name
+        for name, module in large.items()
+        if ATTENTION_WORD.search(type(module).__name__.lower()) or _holds_projections(module)
+    ]
+    return [name for name in attending if not any(other != name and is_inside(other, name) for other in attending)]
+
+
+def _holds_projections(module: nn.Module) -> bool:
+    """Return whether a module has query, key and value among its own parts and parameters, apart or in one."""
+    names = [name.lower() for name, _ in (*module.named_children(), *module.named_parameters(recurse=False))]
+    roles = {found[1][0] for name in names if (found := PROJECTION.fullmatch(name))}
+    return roles == {"q", "k", "v"} or any(map(PROJECTIONS.search, names))
+
+
+def is_inside(name: str, outer: str) -> bool:
+    """Return whether a module of this name is the outer one or a part of it; the name of a whole model is empty.
+
+    >>> is_inside("blocks.1.attend", "blocks.1"), is_inside("blocks.10", "blocks.1"), is_inside("blocks", "")
+    (True, False, True)
+    """
+    return name == outer or not outer or name.startswith(f"{outer}.")
 
 
 def _is_attention(name: str, module: nn.Module) -> bool:

@@ -19,7 +19,7 @@ from ckaudit.contract.schema.tensor_names import depth_of, layer_names
 from ckaudit.contract.sizes import SizedPart
 from ckaudit.recorder.batches import inputs_and_targets
 from ckaudit.recorder.guard import Guard, logger
-from ckaudit.recorder.hooks.attention_hooks import AttentionWatch, seen_direction, stated_direction
+from ckaudit.recorder.hooks.attention_hooks import AttentionWatch, is_inside, seen_direction, stated_direction
 from ckaudit.recorder.hooks.forward_stats import DeferredStats, ForwardStats
 from ckaudit.recorder.hooks.hook import Hook, InputsHook, is_training_pass
 from ckaudit.recorder.hooks.loss_functions import LossWatch
@@ -161,12 +161,12 @@ class ForwardHooks:
         return seen
 
     def _say_unseen(self, attending: frozenset[str]) -> None:
-        unseen = sorted(attending - {"" if name == "model" else name for name in self._seen.computed})
+        seen = ["" if name == "model" else name for name in self._seen.computed]
+        unseen = sorted(name for name in attending if not any(is_inside(inner, name) for inner in seen))
         if unseen and not self._has_said_unseen:
             self._has_said_unseen = True
-            logger.warning(
-                "attention in %d modules, such as %s, is computed out of sight and not recorded", len(unseen), unseen[0]
-            )
+            where = (unseen[0] or "the model") if len(unseen) == 1 else f"{len(unseen)} modules, such as {unseen[0]},"
+            logger.warning("attention in %s is computed out of sight and not recorded", where)
 
     def detach_vitals(self) -> Vitals:
         """Take the hooks away and return the vitals that they saw."""
