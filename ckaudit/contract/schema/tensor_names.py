@@ -25,7 +25,7 @@ STACK = re.compile(r"(^|[._/])(layers?|blocks?|h)$")
 NO_BLOCK = re.compile(r"norm|^ln|^bn|embed|(^|_)emb(s|_|$)|head|lora|adapter|router|gate|expert|^p[eo]s")
 NO_STACK = re.compile(r"(^|_)heads?$|^classifier$|(^|_)projections?$|^time(_?(emb\w*|mlp|proj))?$")
 NUMBER = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
-POLICY = re.compile(r"^(actors?|critics?|(policy|value|action|quantile|q)_(net|network|head|function)(_target)?|v_head)$")
+POLICY = re.compile(r"^(actors?|critics?|(policy|value|quantile|q)_(net|network|head|function)(_target)?|v_head)$")
 HEAD = re.compile(r"head$|^classifier$|^unembed|^to_logits$|^output$")
 
 
@@ -108,8 +108,12 @@ def no_gradient_by_name(name: str, kind: TensorKind | str) -> NoGradient | None:
 def is_of_policy(name: str) -> bool:
     """Tell whether a tensor lies in a policy or its critic, by the words of its name: such a model makes its own data.
 
+    A head for actions is none: it may be taught by examples.
+
     >>> is_of_policy("mlp_extractor.policy_net.0.weight"), is_of_policy("critic.qf0.0.bias"), is_of_policy("attn.value.weight")
     (True, True, False)
+    >>> is_of_policy("action_head.weight")
+    False
     """
     return any(POLICY.search(word) for word in name.lower().split("."))
 
