@@ -7,7 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from torch import nn
 
 from ckaudit.causes import causes
 from ckaudit.cli.run import run
@@ -15,6 +17,7 @@ from ckaudit.lab.zoo import FAMILIES
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.drill.settings import KINDS
 from ckaudit.rules import rules
+from ckaudit.run.read import read_run
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -66,11 +69,41 @@ def test_every_block_has_its_test():
 
 
 def test_the_loop_on_recording_is_the_one_of_the_readme_and_its_calls_are_those_of_a_recorder():
-    (loop,) = blocks("recording.md", "python")
+    loop, *_ = blocks("recording.md", "python")
     assert loop in blocks("README.md", "python")
     calls = set(re.findall(r"^\| `recorder\.(\w+)\(", page("recording.md"), re.MULTILINE))
     assert len(calls) > 6
     assert not [name for name in calls if not callable(getattr(Recorder, name, None))]
+
+
+def test_the_loop_with_a_closure_records_its_gradients(tmp_path, monkeypatch):
+    (block,) = [block for block in blocks("recording.md", "python") if "closure" in block]
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    inputs = torch.randn(32, 3)
+    loader = [(inputs, inputs.prod(1, keepdim=True))] * 20
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.5, max_iter=3)
+    exec(block, {"model": model, "optimizer": optimizer, "loader": loader, "criterion": nn.functional.mse_loss})
+    assert len(read_run(tmp_path / "run").scalars["grad_global_norm"].steps) == 20
+
+
+def test_networks_that_train_against_each_other_are_two_runs_that_say_so(tmp_path, monkeypatch):
+    (block,) = [block for block in blocks("recording.md", "python") if "discriminator" in block]
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    given = {"loader": [torch.randn(64, 2) + 3 for _ in range(60)], "draw_noise": lambda size: torch.randn(size, 4)}
+    for name, short, inputs, outputs in (("generator", "g", 4, 2), ("discriminator", "d", 2, 1)):
+        given[name] = nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), nn.Linear(16, outputs))
+        given[f"{short}_optimizer"] = torch.optim.Adam(given[name].parameters(), 1e-3, betas=(0.5, 0.999))
+    exec(block, given | {"softplus": nn.functional.softplus})
+    for name in ("generator", "discriminator"):
+        run = read_run(tmp_path / "runs" / name)
+        assert run.manifest.takes_turns is True
+        assert run.manifest.sessions[-1].look_errors == 0
+        own = {f"{module}.{kind}" for module in (0, 2) for kind in ("weight", "bias")}
+        assert {*run.manifest.tensors} == own
+        assert len(run.scalars["grad_global_norm"].steps) == 60
 
 
 def test_the_server_of_the_agents_page_is_started_by_a_command_that_there_is(capfd):

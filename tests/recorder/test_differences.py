@@ -8,7 +8,7 @@ from torch import nn
 
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.loop.session import OverheadMeter
+from ckaudit.recorder.loop.overhead_meter import OverheadMeter
 from ckaudit.recorder.model.gradient_norms import difference_norms
 from ckaudit.recorder.model.weight_movement import distances
 from ckaudit.recorder.stats.arrays import ROW, square_sum

@@ -97,7 +97,9 @@ def test_weights_that_are_written_to_have_a_checkpoint_at_the_next_step(tiny, tr
 def test_a_write_within_the_closure_of_an_update_has_a_checkpoint_too(tiny, tmp_path, read, steps_of, optimizer):
     model = tiny()
     update = optimizer(model.parameters(), lr=1e-3)
-    with Recorder(model, tmp_path, optimizer=update, cadence=[Cadence(until=None, every=25)]) as recorder:
+    with Recorder(
+        model, tmp_path, optimizer=update, cadence=[Cadence(until=None, every=25)], limits=Limits(dead_gradient_norm=0.0)
+    ) as recorder:
         for step in range(1, 51):
             batch = torch.randint(0, 13, (2, 6))
 

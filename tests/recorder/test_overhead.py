@@ -1,11 +1,11 @@
 """What recording costs, with a time that only moves when it is told to."""
 
-from ckaudit.recorder.loop.session import OverheadMeter
+from ckaudit.recorder.loop.overhead_meter import OverheadMeter
 
 
 def test_a_checkpoint_says_what_it_and_all_steps_since_the_last_one_cost(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("ckaudit.recorder.loop.session.perf_counter", lambda: now[-1])
+    monkeypatch.setattr("ckaudit.recorder.loop.overhead_meter.perf_counter", lambda: now[-1])
     meter = OverheadMeter()
     for training, recording in ((8, 2), (7, 2), (30, 3)):
         now.append(now[-1] + training + recording)
@@ -24,7 +24,7 @@ def test_a_checkpoint_says_what_it_and_all_steps_since_the_last_one_cost(monkeyp
 def test_recording_never_takes_more_than_all_of_the_time(monkeypatch):
     """What the first look at a forward pass takes, as where kernels are loaded, is not held against the steps after it."""
     now = [0.0]
-    monkeypatch.setattr("ckaudit.recorder.loop.session.perf_counter", lambda: now[-1])
+    monkeypatch.setattr("ckaudit.recorder.loop.overhead_meter.perf_counter", lambda: now[-1])
     meter = OverheadMeter()
     meter.durations.append(1)
     now.append(100.0)

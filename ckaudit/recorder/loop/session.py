@@ -1,9 +1,7 @@
 """One start of a run: the step under way, what asks for checkpoints, and how a finished step reaches the folder."""
 
 import os
-from collections import deque
 from collections.abc import Callable, Mapping
-from statistics import median
 from time import perf_counter, time
 from typing import Any, TypeAlias
 
@@ -12,7 +10,7 @@ from msgspec import UNSET
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource, Trigger
+from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, Trigger
 from ckaudit.recorder.batches import batch_facts, embedded_words, input_facts, shifts_labels
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
@@ -23,6 +21,7 @@ from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.train_mode import ModeWatch
 from ckaudit.recorder.hooks.vital_signs import EVERY, values_seen
+from ckaudit.recorder.loop.overhead_meter import OverheadMeter
 from ckaudit.recorder.loop.requests import Requests
 from ckaudit.recorder.loop.step_clock import ExchangeWait, StepClock
 from ckaudit.recorder.loop.step_numbers import PendingStats, fetch, finish_plain
@@ -35,37 +34,6 @@ from ckaudit.recorder.model.optimizers import Clipping, WeightWrites, hook_updat
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import is_sharded
-
-
-# What recording costs: time taken inside steps, against the time that the training takes.
-class OverheadMeter:
-    """Follows the steps of one session, which adds to its attributes at every step: a call would cost more than the sum.
-
-    Attributes:
-        durations: What the last steps took without recording, in seconds.
-        spent: What recording took of them since the checkpoint before, in seconds.
-    """
-
-    def __init__(self) -> None:
-        self.durations: deque[float] = deque(maxlen=64)
-        self.spent, self._since = 0.0, perf_counter()
-
-    def cost(self, in_step: float, writing: float) -> Cost:
-        """Return what a checkpoint cost, and the share of the time since the one before it that recording took.
-
-        Args:
-            in_step: Seconds of its step that recording has taken so far. They are part of that time; what follows in the
-                step is part of the next checkpoint's.
-            writing: Seconds that it takes to write it, beside the training.
-        """
-        now, typical, seconds = perf_counter(), median(self.durations), in_step + writing
-        spent, elapsed = self.spent + in_step, now - self._since
-        self.spent, self._since = -in_step, now
-        return Cost(
-            ms=round(seconds * 1e3, 3),
-            step_share=round(seconds / typical, 4) if typical > 0 else UNSET,
-            share=round(min(spent / elapsed, 1.0), 5) if elapsed > 0 else UNSET,
-        )
 
 
 class RunSession:
@@ -87,6 +55,7 @@ class RunSession:
         self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
         self.requests = Requests(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
         self._sent: StepState | None = None
+        self._takes_closure = False
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
         self._throughput = ThroughputMeter(
             clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values()))
@@ -114,8 +83,9 @@ class RunSession:
         self._modes, self._overhead = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
 
     def _before_update(self, optimizer: Optimizer, has_gradients: bool) -> None:
-        if has_gradients and self._attempt.source is None and self._options.grad_of is None:
-            self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
+        self._takes_closure = not has_gradients
+        if has_gradients:
+            self._read_unread_gradients()
         if self._attempt.is_watched:
             self._collector.keep_weights(self._attempt)
         self._attempt.rates = learning_rates(self._collector.optimizers)
@@ -125,7 +95,14 @@ class RunSession:
             self._attempt.norm_at_update = norm_before_update(optimizer)
         self._turns.before_update(optimizer, is_due=self._attempt.is_due)
 
+    def _read_unread_gradients(self) -> None:
+        if self._attempt.source is None and self._options.grad_of is None:
+            self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
+
     def _after_update(self, optimizer: Optimizer) -> None:
+        # A closure, as of L-BFGS, has left the gradients of its last call. Other ranks would not know that theirs are read.
+        if self._takes_closure and not self._is_sharded:
+            self._read_unread_gradients()
         self._attempt.updates += not overflowed(optimizer)
         self._turns.after_update()
         self._attempt.is_written |= self._writes.after_update()
