@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 import sys
 from collections import deque
 from functools import cache, lru_cache
@@ -35,11 +36,15 @@ WORDS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 MAX_BATCHES = 2**16  # batches remembered, some 10 MB
 
 
+BESIDE_INPUTS = re.compile(r"mask|observed|time_feat|static")
+"""Names of arrays that stand beside the inputs: masks, and what a series has of its calendar and of its kind."""
+
+
 def inputs_and_targets(batch: Any) -> tuple[Array | None, Array | None]:
     """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers and processors make it.
 
     The inputs of a mapping are its tokens, else the largest array that is neither labels nor a mask, as of pictures or sound:
-    smaller ones are of what a row has beside them, and the same in many.
+    smaller ones, like the calendar of a series, are of what a row has beside them, and the same in many.
     """
     if isinstance(batch, tuple | list):
         parts = list(batch)
@@ -48,7 +53,8 @@ def inputs_and_targets(batch: Any) -> tuple[Array | None, Array | None]:
     if _is_array(batch):
         return _readable(batch), None
     if hasattr(batch, "get"):
-        others = [part for name, part in batch.items() if _is_array(part) and name != "labels" and "mask" not in str(name)]
+        named = ((str(name), part) for name, part in batch.items() if _is_array(part))
+        others = [part for name, part in named if name != "labels" and not BESIDE_INPUTS.search(name)]
         tokens = batch.get("input_ids")
         inputs = max(others, key=lambda part: math.prod(part.shape), default=None) if tokens is None else tokens
         return _readable(inputs), _readable(batch.get("labels"))

@@ -153,6 +153,8 @@ def test_pictures_and_sound_are_the_inputs_of_their_mapping():
     pixels, mask, labels = torch.ones(2, 3), torch.ones(2), torch.zeros(2)
     assert inputs_and_targets({"attention_mask": mask, "labels": labels, "pixel_values": pixels})[0] is pixels
     assert inputs_and_targets({"kind_of_row": torch.zeros(2, 1), "pixel_values": pixels, "labels": labels})[0] is pixels
+    series = {"past_time_feat": torch.zeros(2, 9, 4), "feat_static_cat": torch.zeros(2, 40), "past_target": pixels}
+    assert inputs_and_targets(series)[0] is pixels
     assert inputs_and_targets({"labels": labels})[0] is None
     assert batch_hash({"input_features": pixels, "labels": labels}) == batch_hash(pixels)
 
