@@ -646,19 +646,19 @@ class Pair(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.q, self.k, self.o = (torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), Head()) for _ in range(3))
+        self.q, self.k, self.o = (Convolutions() for _ in range(3))
 
     def forward(self, x):
         return (self.q(x) * self.k(x)).sum() + self.o(x).sum()
 
 
-class Head(torch.nn.Module):
+class Convolutions(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        self.first, self.last = torch.nn.Conv2d(1, 4, 3), torch.nn.Linear(4, 4)
 
     def forward(self, x):
-        return self.layers(x.mean((2, 3)))
+        return self.last(self.first(x).relu().mean((2, 3)))
 
 
 class Inner(torch.nn.Module):
