@@ -25,7 +25,7 @@ def initialization_lost(
     The scale of the initial weights is what keeps signals and gradients in range; an optimizer that has seen ten gradients
     knows no better one. Training often goes on, from a worse start.
     ## False alarms
-    Vectors and tensors that start at zero are left out. Where most of the matrices are frozen, those beside them are adapters,
+    Vectors and tensors that start at zero are left out. Where most of a model is frozen, the matrices beside it are adapters,
     which begin small so that they can be lost: a note.
     """
     table = table_of(facts)
@@ -40,9 +40,10 @@ def initialization_lost(
     if middle <= max_movement:
         return
     step = int(matrices.steps[row])
-    frozen = [not table.is_trainable(name) for name in table.facts if table.is_matrix(name)]
+    names = [*table.facts]
+    frozen = np.nansum(table.elements([name for name in names if not table.is_trainable(name)]))
     yield Hit(
-        severity="note" if sum(frozen) > len(frozen) / 2 else "sev2",
+        severity="note" if frozen > np.nansum(table.elements(names)) / 2 else "sev2",
         where="weights",
         first=step,
         last=step,
