@@ -206,6 +206,14 @@ def is_solved(loss: Series | None, steps: Steps) -> Mask:
     return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])
 
 
+def before_solved(series: Series, loss: Series | None) -> Series:
+    """Return a series without the steps at which a task is solved, where chance rules; all of it where nothing would be left."""
+    left = series.recorded & ~is_solved(loss, series.steps)
+    if not (left & series.finite).any():
+        return series
+    return replace(series, recorded=left, values=np.where(left, series.values, np.nan))
+
+
 def times_a_guess(loss: Series | None, *, max_nats: float = 12.0) -> float:
     """Return how many times a loss is as large as that of tokens can be, at least 1: its gradients are as many times larger.
 

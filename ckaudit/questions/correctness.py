@@ -6,7 +6,7 @@ from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
-from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss, where_loss_is_left
+from ckaudit.metrics.loss import before_solved, initial_loss_excess, train_loss_raw, val_loss, where_loss_is_left
 from ckaudit.metrics.movement import updated_by_another_optimizer
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
@@ -142,7 +142,7 @@ def gradient_reaches_all(
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
-    step, row = last_row(where_loss_is_left(norm, loss))
+    step, row = last_row(before_solved(where_loss_is_left(norm, loss), loss))
     (low, low_value), (high, high_value) = smallest(row), largest(row)
     if low_value <= 0:
         return SeriesAnswer(

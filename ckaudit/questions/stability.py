@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
-from ckaudit.metrics.loss import ends_at_best, is_no_higher, learnt_since, times_a_guess, train_loss_raw
+from ckaudit.metrics.loss import before_solved, ends_at_best, is_no_higher, learnt_since, times_a_guess, train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
@@ -121,13 +121,17 @@ def _at_jump(here: Steps, gradient: Series | None, rate: Series | None, shares: 
 
 
 @question(
-    "D4.2", needs=[block_gradient_norm], wants=[FACTS, gradient_norm, weight_rms], rules=("vanishing_gradient", "starved_branch")
+    "D4.2",
+    needs=[block_gradient_norm],
+    wants=[FACTS, gradient_norm, weight_rms, train_loss_raw],
+    rules=("vanishing_gradient", "starved_branch"),
 )
 def gradient_vanishes(
     norm: Series,
     facts: Manifest | None,
     tensors: Series | None,
     rms: Series | None,
+    loss: Series | None,
     *,
     ordinary: float = vanishing_gradient.thresholds["note_ratio"],
     starved: float = vanishing_gradient.thresholds["max_ratio"],
@@ -136,6 +140,7 @@ def gradient_vanishes(
 
     ## Looks at
     How many times less gradient the weakest block gets than the strongest of its list, at the last checkpoint and at the worst.
+    Checkpoints at which the loss is below a tenth of its first are left out where there are others: chance rules there.
     ## Good
     At most `ordinary` times (playbook D4.2; the limits are those of vanishing_gradient).
     ## Watch
@@ -146,6 +151,7 @@ def gradient_vanishes(
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
+    norm = before_solved(norm, loss)
     rows = [(int(norm.steps[row]), widest_list(row_of(norm, int(row)))) for row in np.flatnonzero(norm.finite.any(axis=1))]
     apart = [(_apart(row), step, row) for step, row in rows]
     now, step, row = apart[-1]
