@@ -206,7 +206,7 @@ def is_solved(loss: Series | None, steps: Steps) -> Mask:
     return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])
 
 
-def before_solved(series: Series, loss: Series | None) -> Series:
+def where_unsolved(series: Series, loss: Series | None) -> Series:
     """Return a series without the steps at which a task is solved, where chance rules; all of it where nothing would be left."""
     left = series.recorded & ~is_solved(loss, series.steps)
     if not (left & series.finite).any():

@@ -6,7 +6,7 @@ from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
-from ckaudit.metrics.loss import before_solved, initial_loss_excess, train_loss_raw, val_loss, where_loss_is_left
+from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss, where_loss_is_left, where_unsolved
 from ckaudit.metrics.movement import updated_by_another_optimizer
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
@@ -14,7 +14,7 @@ from ckaudit.metrics.replay import replay_first_difference, replay_identical, re
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import apart_alike, largest, last_row, listed, points, row_of, smallest, why_no_fall, widest_list
+from ckaudit.questions.values import apart_alike, largest, last_row, listed, points, row_of, smallest, uneven_list, why_no_fall
 from ckaudit.questions.weight_updates import (
     answer_from_checkpoints,
     last_with_learning_rate,
@@ -142,13 +142,13 @@ def gradient_reaches_all(
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
-    step, row = last_row(before_solved(where_loss_is_left(norm, loss), loss))
+    step, row = last_row(where_unsolved(where_loss_is_left(norm, loss), loss))
     (low, low_value), (high, high_value) = smallest(row), largest(row)
     if low_value <= 0:
         return SeriesAnswer(
             word="bad", sentence=f"{low} gets no gradient at step {step}", numbers={"smallest": low_value, "largest": high_value}
         )
-    row = widest_list(row)
+    row = uneven_list(row)
     (low, low_value), (high, high_value) = smallest(row), largest(row)
     alike = apart_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
     ratio = high_value / low_value

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
-from ckaudit.metrics.loss import before_solved, ends_at_best, is_no_higher, learnt_since, times_a_guess, train_loss_raw
+from ckaudit.metrics.loss import ends_at_best, is_no_higher, learnt_since, times_a_guess, train_loss_raw, where_unsolved
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
@@ -27,7 +27,7 @@ from ckaudit.questions.values import (
     rises_at_once,
     row_of,
     smallest,
-    widest_list,
+    uneven_list,
 )
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
@@ -151,8 +151,8 @@ def gradient_vanishes(
     """
     if len(norm.labels) < 2:
         return foreign("the model has fewer than two blocks")
-    norm = before_solved(norm, loss)
-    rows = [(int(norm.steps[row]), widest_list(row_of(norm, int(row)))) for row in np.flatnonzero(norm.finite.any(axis=1))]
+    norm = where_unsolved(norm, loss)
+    rows = [(int(norm.steps[row]), uneven_list(row_of(norm, int(row)))) for row in np.flatnonzero(norm.finite.any(axis=1))]
     apart = [(_apart(row), step, row) for step, row in rows]
     now, step, row = apart[-1]
     worst, when, then = max(apart, key=lambda ratio: ratio[0])

@@ -164,10 +164,10 @@ def is_matrix(table: TensorTable, name: str) -> bool:
     return table.kind(name) != "norm" and not name.endswith("bias")
 
 
-def widest_list(row: Mapping[str, float]) -> dict[str, float]:
-    """Return the blocks of the list whose values lie furthest apart; blocks of different lists do different things.
+def uneven_list(row: Mapping[str, float]) -> dict[str, float]:
+    """Return the blocks of the most uneven list, whose values lie furthest apart; blocks of different lists do different things.
 
-    >>> widest_list({"policy.0": 1.0, "policy.1": 2.0, "critic.0": 900.0})
+    >>> uneven_list({"policy.0": 1.0, "policy.1": 2.0, "critic.0": 900.0})
     {'policy.0': 1.0, 'policy.1': 2.0}
     """
     blocks = [*row]

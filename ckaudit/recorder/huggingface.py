@@ -204,7 +204,7 @@ def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guar
         ),
         "compiled": _runs_compiled,
         "loss_kind": lambda: loss_kind(model, args),
-        "learns_by_acting": lambda: makes_rollouts(args) or None,
+        "reinforcement_learning": lambda: makes_rollouts(args) or None,
         "kv_heads": lambda: getattr(text, "num_key_value_heads", None),
     }
     facts: dict[str, Any] = {"compiled": bool(getattr(args, "torch_compile", False))}

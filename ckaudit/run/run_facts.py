@@ -35,10 +35,10 @@ def is_over(steps: Steps, manifest: Manifest | None) -> bool:
     return planned is not UNSET and bool(len(steps) and steps[-1] >= planned)
 
 
-def learns_by_acting(manifest: Manifest | None) -> bool:
+def is_reinforcement_learning(manifest: Manifest | None) -> bool:
     """Tell whether what a model does makes the data that it learns from, by run.json, or else by the names of its tensors."""
-    if manifest is None or manifest.learns_by_acting is not UNSET:
-        return manifest is not None and manifest.learns_by_acting is True
+    if manifest is None or manifest.reinforcement_learning is not UNSET:
+        return manifest is not None and manifest.reinforcement_learning is True
     return manifest.tensors is not UNSET and any(is_of_policy(name) for name in manifest.tensors)
 
 
@@ -82,7 +82,7 @@ def why_loss_need_not_fall(manifest: Manifest | None, sizes: Series | None = Non
     """
     if takes_turns(manifest):
         return TURNS
-    if learns_by_acting(manifest):
+    if is_reinforcement_learning(manifest):
         return ACTS
     return TARGET_MOVES if target_moves(sizes, manifest) else ""
 

@@ -367,7 +367,7 @@ def test_a_trainer_of_preferences_has_no_loss_of_tokens():
         ("transformers.training_args", {"temperature": 1.0}, False),
     ],
 )
-def test_a_trainer_that_lets_its_model_write_learns_by_acting(module, facts, expected):
+def test_a_trainer_that_lets_its_model_write_learns_by_reinforcement(module, facts, expected):
     assert makes_rollouts(type("Config", (), {"__module__": module, **facts})()) is expected
 
 

@@ -154,7 +154,7 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
             "each other."
         ),
     ] = UNSET
-    learns_by_acting: Annotated[
+    reinforcement_learning: Annotated[
         bool | UnsetType,
         doc(
             "Whether what the model does makes the data that it learns from, as the rollouts of a policy; absent: told by the "

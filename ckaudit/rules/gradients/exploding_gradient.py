@@ -15,7 +15,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MEDIAN_COST, difference_noise
-from ckaudit.run.run_facts import ACTS, learns_by_acting
+from ckaudit.run.run_facts import ACTS, is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.spikes import Growth, sustained_growth
@@ -79,7 +79,7 @@ def exploding_gradient(
     is a note. The gradient of a policy and its critic goes with what they meet, which is another thing each time: a note.
     """
     found = _explosions(norm, box, loss, note_ratio, max_ratio, min_points, shock_ratio, felt_loss_share, slide_ratio)
-    yield from (_of_a_policy(one) for one in found) if learns_by_acting(facts) else found
+    yield from (_of_a_policy(one) for one in found) if is_reinforcement_learning(facts) else found
 
 
 def _of_a_policy(found: Hit | Skip) -> Hit | Skip:

@@ -10,7 +10,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import is_zero_but_for_rounding
-from ckaudit.run.run_facts import learns_by_acting
+from ckaudit.run.run_facts import is_reinforcement_learning
 from ckaudit.run.series import Series
 
 
@@ -54,7 +54,7 @@ def loss_frozen(
             )
             yield _hit(steps, first, value, "note", message)
         elif count > 1 and (stopped or first == 0) and not is_zero_but_for_rounding(values):
-            is_policy, message = learns_by_acting(facts), "the loss is exactly 0 since step {first}"
+            is_policy, message = is_reinforcement_learning(facts), "the loss is exactly 0 since step {first}"
             equal = "; a policy learns nothing where all its rewards are equal"
             yield _hit(steps, first, value, "note" if is_policy else "sev1", message + (equal if is_policy else ""))
     elif count >= max(5, min_share * len(values)) and _is_fine(values, value, min_digits):

@@ -1,6 +1,6 @@
 """RESUME003: weights change more than the optimizer can move them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from msgspec.structs import replace
@@ -117,66 +117,8 @@ def weights_jump(
     rounding takes them: Adam makes full updates of nothing. Where three tensors of one name in several modules change so, at
     two steps or more, a program does it on purpose, as pruning does: a note.
     """
-    found = [
-        *_written_to(
-            moved,
-            size,
-            away,
-            rate,
-            gradient,
-            adapts,
-            facts,
-            shown,
-            rms,
-            written,
-            decay,
-            min_change_share,
-            min_ratio,
-            adam_reach,
-            min_points,
-            max_way_ratio,
-            min_written_share,
-        )
-    ]
-    for one in found:
-        yield _softened(one, found) if isinstance(one, Hit) else one
-
-
-def _softened(hit: Hit, found: Sequence[Hit | Skip]) -> Hit:
-    """Return a hit as a note where several tensors of its name were written to at several steps."""
-    again = [other for other in found if isinstance(other, Hit) and _own_name(other) == _own_name(hit)]
-    if len({other.where for other in again}) < MIN_ALIKE or len({other.first for other in again}) < 2:
-        return hit
-    return replace(hit, severity="note", message=f"{hit.message}; so do others of its name: a program does it")
-
-
-def _own_name(hit: Hit) -> str:
-    """Return the last two words of a tensor's name: what it is called in its own module."""
-    return ".".join((hit.where or "").split(".")[-2:])
-
-
-def _written_to(
-    moved: Series | None,
-    size: Series | None,
-    away: Series | None,
-    rate: Series | None,
-    gradient: Series | None,
-    adapts: Series | None,
-    facts: Manifest | None,
-    shown: Series | None,
-    rms: Series | None,
-    written: Series | None,
-    decay: Series | None,
-    min_change_share: float,
-    min_ratio: float,
-    adam_reach: float,
-    min_points: int,
-    max_way_ratio: float,
-    min_written_share: float,
-) -> Iterator[Hit | Skip]:
-    """Yield the tensors that changed by more than their updates."""
     if moved is None or size is None:
-        yield from _by_statistics(shown, rms, share=min_change_share, ratio=max_way_ratio, min_points=min_points)
+        yield from _softened(_by_statistics(shown, rms, share=min_change_share, ratio=max_way_ratio, min_points=min_points))
         return
     yield from too_few(moved, min_points)
     table = table_of(facts)
@@ -195,18 +137,35 @@ def _written_to(
     ways = UpdateReach(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
     changes = _changes(every, away)
     between = _between(every, changes, ways, share=min_change_share, ratio=max_way_ratio)
+    found: list[Hit | Skip] = []
     for hit in (*between, *_written(every, changes, written, share=min_written_share, ratio=max_way_ratio)):
         if (place := (hit.where or "", hit.first or 0)) not in seen:
             seen.add(place)
+            found.append(hit)
+    message = "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large"
+    found += [Hit.over(span, "sev0", message, badness=relative, limit=min_change_share) for span in spans(moved, jumps)]
+    yield from _softened(found)
+
+
+def _softened(found: Iterable[Hit | Skip]) -> Iterator[Hit | Skip]:
+    """Yield the hits on several tensors of one name that were written to at several steps as notes, all else as it is."""
+    found = [*found]
+    tensors: dict[str, set[str | None]] = {}
+    steps: dict[str, set[int | None]] = {}
+    for hit in found:
+        if isinstance(hit, Hit):
+            tensors.setdefault(_own_name(hit), set()).add(hit.where)
+            steps.setdefault(_own_name(hit), set()).add(hit.first)
+    for hit in found:
+        if isinstance(hit, Hit) and len(tensors[_own_name(hit)]) >= MIN_ALIKE and len(steps[_own_name(hit)]) > 1:
+            yield replace(hit, severity="note", message=f"{hit.message}; so do others of its name: a program does it")
+        else:
             yield hit
-    for span in spans(moved, jumps):
-        yield Hit.over(
-            span,
-            "sev0",
-            "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large",
-            badness=relative,
-            limit=min_change_share,
-        )
+
+
+def _own_name(hit: Hit) -> str:
+    """Return the last two words of a tensor's name: what it is called in its own module."""
+    return ".".join((hit.where or "").split(".")[-2:])
 
 
 def _jumps(
