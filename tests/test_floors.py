@@ -12,6 +12,7 @@ FLOORS = {
     "optional": 0,
     "plugins": 0,
     "catalogue": 1,
+    "remote": 1,
     "contract": 2,
     "run": 3,
     "recorder": 3,
@@ -30,6 +31,7 @@ FLOORS = {
     "resume": 9,
     "panels": 10,
     "watch": 10,
+    "fleet": 10,
     "explain": 10,
     "lab": 10,
     "effective_policy": 11,
@@ -44,7 +46,8 @@ FLOORS = {
 SAMPLES = {"phonenumbers", "py3langid", "rensa", "tokenizers"}
 TRAINERS = {"transformers", "lightning", "pytorch_lightning", "accelerate"}
 PROTOCOL = {"mcp", "mcp_types", "anyio"}
-LAZY = {"torch", "google", "pyarrow", "jsonschema", "rich", "typer", "zstandard", *TRAINERS, *SAMPLES, *PROTOCOL}
+STORAGE = {"fsspec", "s3fs", "aiohttp", "aiobotocore", "botocore"}
+LAZY = {"torch", "google", "pyarrow", "jsonschema", "rich", "typer", "zstandard", *TRAINERS, *SAMPLES, *PROTOCOL, *STORAGE}
 AT_HOME = {"torch": {"recorder", "lab"}, "typer": {"cli"}, "rich": {"reports"}} | {name: {"recorder", "lab"} for name in TRAINERS}
 
 

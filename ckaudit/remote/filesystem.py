@@ -1,0 +1,215 @@
+"""The clients of object storage, with time-outs and retries, and what their errors mean to the user."""
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from time import sleep
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
+from ckaudit.optional import needed
+from ckaudit.remote.location import EXTRA_OF, kind_of, scheme_of, shown
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+Result = TypeVar("Result")
+
+CONNECT_SECONDS = 5.0
+"""How long a server may take to take a connection."""
+
+ANSWER_SECONDS = 20.0
+"""How long a server may be silent within an answer."""
+
+ATTEMPTS = 4
+"""How often a request is made at most that fails by a lost connection, a time-out or a busy server."""
+
+LONGEST_WAIT = 10.0
+"""Seconds between two attempts at most."""
+
+BUSY = {408, 425, 429, 500, 502, 503, 504}
+"""Answers of a server that may be another one in a moment (RFC 9110, RFC 6585)."""
+
+BUSY_CODES = re.compile(r"SlowDown|Throttl|TooManyRequests|ServiceUnavailable|InternalError|RequestTimeout|reduce your request")
+"""What S3 and its kin call the same."""
+
+PASSING = {
+    "ClientConnectionError",
+    "ClientPayloadError",
+    "ConnectionClosedError",
+    "EndpointConnectionError",
+    "FSTimeoutError",
+    "HTTPClientError",
+    "IncompleteRead",
+    "IncompleteReadError",
+    "ReadTimeoutError",
+    "ResponseParserError",
+    "ResponseStreamingError",
+}
+"""Errors of clients that a second attempt may not meet: names, so that nothing is loaded to ask."""
+
+SILENT = {"FSTimeoutError", "TimeoutError", "ReadTimeoutError", "ConnectTimeoutError", "SocketTimeoutError"}
+NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError", "RefreshError"}
+CREDENTIALS = {
+    "s3": "They are found as the AWS tools find them: AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws; "
+    "FSSPEC_S3_ANON=true reads a public bucket.",
+    "gs": "They are found as Google's tools find them: GOOGLE_APPLICATION_CREDENTIALS, or gcloud auth application-default login.",
+    "az": "They are found as Azure's tools find them: AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or az login.",
+    "http": "A signed address may have expired; name and password stand before the host, or in ~/.netrc.",
+}
+"""Where the clients look for credentials."""
+
+
+def open_filesystem(uri: str) -> "tuple[AbstractFileSystem, str]":
+    """Return the file system that an address lies in, and its path there.
+
+    Credentials are found by the client's own means. No listing is remembered.
+
+    Raises:
+        UsageError: Where nothing here reads such addresses.
+        UnreadableError: Where the client cannot be set up, such as for a profile that is not there.
+        ModuleNotFoundError: Where the client is not installed, with the command that installs it.
+    """
+    kind = kind_of(uri)
+    if kind not in EXTRA_OF:
+        schemes = ", ".join(f"{name}://" for name in (*EXTRA_OF, "https"))
+        raise UsageError(f"{shown(uri)}: nothing here reads {scheme_of(uri)}:// addresses", hint=f"what is read: {schemes}")
+    with needed(f"reading {kind}:// addresses", EXTRA_OF[kind]):
+        import fsspec
+
+        for library in _libraries(kind):
+            if find_spec(library) is None:
+                raise ModuleNotFoundError(library, name=library)
+    with naming(uri):
+        client = fsspec.get_filesystem_class(scheme_of(uri))
+        filesystem = client(**client._get_kwargs_from_urls(uri), **_settings(kind))  # noqa: SLF001  fsspec's own protocol
+        if kind == "s3":
+            filesystem.retries = 1  # `retried` repeats, for every kind alike
+        return filesystem, filesystem._strip_protocol(uri)  # noqa: SLF001
+
+
+def _libraries(kind: str) -> tuple[str, ...]:
+    return {"s3": ("s3fs",), "gs": ("gcsfs",), "az": ("adlfs",), "http": ("aiohttp",), "hdfs": ("pyarrow",)}.get(kind, ())
+
+
+def _settings(kind: str) -> dict[str, Any]:
+    """Return what the client of a kind is made with."""
+    settings: dict[str, Any] = {"use_listings_cache": False}
+    if kind == "s3":
+        config = {
+            "connect_timeout": CONNECT_SECONDS,
+            "read_timeout": ANSWER_SECONDS,
+            "retries": {"total_max_attempts": 1},
+            "max_pool_connections": 32,
+        }
+        return {**settings, "config_kwargs": config}
+    if kind == "http":
+        import aiohttp
+
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS)
+        return {**settings, "client_kwargs": {"timeout": limits, "trust_env": True}}
+    return {} if kind == "memory" else settings
+
+
+@contextmanager
+def naming(uri: str) -> Iterator[None]:
+    """Turn what a client raises into an `UnreadableError` that names the object and says what to do."""
+    try:
+        yield
+    except (CkauditError, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        raise unreadable(error, uri) from error
+
+
+def retried(
+    call: Callable[[], Result], *, attempts: int = ATTEMPTS, wait: float = 0.2, pause: Callable[[float], None] = sleep
+) -> Result:
+    """Return what `call` returns, called again after a lost connection, a time-out or a busy server.
+
+    Args:
+        call: What is done.
+        attempts: How often at most.
+        wait: Seconds before the second attempt; each further wait is twice as long, within limits and by chance half of it.
+        pause: What waits.
+    """
+    for attempt in range(1, attempts + 1):
+        try:
+            return call()
+        except Exception as error:
+            if attempt == attempts or not is_passing(error):
+                raise
+            longest = min(wait * 2 ** (attempt - 1), LONGEST_WAIT)
+            pause(longest * random.uniform(0.5, 1.0))  # noqa: S311  so that many clients do not come back at once
+    raise AssertionError  # never: the last attempt returns or raises
+
+
+def is_passing(error: BaseException) -> bool:
+    """Tell whether a second attempt may succeed: not where access is denied or nothing is there."""
+    for each in _chain(error):
+        if isinstance(each, FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError):
+            return False
+        names = {cls.__name__ for cls in type(each).__mro__}
+        if isinstance(each, ConnectionError | TimeoutError | EOFError) or names & (PASSING | SILENT):
+            return True
+        status = _status(each)
+        if status is not None:
+            return status in BUSY
+        if BUSY_CODES.search(str(each)):
+            return True
+    return False
+
+
+def unreadable(error: BaseException, uri: str) -> UnreadableError:
+    """Return what an error of a client means to the user, by the name of the object and what to do about it."""
+    chain = list(_chain(error))
+    names = {cls.__name__ for each in chain for cls in type(each).__mro__}
+    statuses = {_status(each) for each in chain}
+    finds = CREDENTIALS.get(kind_of(uri), "")
+    said = _said(error, uri)
+    if names & NO_CREDENTIALS:
+        what, hint = ": there are no credentials to read it with", finds
+    elif isinstance(error, PermissionError) or statuses & {401, 403}:
+        what, hint = f" may not be read{said}", f"Are these the right credentials, and may they read here? {finds}".strip()
+    elif isinstance(error, FileNotFoundError) or statuses & {404, 410}:
+        what, hint = " does not exist", "Is it spelled as the storage lists it, the bucket included?"
+    elif names & SILENT:
+        what = f": the server did not answer within {ANSWER_SECONDS:g} seconds, asked {ATTEMPTS} times"
+        hint = "Try again, nearer to the storage, or copy the run here."
+    elif any(BUSY_CODES.search(str(each)) for each in chain) or statuses & BUSY:
+        what, hint = f": the server is too busy, asked {ATTEMPTS} times{said}", "Try again later, or with fewer programs at once."
+    elif isinstance(error, ConnectionError | EOFError) or names & PASSING:
+        what = f": the connection failed, tried {ATTEMPTS} times{said}"
+        hint = "Are the network, the endpoint and a proxy as they should be?"
+    else:
+        what, hint = f" cannot be read{said or f': {type(error).__name__}'}", ""
+    return UnreadableError(f"{shown(uri)}{what}", hint=hint)
+
+
+def _said(error: BaseException, uri: str) -> str:
+    """Return a client's own words as the end of a sentence, without what an address may hide in its query."""
+    words = " ".join(str(error).split()).replace(uri, shown(uri))
+    words = re.sub(r"(https?://[^\s?'\"]*)\?[^\s'\"]*", r"\1", words)
+    return f" ({words[:200]})" if words else ""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it came from."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = at.__cause__ or at.__context__
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the status of the answer that an error tells of."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return status if isinstance(status, int) else None
+    status = getattr(error, "status", None)
+    return status if isinstance(status, int) else None

@@ -1,0 +1,59 @@
+"""What an address is, and what of it may be shown."""
+
+import re
+
+ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://", re.ASCII)
+"""How an address begins; a drive of Windows is one letter."""
+
+EXTRA_OF = {"s3": "remote", "http": "remote", "memory": "remote", "hdfs": "remote", "gs": "gs", "az": "az"}
+"""The kinds of storage that are read, and the extra of this package that brings what reads them."""
+
+SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "https": "http", "webhdfs": "hdfs"}
+"""Other schemes of a kind."""
+
+
+def is_uri(text: str) -> bool:
+    """Tell whether a text is an address, such as s3://bucket/runs/nano, and not a path of this machine.
+
+    >>> is_uri("s3://bucket/runs/nano"), is_uri("runs/nano"), is_uri("C://runs")
+    (True, False, False)
+    """
+    return ADDRESS.match(text) is not None
+
+
+def scheme_of(uri: str) -> str:
+    """Return the scheme of an address in small letters."""
+    found = ADDRESS.match(uri)
+    return found[1].lower() if found else ""
+
+
+def kind_of(uri: str) -> str:
+    """Return the kind of storage that an address names, such as s3 of an s3a:// address.
+
+    >>> kind_of("s3a://bucket/run"), kind_of("https://example.org/run.csv")
+    ('s3', 'http')
+    """
+    scheme = scheme_of(uri)
+    return SPELLINGS.get(scheme, scheme)
+
+
+def shown(text: str) -> str:
+    """Return an address as it may be shown: without user, password and, on the web, without its query, which may be signed.
+
+    What is no address is returned as it is.
+
+    >>> shown("https://ann:secret@example.org/run.csv?X-Amz-Signature=0af"), shown("runs/nano")
+    ('https://example.org/run.csv', 'runs/nano')
+    """
+    if not is_uri(text):
+        return text
+    scheme, rest = text.split("://", 1)
+    if kind_of(text) in ("http", "az"):  # a key of S3 may hold these characters, a signed address comes over the web
+        rest = re.split(r"[?#]", rest, maxsplit=1)[0]
+    host, slash, path = rest.partition("/")
+    user, at, server = host.rpartition("@")
+    if at and kind_of(text) == "az":  # container@account
+        host = f"{user.partition(':')[0]}@{server}"
+    elif at:
+        host = server
+    return f"{scheme}://{host}{slash}{path}"
