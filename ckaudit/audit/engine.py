@@ -5,6 +5,7 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit import __version__
@@ -34,7 +35,7 @@ from ckaudit.metrics.words import element_type
 from ckaudit.plugins import broken as plugin_errors
 from ckaudit.policy.apply_policy import Settled, settle
 from ckaudit.policy.configure_rules import tailored
-from ckaudit.policy.gate import OPEN, Gate, over
+from ckaudit.policy.gate import OPEN, Gate, HeldAgainst, over
 from ckaudit.policy.policy_schema import Clauses
 from ckaudit.questions import questions as all_questions
 from ckaudit.questions.bad_answer_table import BAD
@@ -160,18 +161,17 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     """Audit a run that is in memory."""
     run = at_step(run, step)
     notes = list(run.notes)
-    clauses, used = clauses_of(run, gate)
-    run = with_slices(run, clauses)
-    settled = settle_run(run, clauses, gate)
-    findings = sorted(across_files(settled.findings, same_kind), key=gravity)
+    explained = explain_run(run, gate)
+    run, clauses, settled = explained.run, explained.clauses, explained.settled
+    findings, diagnoses = explained.findings, explained.diagnoses
     hidden = [suppressed.finding for suppressed in settled.suppressed]
-    diagnoses = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
-    findings = advised(ranked(findings, run), diagnoses)
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*settled.checks, *broken_plugins(), *broken_questions(answers, settled.checks)]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
     vital = vital_checks(run, checks)
     drawn = [*charts(run), *finding_charts(run, findings)]
+    held = gate.held_against(run)
+    notes += [] if held is None else held.notes
     return Report(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
@@ -192,12 +192,44 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
         charts=drawn,
         notes=notes,
         files=run.files,
-        policy=used,
+        policy=explained.policy,
         baseline=gate.baseline.file if gate.baseline else None,
         suppressed=settled.suppressed,
         stale=settled.stale,
         interview=answers,
     )
+
+
+class ExplainedRun(Struct, frozen=True):
+    """What rules, questions and causes say of a run.
+
+    Attributes:
+        run: The run, which knows the slices that its policy names.
+        clauses: What the policy says of it.
+        policy: The same for a report; None: no policy holds.
+        settled: What was found, and what of it counts.
+        findings: What counts, gravest first, with advice.
+        diagnoses: Its causes, in the order in which they are told.
+    """
+
+    run: Run
+    clauses: Clauses
+    policy: PolicyUsed | None
+    settled: Settled
+    findings: list[Finding]
+    diagnoses: list[Diagnosis]
+
+
+@takes_any_numbers
+def explain_run(run: Run, gate: Gate = OPEN) -> ExplainedRun:
+    """Judge a run that is in memory, and weigh the causes of what was found; nothing is drawn and no interview is held."""
+    clauses, used = clauses_of(run, gate)
+    run = with_slices(run, clauses)
+    settled = settle_run(run, clauses, gate)
+    findings = sorted(across_files(settled.findings, same_kind), key=gravity)
+    hidden = [suppressed.finding for suppressed in settled.suppressed]
+    diagnoses = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
+    return ExplainedRun(run, clauses, used, settled, advised(ranked(findings, run), diagnoses), diagnoses)
 
 
 def clauses_of(run: Run, gate: Gate) -> tuple[Clauses, PolicyUsed | None]:
@@ -211,7 +243,7 @@ def with_slices(run: Run, clauses: Clauses) -> Run:
     """Return a run that knows which slices the policy has tau compare; the command line's word counts before it."""
     if clauses.tau_slices is None or run.tau_slices is not None:
         return run
-    return replace(run, tau_slices=clauses.tau_slices, _derived={})
+    return run.with_slices(clauses.tau_slices)
 
 
 @takes_any_numbers
@@ -223,9 +255,12 @@ def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
     judging, disabled = tailored(rules().values(), clauses)
     judgement = judge(run, judging)
     answered = judge_answers(run, (*run.findings, *judgement.findings), clauses)
-    findings = ranked((*run.findings, *judgement.findings, *answered.findings), run)
-    checks = sorted((*judgement.checks, *disabled, *answered.checks), key=lambda check: check.code)
-    settled = settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline)
+    held = gate.held_against(run) or HeldAgainst()
+    findings = ranked((*run.findings, *judgement.findings, *answered.findings, *held.findings), run)
+    checks = sorted((*judgement.checks, *disabled, *answered.checks, *held.checks), key=lambda check: check.code)
+    settled = settle(
+        findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline, why_normal=held.why_normal
+    )
     listed = [
         check
         for check in settled.checks

@@ -1,6 +1,6 @@
 """Load a run from whatever the user named: a run folder, checkpoint files, or another tracker's log."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,16 +60,46 @@ def open_run(
         if chosen != path:
             run = replace(run, notes=(f"found in {shown_name(str(chosen.relative_to(path)))}", *run.notes))
     else:
-        imported = chosen
-        run = run_of_table(
-            str(path),
-            imported.table,
-            documents=imported.documents,
-            reads=reads,
-            manifest=imported.manifest,
-            notes=imported.notes,
-            logs=logs,
-        )
+        run = _run_of_log(path, chosen, reads=reads, logs=logs)
+    return _as_chosen(run, choice)
+
+
+def open_runs(path: Path, *, reads: Iterable[str], choice: Choice = NOTHING_SAID) -> Iterator[tuple[str, Run]]:
+    """Read every run at `path`, one after the other, with its name among them; a run that is the only one has none.
+
+    Args:
+        path: A run folder, one of its files, or a log that an importer knows, which may hold many.
+        reads: Checkpoint paths that are wanted.
+        choice: What a foreign log does not say itself.
+
+    Raises:
+        UnreadableError: Where there is no run.
+        UsageError: Where `choice` fits nothing that is there.
+    """
+    if choice.run or not path.exists() or is_ours(path):
+        yield "", open_run(path, reads=reads, choice=choice)
+        return
+    from ckaudit.importers import import_runs
+
+    imported = import_runs(path, choice=choice)
+    for one in imported:
+        yield one.name if len(imported) > 1 else "", _as_chosen(_run_of_log(path, one, reads=reads), choice)
+
+
+def _run_of_log(path: Path, imported: "Imported", *, reads: Iterable[str], logs: SessionLogs | None = None) -> Run:
+    return run_of_table(
+        str(path),
+        imported.table,
+        documents=imported.documents,
+        reads=reads,
+        manifest=imported.manifest,
+        notes=imported.notes,
+        logs=logs,
+    )
+
+
+def _as_chosen(run: Run, choice: Choice) -> Run:
+    """Return a run in the catalogue's units, with the slices that the user named."""
     run = in_catalogue_units(run, choice.units)
     return run if choice.tau_slices is None else replace(run, tau_slices=choice.tau_slices)
 

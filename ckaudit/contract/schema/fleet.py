@@ -38,6 +38,7 @@ class FleetRun(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """One run of a fleet, and what its audit said."""
 
     run: Annotated[str, doc("Where the run lies: a path or an address, without credentials.")]
+    source: Annotated[str, doc("The folder or file to open for it, where that holds several runs; empty: `run`.")] = ""
     status: Annotated[Status, doc("Whether it could be audited; error: the auditor itself failed.")]
     problem: Annotated[str | None, doc("Why it could not be audited.")] = None
     severity: Annotated[Severity | None, doc("The gravest finding; null: none.")] = None
@@ -66,6 +67,7 @@ class FleetRun(Struct, kw_only=True, omit_defaults=True, frozen=True):
     files: Annotated[Count, doc("Files read.", unit="files")] = 0
     seconds: Annotated[NonNegative, doc("What the audit cost.", unit="s")] = 0.0
     fingerprint: Annotated[str, doc("Changes where a file of the run, the auditor or its policy does.")] = ""
+    audited: Annotated[NonNegative, doc("When it was audited, Unix time; the latest row of a run counts.", unit="s")] = 0.0
 
 
 class CommonCause(Struct, kw_only=True, omit_defaults=True, frozen=True):

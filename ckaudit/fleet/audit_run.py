@@ -1,0 +1,159 @@
+"""One source of runs is audited: what goes into a row of the fleet, and nothing that only a single report shows."""
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ckaudit.audit.engine import ExplainedRun, broken_plugins, explain_run, open_judged, triage_reads, verdict
+from ckaudit.audit.figures import shape_preserving, state
+from ckaudit.audit.load_run import is_ours, open_runs
+from ckaudit.audit.vital_checks import VITAL, judged, vital_checks
+from ckaudit.contract.io.folder import shown_name
+from ckaudit.contract.schema.fleet import Curve, FleetFinding, FleetRun, Status, VitalState
+from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
+from ckaudit.contract.schema.report import SEVERITIES, Finding, VitalCheck, worst
+from ckaudit.errors import CkauditError
+from ckaudit.fleet.facts import facts_of
+from ckaudit.fleet.source import Source
+from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.run.run import Run
+
+MAX_FINDINGS = 50
+CURVE_POINTS = 120
+MAX_PROBLEM = 500
+
+
+def audit_run(source: Source) -> list[FleetRun]:
+    """Audit every run of a source, and return a row for each; what cannot be audited is a row that says why.
+
+    Nothing is raised and nothing is written, so that any engine can call this in any process, in any order, and again.
+    """
+    rows, started = list[FleetRun](), time.perf_counter()
+    try:
+        for name, run in _runs(source):
+            rows.append(_row(run, _unlike(f"{source.name}#{shown_name(name)}" if name else source.name, rows), source))
+    except CkauditError as error:
+        rows.append(_failed(source, "unreadable", f"{error}. {error.hint}" if error.hint else str(error)))
+    except Exception as error:  # noqa: BLE001  one bad run must not cost the verdict of the others
+        rows.append(failed(source, f"{type(error).__name__}: {error}"))
+    seconds = (time.perf_counter() - started) / max(1, len(rows))
+    return [replace(row, seconds=seconds) for row in rows]
+
+
+def failed(source: Source, problem: str) -> FleetRun:
+    """Return the row of a source that the auditor itself could not finish."""
+    return _failed(source, "error", problem)
+
+
+def _row(run: Run, name: str, source: Source) -> FleetRun:
+    try:
+        row = row_of(run, name, source)
+        msgspec.json.encode(row)  # a word that is no text would be found by whoever writes the row
+    except Exception as error:  # noqa: BLE001  as above, of the other runs of the same source
+        row = failed(source, f"{type(error).__name__}: {error}")
+        return replace(row, run=name, source="" if name == source.name else source.name)
+    return row
+
+
+def _unlike(name: str, rows: Sequence[FleetRun]) -> str:
+    """Return a name that no row has yet."""
+    taken = {row.run for row in rows}
+    return name if name not in taken else next(new for number in count(2) if (new := f"{name}-{number}") not in taken)
+
+
+@takes_any_numbers
+def row_of(run: Run, name: str, source: Source) -> FleetRun:
+    """Return what a fleet keeps of one run that is in memory."""
+    explained = explain_run(run, source.gate)
+    run, findings = explained.run, explained.findings
+    checks = [*explained.settled.checks, *broken_plugins()]
+    vital = vital_checks(run, checks)
+    first = next(iter(explained.diagnoses), None)
+    gravest = next(iter(findings), None)
+    return FleetRun(
+        run=name,
+        source="" if name == source.name else source.name,
+        status="audited",
+        severity=worst(findings),
+        verdict=_verdict(explained, vital),
+        judged=judged(vital, checks),
+        cause=first.cause if first else None,
+        cause_title=first.title if first else None,
+        confidence=first.confidence if first else None,
+        knob=first.knob if first else None,
+        first_step=gravest.first_step if gravest else None,
+        where=(gravest.group or gravest.where) if gravest else None,
+        last_step=run.last_step,
+        vital=vital_states(vital, findings),
+        findings=[_short(finding) for finding in findings[:MAX_FINDINGS]],
+        state=state(run),
+        loss=_curve(run),
+        facts=facts_of(run),
+        files=run.files,
+        fingerprint=source.fingerprint,
+        audited=time.time(),
+    )
+
+
+def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> dict[str, VitalState]:
+    """Return by vital check the gravest finding that answers it, that it is well, or why it is open."""
+    rules = {check.name: check.rules for check in VITAL}
+    states: dict[str, VitalState] = {}
+    for check in vital:
+        if check.outcome != "judged":
+            states[check.name] = check.outcome
+            continue
+        found = [finding.severity for finding in findings if finding.code in rules[check.name]]
+        states[check.name] = min(found, key=SEVERITIES.index, default="well")
+    return states
+
+
+def _runs(source: Source) -> Iterator[tuple[str, Run]]:
+    path, reads = Path(source.path), triage_reads()
+    if not source.choice.run and path.exists() and is_ours(path):
+        yield "", open_judged(path, reads=reads, choice=source.choice)
+        return
+    yield from open_runs(path, reads=reads, choice=source.choice)
+
+
+def _verdict(explained: ExplainedRun, vital: Sequence[VitalCheck]) -> str:
+    checks, hidden = [*explained.settled.checks, *broken_plugins()], len(explained.settled.suppressed)
+    return verdict(checks, explained.diagnoses, explained.findings, explained.run, vital=vital, hidden=hidden)
+
+
+def _short(finding: Finding) -> FleetFinding:
+    return FleetFinding(
+        code=finding.code,
+        name=finding.name,
+        severity=finding.severity,
+        message=finding.message,
+        where=finding.group or finding.where,
+        first_step=finding.first_step,
+        last_step=finding.last_step,
+    )
+
+
+def _curve(run: Run) -> Curve | None:
+    series = train_loss_raw(run)
+    if not series:
+        return None
+    rows = series.recorded_rows()
+    values = rows.values[:, 0]
+    chosen = np.union1d(shape_preserving(values, CURVE_POINTS - 1), [0])
+    return Curve(steps=rows.steps[chosen].tolist(), values=[to_word(value) for value in values[chosen].tolist()])
+
+
+def _failed(source: Source, status: Status, problem: str) -> FleetRun:
+    return FleetRun(
+        run=source.name,
+        status=status,
+        problem=problem[:MAX_PROBLEM],
+        verdict="Could not be audited" if status == "unreadable" else "The auditor failed",
+        fingerprint=source.fingerprint,
+        audited=time.time(),
+    )

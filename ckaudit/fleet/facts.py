@@ -1,0 +1,87 @@
+"""What run.json says of a run, flat and as text, so that runs can be grouped by it and searched for what they share."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import UNSET
+
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.run.run import Run
+
+MAX_FACTS = 400
+MAX_LENGTH = 200
+BATCHES = 64
+"""Batches by whose hashes an order of the data is known again."""
+NODES = ("node", "host", "hostname", "nodename")
+DEVICES = ("device", "gpu", "gpu_uuid", "accelerator")
+
+
+def facts_of(run: Run) -> dict[str, str]:
+    """Return what is known of a run besides its numbers; each value is cut off after 200 characters."""
+    manifest = run.manifest
+    found = dict(_order(run))
+    if manifest is not None:
+        found |= dict(_named(manifest))
+        for prefix in ("config", "model", "environment", "data_manifest"):
+            part = getattr(manifest, prefix)
+            found |= {} if part is UNSET else {f"{prefix}.{name}": value for name, value in flat(part)}
+        found |= dict(_place(manifest, found))
+    return dict(sorted(found.items())[:MAX_FACTS])
+
+
+def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested dictionaries by their path with dots; a list is one leaf.
+
+    >>> dict(flat({"optimizer": {"lr": 0.01}, "betas": [0.9, 0.99], "seed": None}))
+    {'optimizer.lr': '0.01', 'betas': '[0.9, 0.99]', 'seed': 'null'}
+    """
+    if not isinstance(value, dict):
+        yield prefix, shown(value)
+        return
+    for key, inner in value.items():
+        yield from flat(inner, f"{prefix}.{key}" if prefix else str(key))
+
+
+def shown(value: Any) -> str:
+    """Return a value as text: a word as it is, anything else as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."
+
+
+def _named(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    for name in ("name", "source", "trainer", "seed", "parameters", "world_size", "tokenizer_hash", "lock_hash"):
+        value = getattr(manifest, name)
+        if value is not UNSET:
+            yield name, shown(value)
+    sessions = manifest.sessions or []
+    commits = [manifest.commit, *(session.commit for session in sessions)]
+    if commit := next((commit for commit in commits if commit is not UNSET), None):
+        yield "git.commit", shown(commit)
+    if sessions:
+        yield "sessions", str(len(sessions))
+        if sessions[0].start is not UNSET:
+            yield "start", shown(sessions[0].start)
+
+
+def _place(manifest: Manifest, found: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield on which node and device a run was trained, as far as its environment or its configuration says so."""
+    for fact, names in (("node", NODES), ("device", DEVICES)):
+        keys = (f"{prefix}.{name}" for name in names for prefix in ("environment", "config"))
+        if value := next((found[key] for key in keys if key in found), None):
+            yield fact, value
+        elif fact == "device" and manifest.tensors is not UNSET:
+            devices = {facts.device for facts in manifest.tensors.values() if facts.device is not UNSET}
+            if devices:
+                yield fact, shown(", ".join(sorted(devices)))
+
+
+def _order(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield by what the order of the data is known again: the hashes of its first batches, where they were recorded."""
+    for name in ("input_hash", "batch_id"):
+        labels = run.texts.get(name)
+        if labels is not None and len(labels.values) > 1:
+            first = "\n".join(f"{step} {word}" for step, word in zip(labels.steps[:BATCHES], labels.values, strict=False))
+            yield "data_order", hashlib.blake2b(first.encode(errors="replace"), digest_size=8).hexdigest()
+            return
