@@ -165,6 +165,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     run, clauses, settled = explained.run, explained.clauses, explained.settled
     findings, diagnoses = explained.findings, explained.diagnoses
     hidden = [suppressed.finding for suppressed in settled.suppressed]
+    normal = sum(suppressed.by == "siblings" for suppressed in settled.suppressed)
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*settled.checks, *broken_plugins(), *broken_questions(answers, settled.checks)]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
@@ -177,7 +178,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
         tool=f"ckaudit {__version__}",
         command="triage",
         subject=run.name,
-        verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=len(hidden)),
+        verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=len(hidden), normal=normal),
         severity=worst(findings),
         judged=judged(vital, checks),
         vital=vital,
@@ -197,6 +198,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
         suppressed=settled.suppressed,
         stale=settled.stale,
         interview=answers,
+        siblings=UNSET if held is None else list(held.siblings),
     )
 
 
@@ -258,9 +260,7 @@ def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
     held = gate.held_against(run) or HeldAgainst()
     findings = ranked((*run.findings, *judgement.findings, *answered.findings, *held.findings), run)
     checks = sorted((*judgement.checks, *disabled, *answered.checks, *held.checks), key=lambda check: check.code)
-    settled = settle(
-        findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline, why_normal=held.why_normal
-    )
+    settled = settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline, why_normal=held.why_normal)
     listed = [
         check
         for check in settled.checks
@@ -294,6 +294,7 @@ def verdict(
     *,
     vital: Sequence[VitalCheck] = (),
     hidden: int = 0,
+    normal: int = 0,
     sure: float = 0.5,
 ) -> str:
     """Say in one sentence what the audit comes to.
@@ -305,12 +306,13 @@ def verdict(
         run: The run, cut at the step judged at.
         vital: The vital checks; where one could not judge, a run without findings is not called well.
         hidden: How many findings do not count.
+        normal: How many of these do not because its siblings have them too.
         sure: A cause less likely than not is named as a guess only.
     """
     ill = [finding for finding in findings if finding.severity != "note"]
     if not ill:
         bad = [finding for finding in findings if finding.code in BAD]
-        return _all_clear(checks, run.last_step, vital, hidden, bad)
+        return _all_clear(checks, run.last_step, vital, (hidden - normal, normal), bad)
     if not diagnoses:
         worst_of_training = next((finding for finding in ill if not of_record(finding)), None)
         if worst_of_training is None and (broken := ill[0].file):
@@ -337,19 +339,31 @@ def _place(diagnosis: Diagnosis) -> str:
 
 
 def _all_clear(
-    checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], hidden: int, bad: Sequence[Finding]
+    checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], hidden: tuple[int, int], bad: Sequence[Finding]
 ) -> str:
-    """Say that nothing is ill, how much was judged, and which questions are answered bad for all that."""
+    """Say that nothing is ill, how much was judged, and which questions are answered bad for all that.
+
+    Args:
+        checks: What became of each rule.
+        last: The last step recorded.
+        vital: The vital checks.
+        hidden: How many findings are accepted, and how many are normal among the siblings.
+        bad: Bad answers that are notes.
+    """
     rules = [check for check in checks if check.code not in BAD]
     count = sum(check.outcome in ("passed", "failed") for check in rules)
     if not count:
         return "Nothing could be judged: no rule found what it needs"
     until = "" if last is None else f" up to step {last}"
-    known = f", and {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted" if hidden else ""
+    known = "".join(
+        f", and {plural(number, 'finding')} {'is' if number == 1 else 'are'} {how}"
+        for number, how in zip(hidden, ("accepted", "normal among its siblings"), strict=True)
+        if number
+    )
     answers = "".join(f"; {finding.code}: {BAD[finding.code].says}" for finding in bad)
     if judged(vital, checks) == "nothing":
         return f"Nothing that is vital could be judged{until}: {limits(vital)}{known}{answers}"
     if judged(vital, checks) == "limited":
-        return f"No {'new ' if hidden else ''}illness seen{until}, but {limits(vital)}{known}{answers}"
-    nothing = f"No {'new ' if hidden else ''}illness" if bad else f"Nothing {'new' if hidden else 'wrong'}"
+        return f"No {'new ' if hidden[0] else ''}illness seen{until}, but {limits(vital)}{known}{answers}"
+    nothing = f"No {'new ' if hidden[0] else ''}illness" if bad else f"Nothing {'new' if hidden[0] else 'wrong'}"
     return f"{nothing}{until}: {count} of {len(rules)} rules could judge{known}{answers}"

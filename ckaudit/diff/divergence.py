@@ -182,12 +182,12 @@ def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -
         if stretches is None or metric in aside:
             continue
         limit = quantile(share / len(RUN_NUMBERS) / len(stretches.first))
-        row = _leaves(np.abs(stretches.excess) > limit)
+        row = leaves(np.abs(stretches.excess) > limit)
         if row is not None:
             yield _left_band(metric.name, metric.unit, stretches, row, limit)
 
 
-def _leaves(outside: Mask, *, lasting: int = 3, among: int = 5) -> int | None:
+def leaves(outside: Mask, *, lasting: int = 3, among: int = 5) -> int | None:
     """Return the first stretch outside of which `lasting` of `among` in a row are; of fewer than `among`, most."""
     if len(outside) < among:
         lasting, among = max(1, -(-len(outside) * lasting // among)), max(1, len(outside))

@@ -1,6 +1,6 @@
-"""Which findings count: severities as the policy grades them, then what it ignores, then what the baseline accepts."""
+"""Which findings count: severities as the policy grades them, then what it ignores, what the baseline accepts, what is normal."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from fnmatch import fnmatchcase
 
@@ -38,6 +38,7 @@ def settle(
     clauses: Clauses = NOTHING,
     baseline: Baseline | None = None,
     notes_fail: bool = False,
+    why_normal: Callable[[Finding], str | None] | None = None,
 ) -> Settled:
     """Sort findings into those that count and those that somebody accepted.
 
@@ -48,6 +49,7 @@ def settle(
         clauses: What the policy says of this run.
         baseline: What was accepted once.
         notes_fail: Whether a note alone makes a check fail, as it does for violations.
+        why_normal: Says why healthy siblings have a finding too; None: there are none.
     """
     clauses, ended = without_end(clauses, today)
     tops = {check.code: check.severity for check in checks}
@@ -58,7 +60,11 @@ def settle(
     counted: list[Finding] = []
     suppressed: list[Suppressed] = []
     for index, (finding, ignore) in enumerate(zip(graded, ignores, strict=True)):
-        accepted = _by_policy(finding, ignore) or _by_baseline(finding, matched.get(index), baseline)
+        accepted = (
+            _by_policy(finding, ignore)
+            or _by_baseline(finding, matched.get(index), baseline)
+            or _by_siblings(finding, why_normal)
+        )
         if accepted:
             suppressed.append(accepted)
         else:
@@ -114,6 +120,11 @@ def _by_baseline(finding: Finding, entry: Accepted | None, baseline: Baseline | 
         return None
     reason = entry.reason if entry and entry.reason else f"accepted in {baseline.file}"
     return Suppressed(finding=finding, by="baseline", reason=reason)
+
+
+def _by_siblings(finding: Finding, why_normal: Callable[[Finding], str | None] | None) -> Suppressed | None:
+    reason = None if why_normal is None else why_normal(finding)
+    return None if reason is None else Suppressed(finding=finding, by="siblings", reason=reason)
 
 
 def _recounted(

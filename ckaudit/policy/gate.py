@@ -1,13 +1,32 @@
-"""The gate: policy and baseline together, and what a report says of them."""
+"""The gate: policy, baseline and siblings together, and what a report says of them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.report import Accepted, PolicyUsed, Report
+from ckaudit.contract.schema.report import Accepted, Check, Finding, PolicyUsed, Report, Sibling
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, Policy
+from ckaudit.run.run import Run
+
+
+class HeldAgainst(Struct, frozen=True, kw_only=True):
+    """What a run's healthy siblings say of it.
+
+    Attributes:
+        findings: What leaves the band of their values.
+        checks: What became of each quantity that they are a yardstick of.
+        why_normal: Says why a finding is as good as theirs, or None where it is not.
+        siblings: Every run that was named as one.
+        notes: What a reader must know of it.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    checks: tuple[Check, ...] = ()
+    why_normal: Callable[[Finding], str | None] | None = None
+    siblings: tuple[Sibling, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Gate(Struct, frozen=True, kw_only=True):
@@ -17,11 +36,13 @@ class Gate(Struct, frozen=True, kw_only=True):
         policy: The policy; None: none.
         baseline: What was accepted once; None: nothing.
         today: The day on which ignores are judged.
+        yardstick: Holds a run against its healthy siblings; None: there are none.
     """
 
     policy: Policy | None = None
     baseline: Baseline | None = None
     today: date = date.min
+    yardstick: Callable[[Run], HeldAgainst] | None = None
 
     def at(self, scale: str | None = None, stage: str | None = None) -> tuple[Clauses, PolicyUsed | None]:
         """Return what holds for a run, and what the report says of it; the policy's own word on scale and stage comes first."""
@@ -38,6 +59,11 @@ class Gate(Struct, frozen=True, kw_only=True):
             fail_on=clauses.fail_on,
             require=clauses.require,
         )
+
+    def held_against(self, run: Run) -> HeldAgainst | None:
+        """Return what the siblings of a run say of it, once per run; None: there are none."""
+        yardstick = self.yardstick
+        return None if yardstick is None else run.derived(yardstick, lambda: yardstick(run))
 
 
 OPEN = Gate()

@@ -1,5 +1,6 @@
 """Parts of a report that several formats show alike: policy and baseline, derived numbers, the table of resume checkpoints."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -47,11 +48,13 @@ def _policy(report: Report) -> Iterator[str]:
 def _counts(report: Report) -> Iterator[str]:
     if not report.suppressed:
         return
-    ignored = sum(suppressed.by == "policy" for suppressed in report.suppressed)
-    known = len(report.suppressed) - ignored
+    by = Counter(suppressed.by for suppressed in report.suppressed)
+    known, ignored, normal = (by[who] for who in ("baseline", "policy", "siblings"))
     parts = [f"{known:,} accepted in {report.baseline}"] if known else []
     if ignored:
         parts.append(f"{ignored:,} ignored by {report.policy.file if report.policy else 'the policy'}")
+    if normal:
+        parts.append(f"{normal:,} normal among its siblings")
     total = len(report.suppressed)
     yield f"{words.plural(total, 'finding')} {'does' if total == 1 else 'do'} not count: {', '.join(parts)}"
 

@@ -158,12 +158,25 @@ class VitalCheck(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Suppressed(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """A finding that does not count, because somebody said so."""
+    """A finding that does not count, because somebody said so, or because healthy siblings have it too."""
 
     finding: Annotated[Finding, doc("What was found.")]
-    by: Annotated[Literal["policy", "baseline"], doc("Who accepts it: an ignore of the policy, or an entry of the baseline.")]
+    by: Annotated[
+        Literal["policy", "baseline", "siblings"],
+        doc("Who accepts it: an ignore of the policy, an entry of the baseline, or the siblings, in which it is normal."),
+    ]
     reason: Annotated[str, doc("Why it is accepted.")]
     until: Annotated[str | None, doc("Last day on which it is, as YYYY-MM-DD; null: no end.")] = None
+
+
+class Sibling(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """A run that was named as a healthy sibling, and whether the audited one is held against it."""
+
+    run: Annotated[str, doc("The run, as the user named it.")]
+    counts: Annotated[bool, doc("Whether it is a yardstick: it can be read, is of the same configuration, and is well itself.")]
+    why_not: Annotated[str | None, doc("Why it is none; null: it is.")] = None
+    severity: Annotated[Severity | None, doc("The gravest finding in it; null: none, or it was not judged.")] = None
+    last_step: Annotated[Step | None, doc("The step up to which it is looked at; null: it was not read.", unit="steps")] = None
 
 
 class Accepted(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -315,6 +328,9 @@ class Report(Struct, kw_only=True, frozen=True):
     suppressed: Annotated[list[Suppressed], doc("Findings that do not count, in the order of findings.")] = []
     stale: Annotated[list[Accepted], doc("Entries of the baseline that no finding matches any more.")] = []
     interview: Annotated[list[Phase], doc("Questions and answers by phase, where they were asked for.")] = []
+    siblings: Annotated[
+        list[Sibling] | UnsetType, doc("The runs that were named as healthy siblings; left out where none was.")
+    ] = UNSET
     resume_checkpoints: Annotated[
         list[ResumeCheckpoint] | UnsetType, doc("The checkpoints that resume-check found, by step; other commands leave it out.")
     ] = UNSET

@@ -59,8 +59,10 @@ def _counted(report: Report) -> str:
     kinds = len({finding.code for finding in report.findings})
     said = f"{words.plural(count, 'finding')}: {words.by_severity(report.findings)}" if count else "no finding"
     said += f", of {kinds} kinds" if 1 < kinds < count else ""
-    accepted = f"; {len(report.suppressed):,} more accepted by policy or baseline" if report.suppressed else ""
-    return said + accepted if count or accepted else ""
+    normal = sum(suppressed.by == "siblings" for suppressed in report.suppressed)
+    numbers = ((len(report.suppressed) - normal, "accepted by policy or baseline"), (normal, "normal among its siblings"))
+    hidden = "".join(f"; {number:,} more {how}" for number, how in numbers if number)
+    return said + hidden if count or hidden else ""
 
 
 def _findings(report: Report, base: str) -> Iterator[tuple[str, str]]:

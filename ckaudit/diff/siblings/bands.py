@@ -1,0 +1,186 @@
+"""The band that siblings make of a quantity, and where a run leaves it for good."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct, field
+
+from ckaudit.diff.align import Axes
+from ckaudit.diff.divergence import leaves
+from ckaudit.diff.noise import Stretches, quantile, stretches
+from ckaudit.diff.siblings.quantities import Quantity
+from ckaudit.run.medians import median
+from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Mask, Series, Steps, at
+
+TINY_SHARE = 1e-6
+"""Share of the smallest positive value that stands for 0 where values are compared by their logarithms."""
+
+MIN_ROWS = 3
+"""Points that the run and its siblings must share."""
+
+
+class SiblingRun(Struct, frozen=True, eq=False):
+    """One healthy sibling.
+
+    Attributes:
+        run: The sibling, up to where the run has come.
+        axes: Which of its steps stands for which of the run's.
+        is_of_one_machine: Whether its speed compares.
+    """
+
+    run: Run
+    axes: Axes = Axes()
+    is_of_one_machine: bool = True
+
+
+class Band(Struct, frozen=True, eq=False):
+    """One column of a quantity beside those of the siblings, stretch by stretch.
+
+    Attributes:
+        quantity: What it is of.
+        label: Which block or layer; the name of the quantity where it is of the whole model.
+        stretches: The run (right) against the siblings (left), as logarithms where the quantity is a ratio.
+        levels: What each sibling has in each stretch, shape (R, K).
+        unit: Unit of the values.
+    """
+
+    quantity: Quantity
+    label: str
+    stretches: Stretches
+    levels: Floats
+    unit: str = "1"
+
+    @property
+    def least(self) -> float:
+        """The least difference that is worth a word, in the scale of the stretches."""
+        return float(np.log(self.quantity.min_ratio)) if self.quantity.is_ratio else 0.0
+
+    def value(self, number: float) -> float:
+        """Return a number of the band in the unit of the quantity."""
+        return float(np.exp(number)) if self.quantity.is_ratio else float(number)
+
+
+class Departure(Struct, frozen=True, eq=False):
+    """Where a run leaves a band for good.
+
+    Attributes:
+        band: The band.
+        first: The first stretch outside.
+        last: The last one.
+        worst: The one farthest outside.
+        width: How far the band reaches to either side of the siblings' mean there.
+        votes: How many of the siblings lie that far from the run by themselves.
+    """
+
+    band: Band
+    first: int
+    last: int
+    worst: int
+    width: float
+    votes: int
+
+    @property
+    def is_higher(self) -> bool:
+        """Whether the run lies above the band."""
+        return bool(self.band.stretches.excess[self.worst] > 0)
+
+
+class Columns(Struct, frozen=True, eq=False):
+    """A quantity of one place in a run and its siblings.
+
+    Attributes:
+        steps: Steps of the run, shape (T,).
+        own: Values of the run, shape (T,).
+        theirs: Values of each sibling, shape (T,) each.
+    """
+
+    steps: Steps
+    own: Floats
+    theirs: list[Floats] = field(default_factory=list)
+
+
+def bands_of(quantity: Quantity, run: Run, siblings: Sequence[SiblingRun]) -> list[Band]:
+    """Return the band of each place that the run and at least one sibling recorded."""
+    own = quantity.series(run)
+    comparable = [sibling for sibling in siblings if sibling.is_of_one_machine or not quantity.of_clock]
+    theirs = [(quantity.series(sibling.run), sibling.axes) for sibling in comparable]
+    bands = []
+    for label in own.labels:
+        columns = columns_of(label, own, theirs, is_ratio=quantity.is_ratio)
+        if columns is not None:
+            bands.append(_band(quantity, label, columns, own.unit))
+    return bands
+
+
+def _band(quantity: Quantity, label: str, columns: Columns, unit: str) -> Band:
+    first, *others = columns.theirs
+    size = 1 if quantity.is_evaluation else 0
+    parts = stretches(columns.steps, first, columns.own, others, size=size, seed=quantity.seed)
+    ends = np.searchsorted(columns.steps, parts.last, side="right")
+    cuts = np.searchsorted(columns.steps, parts.first, side="left")
+    levels = np.array([[median(column[cut:end]) for cut, end in zip(cuts, ends, strict=True)] for column in columns.theirs])
+    return Band(quantity, label, parts, levels, unit)
+
+
+def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, Axes]], *, is_ratio: bool) -> Columns | None:
+    """Return one place of a run and of the siblings that recorded it, at the steps that all of them share.
+
+    Steps at which only the run has a checkpoint, as of an event, are left out where enough are left; a sibling that covers
+    less than half of the run's steps is.
+    """
+    column = own.only(label.__eq__)
+    steps, values = column.steps[column.finite[:, 0]], column.values[column.finite[:, 0], 0]
+    looked_up = [found for series, axes in theirs if (found := _looked_up(label, series, axes.of_left(steps))) is not None]
+    known = [(there, near, exact) for there, near, exact in looked_up if near.mean() > 1 / 2]
+    if not known:
+        return None
+    shared: Mask = np.all([near for _, near, _ in known], axis=0)
+    exact: Mask = shared & np.any([exact for _, _, exact in known], axis=0)
+    rows = exact if 2 * exact.sum() >= shared.sum() else shared
+    if rows.sum() < MIN_ROWS:
+        return None
+    table = np.array([values[rows], *(there[rows] for there, _, _ in known)])
+    if is_ratio:
+        positive = table[table > 0]
+        if not positive.size:
+            return None
+        table = np.log(np.maximum(table, TINY_SHARE * positive.min()))
+    return Columns(steps[rows], table[0], list(table[1:]))
+
+
+def _looked_up(label: str, series: Series, steps: Steps) -> tuple[Floats, Mask, Mask] | None:
+    """Return what a sibling has at some steps, where that is of about then, and where it is of just then."""
+    if label not in series.labels or not len(steps):
+        return None
+    column = series.only(label.__eq__)
+    known = column.steps[column.finite[:, 0]]
+    aligned = at(column, steps)
+    spacing = median(np.diff(known)) if len(known) > 1 else 0.0
+    age = aligned.age[:, 0]
+    return aligned.values[:, 0], (age >= 0) & (age <= 2 * spacing) & (steps >= 0), age == 0
+
+
+def departures(bands: Sequence[Band], *, tests: int, share: float = 0.01) -> Iterator[Departure]:
+    """Yield where a run leaves each band for good, most of the siblings agreeing.
+
+    Args:
+        bands: The bands.
+        tests: How many stretches of how many bands are looked at in all.
+        share: Of healthy runs that leave any of them by chance.
+    """
+    limit = quantile(share / max(1, tests))
+    for band in bands:
+        excess = band.stretches.excess
+        for side in (1, -1):
+            apart = side * (band.stretches.right - band.stretches.left)
+            outside = (side * excess > limit) & (apart > band.least)
+            first = leaves(outside)
+            if first is None:
+                continue
+            last = int(np.flatnonzero(outside)[-1])
+            worst = first + int(np.argmax(side * excess[first : last + 1]))
+            width = max(band.least, limit * band.stretches.spread[worst])
+            votes = int((side * (band.stretches.right[worst] - band.levels[:, worst]) > width).sum())
+            if 2 * votes > len(band.levels):
+                yield Departure(band, first, last, worst, width, votes)

@@ -1,0 +1,56 @@
+"""Which of the runs that are named as siblings are a yardstick: those of the same configuration that are well themselves."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ckaudit.contract.schema.diff import Unlike
+from ckaudit.contract.schema.report import SEVERITIES, Finding
+from ckaudit.diff.align import Axes, pair_series
+from ckaudit.diff.comparability import settings, unlike
+from ckaudit.diff.run_pair import GRAVE_SEVERITIES, OF_CLOCK
+from ckaudit.diff.shared_start import RATE_DIGITS
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.run.run import Run
+
+OF_CONFIGURATION = ("tokenizer", "data", "tokens")
+"""Kinds of difference that make another training besides those of the settings."""
+
+OF_CHANCE = ("data_order",)
+"""What the seed decides."""
+
+
+def unlike_settings(sibling: Run, run: Run) -> list[str]:
+    """Return what of the configuration is not alike, each as a few words; what only one of the two says is no difference."""
+    told = [mismatch for mismatch in unlike(sibling, run) if mismatch.left is not None and mismatch.right is not None]
+    names = {mismatch.name for mismatch in settings(told)}
+    differing = [mismatch for mismatch in told if mismatch.name in names or _is_of_configuration(mismatch)]
+    rate = [] if any("rate" in mismatch.name for mismatch in differing) else list(_first_rates(sibling, run))
+    return [*(f"{mismatch.name} is {mismatch.left} there and {mismatch.right} here" for mismatch in differing), *rate]
+
+
+def _is_of_configuration(mismatch: Unlike) -> bool:
+    return mismatch.name == "planned_learning_rate" or (mismatch.kind in OF_CONFIGURATION and mismatch.name not in OF_CHANCE)
+
+
+def _first_rates(sibling: Run, run: Run) -> Iterator[str]:
+    """Yield that the learning rates are not the same at the first step that both logged it at."""
+    rates = pair_series(learning_rate(sibling), learning_rate(run), Axes())
+    rows = np.flatnonzero(rates.finite.any(axis=1))[:1]
+    for row in rows.tolist():
+        there, here = rates.left[row], rates.right[row]
+        if not np.allclose(there, here, rtol=RATE_DIGITS, atol=0.0, equal_nan=True):
+            column = int(np.argmax(there != here))
+            yield f"the learning rate at step {rates.steps[row]} is {there[column]:.4g} there and {here[column]:.4g} here"
+
+
+def is_of_one_machine(sibling: Run, run: Run) -> bool:
+    """Tell whether nothing says that two runs were trained on other hardware, or by other libraries."""
+    return not any("speed" in mismatch.invalidates for mismatch in unlike(sibling, run))
+
+
+def grave_illness(findings: Sequence[Finding]) -> str | None:
+    """Return the gravest illness of a sibling that takes it out of the count, None where it has none; the clock's are aside."""
+    grave = [finding for finding in findings if finding.severity in GRAVE_SEVERITIES and finding.code not in OF_CLOCK]
+    first = min(grave, key=lambda finding: SEVERITIES.index(finding.severity), default=None)
+    return None if first is None else f"{first.severity} {first.code}, {first.message}"

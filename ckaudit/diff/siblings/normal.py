@@ -1,0 +1,135 @@
+"""What is normal here: a finding that healthy siblings have as well, or of a loss that is no higher than theirs."""
+
+import re
+from collections.abc import Iterable, Sequence
+from math import log
+
+from msgspec import Struct
+
+from ckaudit.contract.schema.report import SEVERITIES, Check, Finding
+from ckaudit.diff.run_pair import OF_CLOCK
+from ckaudit.diff.siblings.bands import Band
+from ckaudit.material.counts import plural
+from ckaudit.questions.bad_answer_table import BAD
+from ckaudit.rules import rules
+
+OF_THE_LOSS_COURSE = ("LOSS002", "LOSS003", "LOSS004", "LOSS008", "D1.1", "D2.1", "D4.6", "D5.1")
+"""What finds fault with the way that a loss went: it rises, does not fall, swings, or parts from the held-out one."""
+
+CLOSE = 1.5
+"""How many times as far beyond its limit a value may lie as that of a sibling, and be comparable."""
+
+_NUMBER = re.compile(r"\d+")
+
+
+class SiblingFindings(Struct, frozen=True):
+    """What an audit of a sibling says.
+
+    Attributes:
+        findings: All that it found, whether it counts or not.
+        checks: What became of each rule.
+    """
+
+    findings: Sequence[Finding]
+    checks: Sequence[Check]
+
+    def could_judge(self, code: str) -> bool:
+        """Tell whether a rule or question could judge it."""
+        return any(check.code == code and check.outcome in ("passed", "failed") for check in self.checks)
+
+
+def why_normal(finding: Finding, siblings: Sequence[SiblingFindings], losses: Sequence[Band]) -> str | None:
+    """Return why a finding is normal among healthy siblings, or None where it is not.
+
+    Nothing of sev0 or sev1 is, nor what files contradict or the clock alone says, nor a departure from the siblings themselves.
+
+    Args:
+        finding: What was found.
+        siblings: What was found in the healthy siblings, which are a yardstick.
+        losses: Bands of the training loss and the held-out loss.
+    """
+    is_judged_of_training = finding.code in rules() or finding.code in BAD
+    if finding.severity != "sev2" or finding.file is not None or not is_judged_of_training or finding.code in OF_CLOCK:
+        return None
+    able = [sibling for sibling in siblings if sibling.could_judge(finding.code)]
+    same = [other for sibling in able if (other := _same(finding, sibling.findings)) is not None]
+    if same and 2 * len(same) >= len(able):
+        size = _sizes(same)
+        return f"{len(same)} of {plural(len(able), 'healthy sibling')} have it too, of comparable size{size}"
+    return _why_level(finding, losses)
+
+
+def _same(finding: Finding, others: Iterable[Finding]) -> Finding | None:
+    """Return the finding of a sibling that is the same illness at a comparable place, of comparable size and as grave."""
+    return next(
+        (
+            other
+            for other in others
+            if other.code == finding.code
+            and SEVERITIES.index(other.severity) <= SEVERITIES.index(finding.severity)
+            and _is_of_place(finding, other)
+            and _is_of_size(finding, other)
+        ),
+        None,
+    )
+
+
+def _is_of_place(finding: Finding, other: Finding) -> bool:
+    """Tell whether half of a finding's places are places of another, but for the numbers of blocks and heads."""
+    mine, theirs = _places(finding), _places(other)
+    return 2 * len(mine & theirs) >= len(mine)
+
+
+def _places(finding: Finding) -> set[str]:
+    return {_NUMBER.sub("*", place or "") for place in (finding.where, *finding.also)}
+
+
+def _is_of_size(finding: Finding, other: Finding) -> bool:
+    """Tell whether a value lies not much further beyond its limit than another; without a limit, whether they are as large."""
+    mine, theirs = (_excess(one) for one in (finding, other))
+    if mine is None or theirs is None:
+        return mine is theirs
+    return abs(mine) <= CLOSE * abs(theirs) + log(CLOSE)
+
+
+def _excess(finding: Finding) -> float | None:
+    value, limit = finding.value, finding.limit
+    if not isinstance(value, int | float) or not isinstance(limit, int | float) or value <= 0 or limit <= 0:
+        return None
+    return log(value / limit)
+
+
+def _sizes(found: Sequence[Finding]) -> str:
+    values = sorted(float(one.value) for one in found if isinstance(one.value, int | float))
+    if not values:
+        return ""
+    return f" ({values[0]:.4g} there)" if len(values) == 1 else f" ({values[0]:.4g} to {values[-1]:.4g} there)"
+
+
+def _why_level(finding: Finding, losses: Sequence[Band], *, least_siblings: int = 2) -> str | None:
+    """Return that each loss is no higher than in the siblings where a finding of its course lies, None where that is not so.
+
+    Args:
+        finding: What was found.
+        losses: Bands of the training loss and the held-out loss.
+        least_siblings: So many tell how far healthy runs lie apart; of fewer nobody knows.
+    """
+    if finding.code not in OF_THE_LOSS_COURSE or not losses:
+        return None
+    if any(len(band.levels) < least_siblings or not _is_no_higher(band, finding) for band in losses):
+        return None
+    names = " and ".join(band.quantity.says for band in losses)
+    verb = "is" if len(losses) == 1 else "are"
+    return f"{names} {verb} no higher than in {len(losses[0].levels)} healthy siblings, from there to the end"
+
+
+def _is_no_higher(band: Band, finding: Finding) -> bool:
+    """Tell whether a loss is no higher than the highest of the siblings' from where a finding begins to the end.
+
+    The noise of a single point is let pass.
+    """
+    parts = band.stretches
+    since = 0 if finding.first_step is None else finding.first_step
+    rows = parts.last >= since
+    rows[-1] = True
+    return bool((parts.right[rows] <= parts.high[rows] + parts.alone).all())

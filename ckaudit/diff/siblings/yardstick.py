@@ -1,0 +1,182 @@
+"""Siblings from end to end: they are opened and audited, and a run is held against those that are a yardstick."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.audit.engine import clauses_of, open_judged, settle_run, triage_reads, with_slices
+from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, worst
+from ckaudit.contract.violations import Kind
+from ckaudit.diff.align import Axes, common_axis
+from ckaudit.diff.siblings.bands import SiblingRun, bands_of, departures
+from ckaudit.diff.siblings.comparable import grave_illness, is_of_one_machine, unlike_settings
+from ckaudit.diff.siblings.kinds import KINDS, RATE
+from ckaudit.diff.siblings.normal import SiblingFindings, why_normal
+from ckaudit.diff.siblings.quantities import LOSSES, QUANTITIES
+from ckaudit.diff.siblings.rates import rate_departures
+from ckaudit.diff.siblings.sentences import findings_of, rate_finding
+from ckaudit.errors import CkauditError
+from ckaudit.material.counts import plural
+from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.policy.gate import Gate, HeldAgainst
+from ckaudit.run.read import Progress
+from ckaudit.run.run import Run
+
+MAX_NAMED = 3
+"""Siblings of one reason that a note names."""
+
+
+class OpenedSibling(Struct, frozen=True, eq=False):
+    """A run that was named as a sibling, as it was read.
+
+    Attributes:
+        name: As the user named it.
+        run: The run; None: it could not be read.
+        error: Why not.
+    """
+
+    name: str
+    run: Run | None = None
+    error: str = ""
+
+
+class JudgedSibling(Struct, frozen=True, eq=False):
+    """A sibling with what is said of it.
+
+    Attributes:
+        told: For the report.
+        beside: The sibling up to where the run has come; None: it is no yardstick.
+        found: What an audit of it says; None: likewise.
+    """
+
+    told: Sibling
+    beside: SiblingRun | None = None
+    found: SiblingFindings | None = None
+
+
+def open_siblings(
+    subjects: Sequence[Path | Run], *, choice: Choice = NOTHING_SAID, progress: Progress | None = None
+) -> list[OpenedSibling]:
+    """Read runs that are named as siblings; one that cannot be read is told, and stops no other."""
+    opened = []
+    for subject in subjects:
+        if isinstance(subject, Run):
+            opened.append(OpenedSibling(subject.name, subject))
+            continue
+        try:
+            opened.append(
+                OpenedSibling(str(subject), open_judged(subject, reads=triage_reads(), choice=choice, progress=progress))
+            )
+        except CkauditError as error:
+            opened.append(OpenedSibling(str(subject), error=str(error)))
+    return opened
+
+
+def with_siblings(gate: Gate, siblings: Sequence[OpenedSibling]) -> Gate:
+    """Return a gate that holds a run against its siblings too; without any it is the same."""
+    return replace(gate, yardstick=yardstick(siblings, gate)) if siblings else gate
+
+
+def yardstick(siblings: Sequence[OpenedSibling], gate: Gate) -> Callable[[Run], HeldAgainst]:
+    """Return what holds a run against siblings; these are judged by the same policy, and by no baseline."""
+    alone = Gate(policy=gate.policy, today=gate.today)
+
+    def hold(run: Run) -> HeldAgainst:
+        judged = [_judged(sibling, run, alone) for sibling in siblings]
+        beside = [sibling.beside for sibling in judged if sibling.beside is not None]
+        found = [sibling.found for sibling in judged if sibling.found is not None]
+        held = held_against(run, beside) if beside else HeldAgainst()
+        losses = [band for quantity in LOSSES for band in bands_of(quantity, run, beside)]
+        return replace(
+            held,
+            why_normal=(lambda finding: why_normal(finding, found, losses)) if found else None,
+            siblings=tuple(sibling.told for sibling in judged),
+            notes=tuple(_notes([sibling.told for sibling in judged])),
+        )
+
+    return hold
+
+
+def _judged(sibling: OpenedSibling, run: Run, gate: Gate) -> JudgedSibling:
+    """Return whether a sibling is a yardstick of a run, as it was where the run has come to."""
+    if sibling.run is None:
+        return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=f"it cannot be read: {sibling.error}"))
+    axes = common_axis(sibling.run, run, "tokens")
+    until = _until(axes, run)
+    known = sibling.run if until is None else sibling.run.until(until)
+    if differing := unlike_settings(sibling.run, run):
+        why = "it is of another configuration: " + "; ".join(differing[:MAX_NAMED])
+        return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=why, last_step=known.last_step))
+    clauses, _ = clauses_of(known, gate)
+    settled = settle_run(with_slices(known, clauses), clauses, gate)
+    found = [*settled.findings, *(suppressed.finding for suppressed in settled.suppressed)]
+    ill = grave_illness(settled.findings)
+    told = Sibling(
+        run=sibling.name,
+        counts=ill is None,
+        why_not=None if ill is None else f"it is ill itself: {ill}",
+        severity=worst(settled.findings),
+        last_step=known.last_step,
+    )
+    if ill is not None:
+        return JudgedSibling(told)
+    beside = SiblingRun(known, axes, is_of_one_machine=is_of_one_machine(sibling.run, run))
+    return JudgedSibling(told, beside, SiblingFindings(found, settled.checks))
+
+
+def _until(axes: Axes, run: Run) -> int | None:
+    """Return the step of a sibling that stands for the last one of a run; None: it did not come so far, or the run has none."""
+    if run.last_step is None:
+        return None
+    until = int(axes.of_left(np.array([run.last_step]))[0])
+    return until if until >= 0 else None
+
+
+def held_against(run: Run, siblings: Sequence[SiblingRun]) -> HeldAgainst:
+    """Return where a run leaves the band of siblings that are a yardstick, and what became of each quantity."""
+    bands = [(quantity, bands_of(quantity, run, siblings)) for quantity in QUANTITIES]
+    tests = sum(len(band.stretches.first) for quantity, found in bands for band in found if not quantity.of_clock)
+    left = [departure for _, found in bands for departure in departures(found, tests=tests)]
+    findings = [*findings_of(left, run), *map(rate_finding, rate_departures(run, siblings))]
+    judged = {quantity.kind.code for quantity, found in bands if found}
+    if learning_rate(run) and any(learning_rate(sibling.run) for sibling in siblings):
+        judged.add(RATE.code)
+    return HeldAgainst(findings=tuple(findings), checks=tuple(_check(kind, judged, findings) for kind in KINDS))
+
+
+def _check(kind: Kind, judged: Collection[str], findings: Sequence[Finding]) -> Check:
+    own = [finding for finding in findings if finding.code == kind.code]
+    failed = any(finding.severity != "note" for finding in own)
+    outcome: Outcome = "skipped" if kind.code not in judged else "failed" if failed else "passed"
+    return Check(
+        code=kind.code,
+        name=kind.name,
+        title=kind.title,
+        severity=kind.severity,
+        outcome=outcome,
+        reason="not_recorded" if outcome == "skipped" else None,
+        detail="the run and its siblings have no points of it in common" if outcome == "skipped" else None,
+        findings=len(own),
+    )
+
+
+def _notes(siblings: Sequence[Sibling]) -> Iterator[str]:
+    """Yield which siblings count, and for each reason which do not."""
+    counting = [sibling.run for sibling in siblings if sibling.counts]
+    yield f"held against {plural(len(counting), 'healthy sibling')}" + (
+        f": {_named(counting)}" if counting else ", so that nothing is told of siblings"
+    )
+    reasons: dict[str, list[str]] = {}
+    for sibling in siblings:
+        if sibling.why_not is not None:
+            reasons.setdefault(sibling.why_not, []).append(sibling.run)
+    yield from (f"no yardstick: {_named(names)}: {reason}" for reason, names in reasons.items())
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
