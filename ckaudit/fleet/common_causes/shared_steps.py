@@ -1,0 +1,145 @@
+"""Runs of one data order that fall ill at the same step: what they were fed there is the suspect."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ckaudit.contract.schema.fleet import FleetRun
+from ckaudit.fleet.common_causes.ill_runs import Illness
+from ckaudit.fleet.common_causes.odds import MIN_HITS, Ints, Tables, binomial_tail, tables_of, upper_tail
+from ckaudit.fleet.common_causes.shared_values import Bools
+
+ROUND = 10
+"""Checkpoints, evaluations and windows of rules end at such steps, whatever the data."""
+APART, APART_IF_PLAIN = 0.001, 0.05
+"""How unlikely it must be that others who are ill of it begin there as often; the second for a step that is not round."""
+OF_DATA = ("data", "batch_size", "train_batch", "per_device_batch", "sequence_length", "seq_len", "shuffle", "world_size")
+"""Parts of the names of facts that decide, with the seed, which batch a step gets."""
+MANY_CELLS = 16
+"""Steps that a step must be one of, before it is no wonder that two runs have it in common."""
+
+
+class Orders(NamedTuple):
+    """By what the order of the data is known, and which run has which.
+
+    Attributes:
+        fact: Name of the fact, or of those that stand for it.
+        names: What the orders are called.
+        of: Number of the order by run, -1 where it is not known.
+    """
+
+    fact: str
+    names: list[str]
+    of: Ints
+
+
+class SharedStep(NamedTuple):
+    """One question about a step: who begins there, in one order of the data and in the others.
+
+    Attributes:
+        illness: Of what.
+        order: Number of the order.
+        step: The step.
+        runs: The ill runs of that order that begin there.
+        chance: Chance of so many by itself; None: that of the table.
+    """
+
+    illness: Illness
+    order: int
+    step: int
+    runs: Bools
+    chance: float | None = None
+
+
+def orders(runs: Sequence[FleetRun]) -> Orders:
+    """Return the order of the data of each run: as its batches tell, else as the seed and the facts of the data decide it."""
+    hashed = [run.facts.get("data_order") for run in runs]
+    fact = "data_order"
+    if not any(hashed):
+        hashed, fact = [_decided_by(run.facts) for run in runs], "seed and data"
+    names = sorted({name for name in hashed if name})
+    number: Mapping[str | None, int] = {name: place for place, name in enumerate(names)}
+    return Orders(fact, names, np.array([number.get(name, -1) for name in hashed], np.int64))
+
+
+def _decided_by(facts: Mapping[str, str]) -> str | None:
+    seed = next((facts[name] for name in ("seed", "config.seed", "config.data_seed") if name in facts), None)
+    if seed is None:
+        return None
+    parts = [
+        f"{name.rpartition('.')[2]} {value}" for name, value in sorted(facts.items()) if any(part in name for part in OF_DATA)
+    ]
+    return ", ".join([f"seed {seed}", *parts])
+
+
+def asked_of_steps(runs: Sequence[FleetRun], ill: Sequence[Illness], order: Orders) -> tuple[Tables, list[SharedStep]]:
+    """Return a table for each step that enough runs of a code begin at and each order, and what stands behind those with hits."""
+    last = np.array([-1 if run.last_step is None else run.last_step for run in runs], np.int64)
+    rows: list[tuple[int, int, int, int]] = []
+    behind = []
+    for illness in ill:
+        known = illness.fair & (order.of >= 0)
+        steps, counts = np.unique(illness.since[known & illness.ill & (illness.since >= 0)], return_counts=True)
+        for step in steps[counts >= MIN_HITS].tolist():
+            there = known & ((last >= step) | (illness.since == step))
+            here = there & illness.ill & (illness.since == step)
+            having = np.bincount(order.of[there], minlength=len(order.names))
+            hits = np.bincount(order.of[here], minlength=len(order.names))
+            for number in np.flatnonzero((having >= MIN_HITS) & (having < there.sum())).tolist():
+                rows.append((int(hits[number]), int(here.sum()), int(having[number]), int(there.sum())))
+                behind.append(SharedStep(illness, number, step, here & (order.of == number)))
+    return tables_of(rows), behind
+
+
+def begins_there_for_the_data(shared: SharedStep, order: Orders) -> bool:
+    """Return whether runs of other orders begin elsewhere: what begins at one step in all of them is no matter of the data."""
+    ill = shared.illness.ill & shared.illness.fair & (order.of >= 0) & (shared.illness.since >= 0)
+    same = ill & (order.of == shared.order)
+    plain = shared.step % ROUND != 0 and shared.step > MANY_CELLS
+    if (ill & ~same).sum() < MIN_HITS:
+        return plain
+    there = int((ill & (shared.illness.since == shared.step)).sum())
+    table = tables_of([(int(shared.runs.sum()), there, int(same.sum()), int(ill.sum()))])
+    return bool(upper_tail(table)[0] <= (APART_IF_PLAIN if plain else APART))
+
+
+def in_the_only_order(runs: Sequence[FleetRun], ill: Sequence[Illness], order: Orders) -> Iterator[SharedStep]:
+    """Yield steps that runs share where all have one order of the data, so that there is no other to compare with.
+
+    What begins at a step by itself (the first that a rule can judge, an evaluation, the end of the warm-up) must not be taken for
+    the data. So some of the ill runs must have begun before, the step must be no round one, and no number of the configuration;
+    and chance is asked whether so many meet there, were their first steps strewn over the run as those of the others are.
+    """
+    known = order.of[order.of >= 0]
+    if known.size < MIN_HITS or np.bincount(known).max() < known.size:
+        return
+    numbers = _whole_numbers(runs)
+    for illness in ill:
+        since = illness.since[illness.ill & (illness.since >= 0) & (order.of >= 0)]
+        steps, counts = np.unique(since, return_counts=True)
+        for step, count in zip(steps.tolist(), counts.tolist(), strict=True):
+            plain = step % ROUND != 0 and not numbers & {step - 1, step, step + 1}
+            if count >= MIN_HITS and plain and (since < step).sum() >= 2:
+                shared = illness.ill & (illness.since == step) & (order.of >= 0)
+                yield SharedStep(illness, int(known[0]), step, shared, _chance_of_meeting(since, step, runs))
+
+
+def _chance_of_meeting(since: Ints, step: int, runs: Sequence[FleetRun]) -> float:
+    """Return an upper bound of the chance that so many begin at any one step, strewn as the others are around this one."""
+    others = np.sort(since[since != step])
+    apart = np.unique(np.diff(np.unique(since)))
+    cell = max(1, int(np.gcd.reduce(apart))) if apart.size else 1
+    end = max([int(since.max()), *(run.last_step or 0 for run in runs)])
+    cells = max(1, (end - int(since.min())) // cell)
+    if cells < MANY_CELLS:
+        return 1.0
+    near = np.sort(np.abs(others - step))[: max(2, int(np.sqrt(others.size)))]
+    width = max(1.0, 2.0 * float(near[-1]) / cell)
+    share = min(1.0, max((near.size + 1) / ((others.size + 1) * width), 1.0 / cells))
+    return min(1.0, cells * binomial_tail(int((since == step).sum()), since.size, share))
+
+
+def _whole_numbers(runs: Sequence[FleetRun]) -> set[int]:
+    texts = {text for run in runs for name, text in run.facts.items() if name.startswith("config.")}
+    return {int(text) for text in texts if text.isdecimal() and len(text) < 12}
