@@ -17,6 +17,7 @@ COMMANDS = {
     "validate": "validate",
     "triage": "triage",
     "watch": "watch",
+    "fleet": "fleet",
     "metrics": "metrics",
     "explain": "explain",
     "report": "report",

@@ -148,11 +148,12 @@ def retried(
 
 def is_passing(error: BaseException) -> bool:
     """Tell whether a second attempt may succeed: not where access is denied or nothing is there."""
+    if is_gone(error):
+        return False
     for each in _chain(error):
-        if isinstance(each, FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError):
+        if isinstance(each, PermissionError | NotADirectoryError | IsADirectoryError):
             return False
-        names = {cls.__name__ for cls in type(each).__mro__}
-        if isinstance(each, ConnectionError | TimeoutError | EOFError) or names & (PASSING | SILENT):
+        if _is_of_the_line(each):
             return True
         status = _status(each)
         if status is not None:
@@ -160,6 +161,20 @@ def is_passing(error: BaseException) -> bool:
         if BUSY_CODES.search(str(each)):
             return True
     return False
+
+
+def is_gone(error: BaseException) -> bool:
+    """Tell whether an error says that nothing is there; the web's client says so of any failure, with the cause behind it."""
+    if not isinstance(error, FileNotFoundError):
+        return False
+    behind = next((each for each in _chain(error) if not isinstance(each, FileNotFoundError)), None)
+    return behind is None or (_status(behind) in (None, 404, 410) and not _is_of_the_line(behind))
+
+
+def _is_of_the_line(error: BaseException) -> bool:
+    """Tell whether an error is of the connection, and not of what was asked."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    return isinstance(error, ConnectionError | TimeoutError | EOFError) or bool(names & (PASSING | SILENT))
 
 
 def unreadable(error: BaseException, uri: str) -> UnreadableError:
@@ -173,7 +188,7 @@ def unreadable(error: BaseException, uri: str) -> UnreadableError:
         what, hint = ": there are no credentials to read it with", finds
     elif isinstance(error, PermissionError) or statuses & {401, 403}:
         what, hint = f" may not be read{said}", f"Are these the right credentials, and may they read here? {finds}".strip()
-    elif isinstance(error, FileNotFoundError) or statuses & {404, 410}:
+    elif is_gone(error) or statuses & {404, 410}:
         what, hint = " does not exist", "Is it spelled as the storage lists it, the bucket included?"
     elif names & SILENT:
         what = f": the server did not answer within {ANSWER_SECONDS:g} seconds, asked {ATTEMPTS} times"

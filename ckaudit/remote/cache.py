@@ -1,0 +1,209 @@
+"""The cache of what was fetched: a folder for each address, bounded in bytes, safe for several processes, never needed."""
+
+import hashlib
+import os
+import shutil
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+from msgspec import Struct
+
+from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.remote.location import shown
+
+FOLDER, LIMIT = "CKAUDIT_CACHE", "CKAUDIT_CACHE_GB"
+GIGABYTE = 10**9
+DEFAULT_LIMIT = 10.0
+STATE, LOCK, IN_USE = "state.json", "lock", "in_use"
+MAX_HELD = 64
+"""Copies that a process keeps from being given up: the last ones that it asked for."""
+
+_held: deque[IO[bytes]] = deque()
+_fetched = {"since": float("inf")}  # bytes since the cache was last looked through: at first it always is
+
+
+class Kept(Struct, array_like=True, frozen=True):
+    """What is known of one file of a copy.
+
+    Attributes:
+        version: The object's version, as its storage said.
+        size: The file's bytes.
+        time: The file's modification time in nanoseconds.
+    """
+
+    version: str
+    size: int
+    time: int
+
+
+class State(Struct):
+    """What a copy holds.
+
+    Attributes:
+        address: What it is a copy of, as it may be shown.
+        bytes: The bytes of its files.
+        is_file: Whether the address is one object.
+        files: Each file by its name below the address.
+    """
+
+    address: str = ""
+    bytes: int = 0
+    is_file: bool = False
+    files: dict[str, Kept] = {}
+
+
+def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
+    """Return the folder of the cache: the one given, `CKAUDIT_CACHE`, or the user's own for caches."""
+    named = given or os.environ.get(FOLDER)
+    if named:
+        return Path(named).expanduser().resolve()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "ckaudit"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "ckaudit" / "cache"
+    return (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ckaudit").resolve()
+
+
+def cache_limit() -> int:
+    """Return how many bytes the cache may hold, by `CKAUDIT_CACHE_GB`.
+
+    Raises:
+        UsageError: Where it is no number above 0.
+    """
+    word = os.environ.get(LIMIT, "")
+    try:
+        gigabytes = float(word) if word else DEFAULT_LIMIT
+    except ValueError:
+        gigabytes = 0.0
+    if not gigabytes > 0:
+        raise UsageError(f"{LIMIT}={word!r} is not a number of gigabytes", hint=f"set it like {LIMIT}=20")
+    return int(min(gigabytes, 10**9) * GIGABYTE)
+
+
+class Slot:
+    """The place of one address in the cache."""
+
+    def __init__(self, cache: Path, uri: str, name: str) -> None:
+        """Take a cache, an address and its last name."""
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        key = hashlib.sha256(f"{endpoint}\n{uri}".encode(errors="surrogateescape")).hexdigest()[:24]
+        self.cache, self.folder = cache, cache / "runs" / key
+        self.copy = self.folder / (name if name not in ("", ".", "..", STATE, LOCK, IN_USE) else "run")
+        self.address = shown(uri)
+
+    def read_state(self) -> State:
+        """Return what the copy holds; nothing where that was never written down, or by another version."""
+        try:
+            return msgspec.json.decode((self.folder / STATE).read_bytes(), type=State)
+        except (OSError, msgspec.DecodeError):
+            return State(self.address)
+
+    def write_state(self, state: State) -> None:
+        """Note what the copy holds."""
+        state.bytes = sum(kept.size for kept in state.files.values())
+        partial = self.folder / f"{STATE}.{os.getpid()}"
+        partial.write_bytes(msgspec.json.encode(state))
+        partial.replace(self.folder / STATE)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let one process at a time fetch, and keep the copy from being given up while it is read."""
+        with naming_cache(self.cache):
+            lock = self._lock()
+        with lock:
+            yield
+
+    def _lock(self) -> IO[bytes]:
+        """Return the lock, once this process has it."""
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _hold(self.folder / IN_USE)
+            lock = (self.folder / LOCK).open("wb")
+            _flock(lock, "exclusive")
+            with suppress(FileNotFoundError):  # another process gave this copy up meanwhile, and deleted the lock
+                if os.path.samestat((self.folder / LOCK).stat(), os.fstat(lock.fileno())):
+                    return lock
+            lock.close()
+
+
+@contextmanager
+def naming_cache(cache: Path) -> Iterator[None]:
+    """Say of what the disk refuses that it is the cache's."""
+    try:
+        yield
+    except OSError as error:
+        hint = f"{FOLDER} names another folder; what is in there can be deleted at any time."
+        raise UnreadableError(f"the cache {cache} cannot be written: {error.strerror or error}", hint=hint) from error
+
+
+def make_room(cache: Path, new: int) -> None:
+    """Give up what was used least recently until the cache holds no more than its limit.
+
+    Args:
+        cache: The cache.
+        new: Bytes that were fetched just now: the cache is looked through once they are worth it.
+    """
+    limit = cache_limit()
+    _fetched["since"] += new
+    if _fetched["since"] < limit / 16:
+        return
+    _fetched["since"] = 0
+    slots = sorted(_slots(cache / "runs"))
+    total = sum(size for _, size, _ in slots)
+    for _, size, folder in slots:
+        if total <= limit:
+            return
+        if _give_up(folder):
+            total -= size
+
+
+def _slots(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Yield when each copy was last used, its bytes, and its folder."""
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        try:
+            used = (entry / IN_USE).stat().st_mtime
+            state = msgspec.json.decode((entry / STATE).read_bytes(), type=State)
+        except (OSError, msgspec.DecodeError):  # a process may be at it, or was killed there: its bytes count nothing
+            continue
+        yield used, state.bytes, entry
+
+
+def _give_up(folder: Path) -> bool:
+    """Delete a copy that no process reads, and tell whether that was done."""
+    try:
+        with (folder / IN_USE).open("ab") as stream:
+            if not _flock(stream, "at once"):
+                return False
+            (folder / STATE).unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        return False
+    return True
+
+
+def _hold(path: Path) -> None:
+    """Keep a copy from being given up by other processes, until this one ends or has asked for many others."""
+    stream = path.open("ab")
+    os.utime(path)
+    _flock(stream, "shared")
+    _held.append(stream)
+    while len(_held) > MAX_HELD:
+        _held.popleft().close()
+
+
+def _flock(stream: IO[bytes], how: str) -> bool:
+    """Lock a file where the system has such locks, and tell whether that was done."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return True
+    wanted = {"shared": fcntl.LOCK_SH, "exclusive": fcntl.LOCK_EX, "at once": fcntl.LOCK_EX | fcntl.LOCK_NB}
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(stream, wanted[how])
+        return True
+    return how != "at once"

@@ -1,0 +1,193 @@
+"""Files of a copy brought up to date: those whose objects have changed are fetched, several at once, and put in place whole."""
+
+import itertools
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from time import monotonic
+from typing import BinaryIO, NamedTuple
+
+from ckaudit.remote.cache import Kept, Slot, naming_cache
+from ckaudit.remote.filesystem import is_gone, naming
+from ckaudit.remote.storage import Entry, Storage
+
+Progress = Callable[[int, int], None]
+
+AT_ONCE = 16
+"""Objects fetched at the same time."""
+
+PIECE = 16 * 2**20
+"""Bytes of a large object that are fetched at once."""
+
+PIECES_AT_ONCE = 4
+
+NOTED_EVERY = 5.0
+"""Seconds after which what was fetched is noted, so that after a killed process it is not fetched again."""
+
+
+class Listing(NamedTuple):
+    """What is to be fetched.
+
+    Attributes:
+        entries: The objects.
+        is_file: Whether it is one object, and not what lies below an address.
+    """
+
+    entries: list[Entry]
+    is_file: bool
+
+
+class Copy:
+    """The copy of one address, locked.
+
+    Attributes:
+        fetched: Bytes fetched so far.
+    """
+
+    def __init__(self, slot: Slot, storage: Storage, progress: Progress | None) -> None:
+        """Take its place in the cache, and what lies at the address."""
+        self.slot, self.storage, self.progress = slot, storage, progress
+        self.state = slot.read_state()
+        self.fetched = 0
+        self._numbers = itertools.count()
+
+    def update(self, listing: Listing) -> str:
+        """Bring the files up to date.
+
+        Returns:
+            An object that changed or went while it was fetched; empty: none did.
+
+        Raises:
+            UnreadableError: Where an object cannot be read, or the cache not be written.
+        """
+        there = self._there(listing)
+        missing = [entry for entry in listing.entries if not self._is_current(entry, there.get(entry.name))]
+        done, astir, noted = len(listing.entries) - len(missing), "", monotonic()
+        pool = ThreadPoolExecutor(min(AT_ONCE, len(missing) or 1), thread_name_prefix="fetch")
+        try:
+            for future in as_completed([pool.submit(self._fetch, entry, listing) for entry in missing]):
+                name, kept = future.result()
+                done += 1
+                if kept is None:
+                    astir = name
+                else:
+                    self.state.files[name] = kept
+                    self.fetched += kept.size
+                if self.progress is not None:
+                    self.progress(done, len(listing.entries))
+                if monotonic() - noted > NOTED_EVERY:
+                    self._note()
+                    noted = monotonic()
+        finally:
+            pool.shutdown(cancel_futures=True)
+            self._note()
+        return astir
+
+    def _note(self) -> None:
+        with naming_cache(self.slot.cache):
+            self.slot.write_state(self.state)
+
+    def _there(self, listing: Listing) -> dict[str, os.stat_result]:
+        """Return the files that are there by name, after everything that is not in the listing was deleted."""
+        names = {entry.name for entry in listing.entries}
+        copy, state = self.slot.copy, self.state
+        with naming_cache(self.slot.cache):
+            for stray in self.slot.folder.glob("partial-*"):
+                stray.unlink(missing_ok=True)
+            if copy.is_dir() == listing.is_file or not state.files:
+                _remove(copy)
+            there = {copy.name: copy.stat()} if copy.is_file() else dict(_files_below(copy))
+            for name in there.keys() - names:
+                self._path(name, listing).unlink(missing_ok=True)
+            if not listing.is_file:
+                copy.mkdir(parents=True, exist_ok=True, mode=0o700)
+        state.address, state.is_file = self.slot.address, listing.is_file
+        state.files = {name: kept for name, kept in state.files.items() if name in names and name in there}
+        return there
+
+    def _is_current(self, entry: Entry, there: os.stat_result | None) -> bool:
+        kept = self.state.files.get(entry.name)
+        if kept is None or there is None or not entry.version or kept.version != entry.version:
+            return False
+        return (kept.size, kept.time) == (there.st_size, there.st_mtime_ns) and entry.size in (None, kept.size)
+
+    def _path(self, name: str, listing: Listing) -> Path:
+        return self.slot.copy if listing.is_file else self.slot.copy / name
+
+    def _fetch(self, entry: Entry, listing: Listing) -> tuple[str, Kept | None]:
+        """Fetch one object, and return its name and what is known of its file; None: it changed meanwhile, or went."""
+        partial = self.slot.folder / f"partial-{os.getpid()}-{next(self._numbers)}"
+        address = self.slot.address.rstrip("/") + ("" if listing.is_file else f"/{entry.name}")
+        with naming(address):
+            try:
+                complete = self._write(entry, partial)
+            except FileNotFoundError as error:
+                if not is_gone(error):
+                    raise
+                complete = False
+        target = self._path(entry.name, listing)
+        with naming_cache(self.slot.cache):
+            if not complete:
+                partial.unlink(missing_ok=True)
+                return entry.name, None
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if entry.time:
+                os.utime(partial, (entry.time, entry.time))
+            partial.replace(target)
+            facts = target.stat()
+        return entry.name, Kept(entry.version, facts.st_size, facts.st_mtime_ns)
+
+    def _write(self, entry: Entry, partial: Path) -> bool:
+        """Write an object's bytes to a file, and tell whether they are those of the version that was listed."""
+        if entry.size is not None and entry.size > PIECE:
+            with self._opened(partial) as stream:
+                self._write_pieces(entry, entry.size, stream)
+            now = self.storage.look(entry.path)
+            return now is not None and (now.version, now.size) == (entry.version, entry.size)
+        data = self.storage.read(entry, 0, None)
+        if entry.size is not None and len(data) != entry.size:
+            return False
+        with self._opened(partial) as stream, naming_cache(self.slot.cache):
+            stream.write(data)
+        return True
+
+    def _opened(self, partial: Path) -> BinaryIO:
+        with naming_cache(self.slot.cache):
+            self.slot.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return partial.open("wb", buffering=0)
+
+    def _write_pieces(self, entry: Entry, size: int, stream: BinaryIO) -> None:
+        """Write a large object, several pieces of it at once."""
+        starts = range(0, size, PIECE)
+        with ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="piece") as pool:
+            # a few ahead, so that no more than those lie in memory
+            for first in range(0, len(starts), PIECES_AT_ONCE):
+                some = starts[first : first + PIECES_AT_ONCE]
+                for data in pool.map(lambda start: self.storage.read(entry, start, min(start + PIECE, size)), some):
+                    with naming_cache(self.slot.cache):
+                        stream.write(data)
+
+
+def _files_below(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """Yield name and facts of each file below a folder; what is neither a file nor a folder of ours is deleted."""
+    if not folder.is_dir():
+        return
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        facts = entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(facts.st_mode):
+            yield from _files_below(Path(entry), f"{prefix}{entry.name}/")
+        elif stat.S_ISREG(facts.st_mode):
+            yield prefix + entry.name, facts
+        else:
+            Path(entry).unlink()
+
+
+def _remove(path: Path) -> None:
+    """Delete a file or a folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,123 @@
+"""A copy of what lies at an address, in the cache of this machine: what has changed is fetched, the rest is there."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ckaudit.errors import UnreadableError
+from ckaudit.remote.addresses import remember
+from ckaudit.remote.cache import GIGABYTE, LIMIT, Slot, cache_folder, cache_limit, make_room
+from ckaudit.remote.fast_s3 import FastS3, serves
+from ckaudit.remote.fetch import Copy, Listing, Progress
+from ckaudit.remote.filesystem import naming
+from ckaudit.remote.location import is_uri, scheme_of, shown
+from ckaudit.remote.storage import MAX_OBJECTS, AnyStorage, Entry, Storage, last_name
+
+ROUNDS = 3
+"""How often what changes while it is fetched is looked up anew."""
+
+WEIGHTS = (".bin", ".ckpt", ".distcp", ".gguf", ".h5", ".msgpack", ".onnx", ".pt", ".pth", ".safetensors", ".tar", ".npz")
+"""How files of weights end, which no audit reads but that of resume checkpoints."""
+
+WEIGHTS_BYTES = 2**20
+"""From how many bytes on files that end like weights are left where they are."""
+
+
+def local_copy(
+    uri: str | os.PathLike[str],
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    everything: bool = False,
+) -> Path:
+    """Return where a run can be read on this machine: a path as it is, an address as its copy in the cache.
+
+    Args:
+        uri: A path, or the address of an object or of what lies below it.
+        cache: The cache's folder; None: `CKAUDIT_CACHE`, else the user's own.
+        progress: Called with objects there and objects in all.
+        everything: Fetch files of weights too.
+
+    Raises:
+        UnreadableError: Where there is nothing, it may not be read, or the storage does not answer.
+        UsageError: Where nothing reads such addresses.
+        ModuleNotFoundError: Where the client is not installed, with the command that installs it.
+    """
+    text = os.fspath(uri)
+    if not is_uri(text):
+        return Path(text)
+    if scheme_of(text) == "file":
+        return _of_file(text)
+    slot = Slot(cache_folder(cache), text, last_name(text))
+    with naming(text):
+        storage = _open(text)
+        with slot.locked():
+            copy = Copy(slot, storage, progress)
+            for _ in range(ROUNDS):
+                astir = copy.update(_listing(storage, text, everything=everything))
+                if not astir:
+                    break
+            else:
+                said = f"{shown(text)}: {astir} changes each time that it is read"
+                raise UnreadableError(said, hint="Try again when its writer rests.")
+        make_room(slot.cache, copy.fetched)
+    remember(slot.copy, slot.address)
+    return slot.copy
+
+
+def _of_file(uri: str) -> Path:
+    parts = urlsplit(uri)
+    if parts.netloc not in ("", "localhost"):
+        raise UnreadableError(f"{shown(uri)} is not on this machine", hint="Copy it here, and name its path.")
+    return Path(unquote(parts.path))
+
+
+def _open(uri: str) -> Storage:
+    if serves(uri):
+        with suppress(ImportError):
+            return FastS3(uri)
+    return AnyStorage(uri)
+
+
+def _listing(storage: Storage, uri: str, *, everything: bool) -> Listing:
+    """Return what is to be fetched: the address itself, or what lies below it.
+
+    Raises:
+        FileNotFoundError: Where there is nothing.
+        UnreadableError: Where there is too much, or an object that cannot be a file.
+    """
+    named_like_a_file = not uri.endswith("/") and "." in last_name(uri)
+    alone = storage.itself() if named_like_a_file else None
+    found = [] if alone else [entry for entry in storage.entries() if entry.name and not entry.name.endswith("/")]
+    if not found and not named_like_a_file:
+        alone = storage.itself()
+    if not found and alone is None:
+        raise FileNotFoundError(uri)
+    if len(found) > MAX_OBJECTS:
+        said = f"{shown(uri)} holds more than {MAX_OBJECTS:,} objects"
+        raise UnreadableError(said, hint="Name one run, or a folder of fewer objects, below it.")
+    _check_names(found, uri)
+    entries = [alone] if alone else [entry for entry in found if everything or not _is_weights(entry)]
+    total, limit = sum(entry.size or 0 for entry in entries), cache_limit()
+    if total > limit:
+        said = f"{shown(uri)} holds {total / GIGABYTE:,.1f} GB, more than the cache takes"
+        raise UnreadableError(said, hint=f"Name one run in it, or set {LIMIT}={2 * total / GIGABYTE:.0f}.")
+    return Listing(entries, is_file=alone is not None)
+
+
+def _check_names(found: list[Entry], uri: str) -> None:
+    """Raise `UnreadableError` where an object has a name under which no file can lie below a folder."""
+    names = {entry.name for entry in found}
+    for entry in found:
+        parts = entry.name.split("/")
+        odd = any(part in ("", ".", "..") or "\0" in part or "\\" in part or len(os.fsencode(part)) > 255 for part in parts)
+        both = any("/".join(parts[:count]) in names for count in range(1, len(parts)))
+        if odd or both:
+            why = "which cannot be a file below a folder" if odd else "and another one of which that would be a folder"
+            said = f"{shown(uri)} holds an object {entry.name!r}, {why}"
+            raise UnreadableError(said, hint="Rename or delete it, or name an address below which it does not lie.")
+
+
+def _is_weights(entry: Entry) -> bool:
+    return entry.name.lower().endswith(WEIGHTS) and (entry.size or 0) >= WEIGHTS_BYTES

@@ -1,0 +1,162 @@
+"""What lies below an address, and its bytes, through the clients of fsspec: the same for every kind of storage."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import unquote
+
+from ckaudit.remote.filesystem import is_gone, open_filesystem, retried
+from ckaudit.remote.location import kind_of, shown
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+MAX_OBJECTS = 100_000
+"""Objects below one address that are listed at most; a run has a few thousand."""
+
+MAX_DEPTH = 8
+"""Folders below folders that are listed on the web, where links can go round in a circle."""
+
+
+class Entry(NamedTuple):
+    """One object.
+
+    Attributes:
+        name: Its name below the address, its last name where it is the address itself.
+        path: Its name for the client.
+        size: Its bytes; None: the server does not say.
+        version: What changes when its content does, such as its ETag; empty: the server does not say.
+        time: When it was written, Unix time; 0: the server does not say.
+    """
+
+    name: str
+    path: str
+    size: int | None
+    version: str
+    time: float
+
+
+class Storage(Protocol):
+    """What lies below one address."""
+
+    def itself(self) -> Entry | None:
+        """Return the address as one object; None: it is none."""
+        ...
+
+    def entries(self) -> list[Entry]:
+        """Return the objects below the address, as far as `MAX_OBJECTS` and one more."""
+        ...
+
+    def look(self, path: str) -> Entry | None:
+        """Return an object by its name for the client as it is now; None: it is gone."""
+        ...
+
+    def read(self, entry: Entry, start: int, end: int | None) -> bytes:
+        """Return the bytes of an object from `start` to before `end`; None: to its end."""
+        ...
+
+
+class AnyStorage:
+    """What lies below one address, through fsspec."""
+
+    def __init__(self, uri: str) -> None:
+        """Open the client.
+
+        Raises:
+            UsageError: Where nothing reads such addresses.
+            ModuleNotFoundError: Where the client is not installed.
+        """
+        self.uri = uri
+        self.filesystem, self.root = open_filesystem(uri)
+
+    def itself(self) -> Entry | None:
+        """Return the address as one object; None: it is none."""
+        return self.look(self.root)
+
+    def look(self, path: str) -> Entry | None:
+        """Return an object by its name for the client as it is now; None: it is gone."""
+        try:
+            facts = retried(lambda: self.filesystem.info(path))
+        except FileNotFoundError as error:
+            if is_gone(error):
+                return None
+            raise
+        return None if facts["type"] != "file" or _is_page(facts) else _entry(last_name(self.uri), facts)
+
+    def entries(self) -> list[Entry]:
+        """Return the objects below the address, as far as `MAX_OBJECTS` and one more."""
+        if kind_of(self.uri) == "http":
+            return list(_linked(self.filesystem, self.root))
+        start = self.root.rstrip("/") + "/"
+        found = retried(lambda: _listed(self.filesystem, self.root))
+        return [_entry(facts["name"].removeprefix(start), facts) for facts in found if facts["name"].startswith(start)]
+
+    def read(self, entry: Entry, start: int, end: int | None) -> bytes:
+        """Return the bytes of an object from `start` to before `end`; None: to its end."""
+        limits = {} if end is None else {"start": start, "end": end}
+        data: bytes = retried(lambda: self.filesystem.cat_file(entry.path, **limits))
+        if end is not None and len(data) == entry.size:  # a server on the web may not know ranges
+            return data[start:end]
+        return data
+
+
+def _listed(filesystem: "AbstractFileSystem", root: str) -> list[dict[str, Any]]:
+    """Return facts of all objects below a root, page by page, so that a listing without end is not gathered first."""
+    if hasattr(filesystem, "_lsdir") and hasattr(filesystem, "loop"):
+        from fsspec.asyn import sync
+
+        try:
+            found = sync(filesystem.loop, filesystem._lsdir, root, max_items=MAX_OBJECTS + 1, delimiter="")  # noqa: SLF001
+        except TypeError:  # a client whose listing knows no such limits
+            pass
+        else:
+            return [facts for facts in found if facts["type"] == "file"]
+    gathered: list[dict[str, Any]] = []
+    for _, _, files in filesystem.walk(root, detail=True, on_error="raise"):
+        gathered += files.values()
+        if len(gathered) > MAX_OBJECTS:
+            break
+    return gathered
+
+
+def _linked(filesystem: "AbstractFileSystem", root: str) -> Iterator[Entry]:
+    """Yield what the pages of a web server link below a root."""
+    top = root.rstrip("/") + "/"
+    pages, seen, count = [(top, 0)], {top}, 0
+    while pages:
+        page, depth = pages.pop()
+        for facts in retried(lambda page=page: filesystem.ls(page, detail=True)):  # type: ignore[misc]
+            link = facts["name"]
+            if not link.startswith(page) or link in seen or re.search(r"[?#]", link):
+                continue
+            seen.add(link)
+            if facts["type"] == "directory":
+                pages += [(link, depth + 1)] if depth < MAX_DEPTH else []
+            elif count <= MAX_OBJECTS:
+                count += 1
+                found = retried(lambda link=link: filesystem.info(link))  # type: ignore[misc]
+                yield _entry(unquote(link.removeprefix(top)), {**found, "name": link})
+
+
+def _is_page(facts: dict[str, Any]) -> bool:
+    """Tell whether what a web server sent is its list of a folder."""
+    return facts.get("mimetype") == "text/html" and str(facts.get("url", "")).endswith("/")
+
+
+def _entry(name: str, facts: dict[str, Any]) -> Entry:
+    size = facts.get("size")
+    time = facts.get("LastModified") or facts.get("mtime") or facts.get("updated") or facts.get("last_modified") or 0.0
+    if not isinstance(time, int | float):
+        time = time.timestamp() if hasattr(time, "timestamp") else 0.0
+    version = facts.get("ETag") or facts.get("etag") or facts.get("md5Hash") or facts.get("Last-Modified") or facts.get("created")
+    return Entry(name, facts["name"], size, str(version or time or "").strip('"'), float(time))
+
+
+def last_name(uri: str) -> str:
+    """Return the last name in an address.
+
+    >>> last_name("https://example.org/runs/nano.csv?sig=1"), last_name("s3://bucket/runs/nano/"), last_name("s3://bucket")
+    ('nano.csv', 'nano', 'bucket')
+    """
+    name = shown(uri).rstrip("/").rpartition("/")[2]
+    return unquote(name) if kind_of(uri) == "http" else name
