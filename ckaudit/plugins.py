@@ -92,3 +92,8 @@ def _names_us(file: Path) -> bool:
 def broken() -> tuple[Broken, ...]:
     """Return the plugins that did not load, of the catalogues loaded so far."""
     return tuple(_BROKEN.values())
+
+
+def packages() -> list[str]:
+    """Return name and version of each installed package that has an entry point of ours."""
+    return sorted({f"{point.dist.name} {point.dist.version}" for point in _points() if point.dist})

@@ -18,6 +18,7 @@ COMMANDS = {
     "triage": "triage",
     "watch": "watch",
     "fleet": "fleet",
+    "fleet": "fleet",
     "metrics": "metrics",
     "explain": "explain",
     "report": "report",

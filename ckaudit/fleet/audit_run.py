@@ -42,7 +42,7 @@ def audit_run(source: Source) -> list[FleetRun]:
     except Exception as error:  # noqa: BLE001  one bad run must not cost the verdict of the others
         rows.append(failed(source, f"{type(error).__name__}: {error}"))
     seconds = (time.perf_counter() - started) / max(1, len(rows))
-    return [replace(row, seconds=seconds) for row in rows]
+    return [replace(row, seconds=seconds, written=source.written) for row in rows]
 
 
 def failed(source: Source, problem: str) -> FleetRun:

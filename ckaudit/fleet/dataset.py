@@ -217,7 +217,8 @@ def _schemas() -> "dict[str, pa.Schema]":
             | {"source": text, "status": text, "problem": text, "severity": text, "verdict": text, "judged": text}
             | {"cause": text, "cause_title": text, "confidence": number, "knob": text, "place": text}
             | {"first_step": step, "last_step": step, "not_judged": pa.list_(text), "facts": pa.map_(text, text)}
-            | {"files": step, "seconds": number, "fingerprint": text, "document": text}
+            | {"files": step, "written": pa.timestamp("us", tz="UTC"), "seconds": number}
+            | {"fingerprint": text, "document": text}
         ),
     }
 
@@ -258,6 +259,7 @@ def _runs(runs: Iterable[FleetRun]) -> Iterator[dict[str, Any]]:
             | {
                 "place": run.where,
                 "source": run.source or run.run,
+                "written": int(float(run.written) * 1e6) or None,
                 "facts": list(run.facts.items()),
                 "not_judged": [vital for vital, state in run.vital.items() if state == "not_judged"],
                 "document": encoder.encode(run).decode(),

@@ -1,7 +1,5 @@
 """The unit of work of a fleet: one source of runs, with all that its audit depends on."""
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -18,6 +16,7 @@ class Source(Struct, frozen=True, kw_only=True):
         choice: What a log of another program does not say itself.
         gate: Policy.
         fingerprint: Tells its present state and the audit of it from any other; empty: not known.
+        written: When its newest file was written, Unix time; 0: not known.
     """
 
     name: str
@@ -25,12 +24,9 @@ class Source(Struct, frozen=True, kw_only=True):
     choice: Choice = NOTHING_SAID
     gate: Gate = OPEN
     fingerprint: str = ""
+    written: float = 0.0
 
 
 def portable(choice: Choice) -> Choice:
-    """Return the same choice, made of what other processes can be sent."""
-
-    def plain(mapping: Mapping[str, str]) -> dict[str, str]:
-        return dict(mapping)
-
-    return replace(choice, columns=plain(choice.columns), units=plain(choice.units), remembered=plain(choice.remembered))
+    """Return the same choice, made of what can be sent to another process."""
+    return replace(choice, columns=dict(choice.columns), units=dict(choice.units), remembered=dict(choice.remembered))

@@ -1,6 +1,6 @@
 """First contact: runs that other programs logged. One module per format; each is asked whether it knows the source."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,7 @@ from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import formats
 from ckaudit.importers.importer import Imported, Importer, Source
-from ckaudit.importers.log_search import BESIDE, FoundLogs, find_logs, holds_logs, holds_others, note_on_others
+from ckaudit.importers.log_search import BESIDE, FoundLogs, find_logs, holds_logs, holds_others, note_on_others, runs_below
 from ckaudit.importers.names import list_names, shorten_name
 from ckaudit.importers.policy_columns import read_with
 from ckaudit.importers.tables.table import UTF16_MARKS
@@ -112,6 +112,17 @@ def is_known(path: Path) -> bool:
 def holds_known(folder: Path) -> bool:
     """Tell whether a log that is known, or a run folder, lies somewhere below a folder."""
     return holds_logs(folder, _importer_of)
+
+
+def places_below(folder: Path, notes: list[str], *, max_entries: int) -> Iterator[Path]:
+    """Yield every log that is known and every run folder below a folder, by its path.
+
+    Args:
+        folder: Where to look.
+        notes: Gets a sentence on what was not looked at.
+        max_entries: Files and folders that are looked at.
+    """
+    return runs_below(folder, _importer_of, notes, max_entries=max_entries)
 
 
 def named_format(path: Path) -> str | None:

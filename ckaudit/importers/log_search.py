@@ -167,14 +167,19 @@ def _read(found: FoundLogs, place: _Place, choice: Choice) -> None:
         found.runs.append(replace(run, name=writable(name), notes=(f"found in {shown_name(place.name)}", *run.notes)))
 
 
-def _places(top: Path, detect: Detect, notes: list[str]) -> Iterator[_Place]:
+def runs_below(top: Path, detect: Detect, notes: list[str], *, max_entries: int) -> Iterator[Path]:
+    """Yield the logs and run folders below a folder, by their paths; nothing is read to its end."""
+    return (place.source.path for place in _places(top, detect, notes, max_entries=max_entries))
+
+
+def _places(top: Path, detect: Detect, notes: list[str], *, max_entries: int = MAX_ENTRIES) -> Iterator[_Place]:
     """Yield what may be a log, by its path; what lies in a folder that is one is part of it."""
     root, seen, left_out = Source(top), 0, list[str]()
     for path, inner, names in os.walk(top):
         relative = Path(path).relative_to(top)
         seen += len(inner) + len(names)
-        if seen > MAX_ENTRIES:
-            notes.append(f"only {MAX_ENTRIES:,} files and folders were looked at: name a folder inside it")
+        if seen > max_entries:
+            notes.append(f"only {max_entries:,} files and folders were looked at: name a folder inside it")
             return
         if relative.parts and (place := _folder(root, relative.as_posix(), detect)) is not None:
             inner.clear()

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+from ckaudit.remote.addresses import with_addresses
 from ckaudit.reports.view import PLAIN, View
 
 FEW_FORMATS = ("terminal", "json", "markdown")
@@ -24,6 +25,7 @@ RENDERERS: dict[str, dict[str, str]] = {
         "brief": "brief.coverage:render",
     },
     "Drop": {"terminal": "benchmark_drop:terminal", "json": "json:render", "markdown": "benchmark_drop:markdown"},
+    "Fleet": {"terminal": "terminal.fleet:render", "json": "json:render", "markdown": "fleet:markdown"},
     "Score": {"terminal": "lab.terminal:render", "json": "json:render", "markdown": "lab.markdown:render"},
     "PairScore": {"terminal": "lab.wild:pairs_on_screen", "json": "json:render", "markdown": "lab.wild:pairs_on_paper"},
     "WildScore": {"terminal": "lab.wild:on_screen", "json": "json:render", "markdown": "lab.wild:on_paper"},
@@ -52,6 +54,7 @@ def render(document: object, format: str, view: View = PLAIN, *, kind: str = "")
         view: Width, colour and length.
         kind: Its key in `RENDERERS`; without one, the name of its class.
     """
+    document = with_addresses(document)
     renderers = RENDERERS[kind or type(document).__name__]
     if format not in renderers:  # a comparison is drawn as a report where a format only shows findings
         document, renderers = import_module(f"{__name__}.diff.report").report_of(document), RENDERERS["Report"]

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from ckaudit.contract.schema.report import Report, Severity
+from ckaudit.contract.schema.fleet import Fleet
+from ckaudit.contract.schema.report import SEVERITIES, Report, Severity
 from ckaudit.reports.words import broken_checks, failing_severities
 
 
@@ -44,6 +45,30 @@ def outcome(report: Report, *, fail_on: Severity | None = None, require: str | N
     if allow_empty or ((judged or answered) and report.files):
         return Outcome(0)
     return Outcome(2, f"nothing could be judged: {_why_nothing(report)}", is_empty=True)
+
+
+def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None, allow_empty: bool = False) -> Outcome:
+    """Return what a fleet comes to: a finding of any run counts before what went missing in another.
+
+    Args:
+        fleet: The runs.
+        fail_on: The least grave severity that fails.
+        require: vital: a run in which a vital check could not judge does not pass.
+        allow_empty: Whether runs in which nothing could be judged are fine, and a fleet without any.
+    """
+    failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
+    if any(run.severity in failing for run in fleet.runs):
+        return Outcome(1)
+    if failed := [run for run in fleet.runs if run.status != "audited"]:
+        return Outcome(2, f"{failed[0].run} could not be audited" + (f", nor {len(failed) - 1:,} others" if failed[1:] else ""))
+    if require == "vital" and (open_runs := [run for run in fleet.runs if run.judged != "all"]):
+        return Outcome(2, f"a vital check of {open_runs[0].run} could not judge, and --require vital asks for all that apply")
+    empty = [run for run in fleet.runs if run.judged == "nothing"]
+    if allow_empty or (fleet.runs and not empty):
+        return Outcome(0)
+    if not fleet.runs:
+        return Outcome(0) if fleet.unchanged or fleet.notes else Outcome(2, "no run was found", is_empty=True)
+    return Outcome(2, f"nothing vital of {empty[0].run} could be judged", is_empty=True)
 
 
 def _why_nothing(report: Report) -> str:

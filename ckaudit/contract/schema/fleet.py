@@ -65,6 +65,7 @@ class FleetRun(Struct, kw_only=True, omit_defaults=True, frozen=True):
         ),
     ] = {}
     files: Annotated[Count, doc("Files read.", unit="files")] = 0
+    written: Annotated[NonNegative, doc("When its newest file was written, Unix time; 0: not known.", unit="s")] = 0.0
     seconds: Annotated[NonNegative, doc("What the audit cost.", unit="s")] = 0.0
     fingerprint: Annotated[str, doc("Changes where a file of the run, the auditor or its policy does.")] = ""
     audited: Annotated[NonNegative, doc("When it was audited, Unix time; the latest row of a run counts.", unit="s")] = 0.0
@@ -88,6 +89,18 @@ class CommonCause(Struct, kw_only=True, omit_defaults=True, frozen=True):
     tested: Annotated[Count, doc("How many such questions were asked of this fleet.", unit="tests")]
 
 
+class FleetGroup(Struct, kw_only=True, frozen=True):
+    """The runs that share the values of some facts."""
+
+    values: Annotated[list[str | None], doc("Value of each fact they are grouped by; null: not recorded.", shape="(N,)")]
+    runs: Annotated[Count, doc("Runs that were audited.", unit="runs")]
+    ill: Annotated[Count, doc("Of them, those with a finding that is more than a note.", unit="runs")]
+    share: Annotated[Number, doc("Ill over runs.", unit="1")]
+    not_audited: Annotated[Count, doc("Runs that could not be audited; they are not among the runs.", unit="runs")] = 0
+    cause: Annotated[str | None, doc("The cause, or the finding where none is known, that most ill runs have first.")] = None
+    with_cause: Annotated[Count, doc("Ill runs that have it.", unit="runs")] = 0
+
+
 class Fleet(Struct, kw_only=True, frozen=True):
     """The audit of a fleet."""
 
@@ -98,6 +111,9 @@ class Fleet(Struct, kw_only=True, frozen=True):
     severity: Annotated[Severity | None, doc("The gravest finding of any run; null: none.")] = None
     runs: Annotated[list[FleetRun], doc("The most urgent first.")] = []
     common_causes: Annotated[list[CommonCause], doc("The least likely by chance first.")] = []
+    grouped_by: Annotated[list[str], doc("Facts that the groups share; empty: no groups were asked for.", shape="(N,)")] = []
+    groups: Annotated[list[FleetGroup], doc("The groups, those with the largest share of ill runs first.")] = []
     audited: Annotated[Count, doc("Runs that were audited now.", unit="runs")] = 0
     unchanged: Annotated[Count, doc("Runs whose earlier verdict still holds.", unit="runs")] = 0
     notes: Annotated[list[str], doc("What a reader must know of how the audit was made.")] = []
+    dataset: Annotated[str, doc("The folder of the data set that holds every row; empty: none was written.")] = ""

@@ -12,6 +12,7 @@ import msgspec
 
 from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.diff import Comparison
+from ckaudit.contract.schema.fleet import Fleet
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.metrics import Metrics
 from ckaudit.contract.schema.panels import Panels
@@ -31,6 +32,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "ck.diff.v1": Comparison,
     "ck.panels.v1": Panels,
     "ck.watch.v1": WatchEvent,
+    "ck.fleet.v1": Fleet,
 }
 
 

@@ -1,0 +1,123 @@
+"""How long `ckaudit fleet` takes, against as many processes that only parse the same checkpoints, side by side.
+
+python benchmarks/fleet.py [--runs 40] [--checkpoints 160] [--rounds 3] [--jobs 2] [--write]
+
+The fleet is made of recorded runs of `fixtures/runs`, one in ten of them ill; recorded checkpoints, of 50 KB each, are repeated
+until a run has as many as wished.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from pairs import Case, compare  # noqa: E402
+
+RUNS = HERE.parent / "fixtures" / "runs"
+ILL = ("lr_too_high", "nan_batch", "overfit_tiny", "no_warmup_spike")
+OWN = ("learning_rate", "steps_seen", "tokens_seen")
+"""What a line says of its own step; the rest it may say of another."""
+PARSE = """
+import os, sys, multiprocessing, orjson
+def parse(folder):
+    for name in os.listdir(folder):
+        if name.startswith("analysis"):
+            with open(os.path.join(folder, name), "rb") as stream:
+                orjson.loads(stream.read())
+if __name__ == "__main__":
+    root = sys.argv[1]
+    with multiprocessing.get_context("fork").Pool(int(sys.argv[2])) as pool:
+        for _ in pool.imap_unordered(parse, [os.path.join(root, name) for name in os.listdir(root)]):
+            pass
+"""
+
+
+def write_fleet(root: Path, runs: int, checkpoints: int) -> None:
+    """Write so many run folders of so many checkpoints below `root`."""
+    made = {name: list(files_of(RUNS / name, checkpoints)) for name in ("healthy", *ILL)}
+    for number in range(runs):
+        name = ILL[number // 10 % len(ILL)] if number % 10 == 9 else "healthy"
+        folder = root / f"run-{number:05d}"
+        folder.mkdir(parents=True)
+        for file, data in made[name]:
+            (folder / file).write_bytes(data)
+
+
+def files_of(folder: Path, checkpoints: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of a run that has as many checkpoints as wished: each is the recorded one whose step is nearest.
+
+    The log says at each of these steps what it said at the recorded one.
+    """
+    documents = {document["step"]: document for document in map(read, folder.glob("analysis_checkpoint_*"))}
+    lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
+    recorded = {line["step"]: line for line in lines}
+    every = max(1, max(documents) // max(1, checkpoints - 1))
+    wanted = {
+        step: min((known for known in documents if known or not step), key=lambda known: abs(known - step))
+        for step in range(0, every * checkpoints, every)
+    }
+    manifest = json.loads((folder / "run.json").read_bytes()) | {"cadence": [{"until": None, "every": every}]}
+    yield "run.json", json.dumps(manifest).encode()
+    last = max(wanted)
+    own = {step: {name: line[name] for name in ("time", *OWN) if name in line} for step, line in recorded.items()}
+    log = (recorded[wanted.get(step, step)] | own[step] | {"step": step} for step in range(1, last + 1))
+    yield "scalars.jsonl", b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in log)
+    for step, source in wanted.items():
+        document = {name: value for name, value in documents[source].items() if name != "history"}
+        document |= {"step": step, "triggers": ["cadence"]} | {"time": own.get(step, own[1])["time"]}
+        scalars = document.get("scalars", {})
+        document["scalars"] = scalars | {name: value for name, value in own.get(step, {}).items() if name in scalars}
+        yield f"analysis_checkpoint_step_{step:08d}.json", json.dumps(document, separators=(",", ":")).encode()
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return a checkpoint."""
+    data = path.read_bytes()
+    document: dict[str, Any] = json.loads(
+        zstandard.ZstdDecompressor().stream_reader(data).read() if path.suffix == ".zst" else data
+    )
+    return document
+
+
+def cases(root: Path, runs: int, jobs: int) -> list[Case]:
+    """Return the comparisons: a first audit, and one of a fleet in which nothing has changed."""
+    ours = [str(Path(sys.executable).parent / "ckaudit"), "fleet", f"{root}/runs/*", "--jobs", str(jobs), "--no-config"]
+    parse = [sys.executable, str(root / "parse.py"), str(root / "runs"), str(jobs)]
+    clean = ["sh", "-c", f'rm -rf {root}/first; "$@"', "sh"]
+    name = f"{runs:,} runs on {jobs} processes"
+    first = [*ours, "-o", str(root / "first")]
+    return [
+        Case(name, [*clean, *first], "as many processes that parse the same with orjson", parse, "1.5", 1),
+        Case(f"{name}, nothing changed", first, "the first audit", [*clean, *first], "0.02", 1),
+    ]
+
+
+def main() -> None:
+    """Measure, print the table, and write it where asked."""
+    parser = argparse.ArgumentParser()
+    for option, default in (("--runs", 40), ("--checkpoints", 160), ("--rounds", 3), ("--jobs", 2)):
+        parser.add_argument(option, type=int, default=default)
+    parser.add_argument("--keep", type=Path, help="write the fleet there, and measure nothing")
+    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
+    wanted = parser.parse_args()
+    if wanted.keep:
+        write_fleet(wanted.keep, wanted.runs, wanted.checkpoints)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        write_fleet(root / "runs", wanted.runs, wanted.checkpoints)
+        (root / "parse.py").write_text(PARSE)
+        rows = [compare(case, wanted.rounds) for case in cases(root, wanted.runs, wanted.jobs)]
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""`ckaudit fleet`: many runs at once; which are ill, of what, and what they have in common."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli import options
+from ckaudit.cli.gate import Config, NoConfig, failing_severity, open_gate
+from ckaudit.cli.options import AllowEmpty, FailOn, Map, Require, TauSlices, Verbose
+from ckaudit.cli.output import fit_to_stdout, say, write_text
+from ckaudit.errors import UsageError
+from ckaudit.reports import RENDERERS, render
+from ckaudit.reports.view import View
+
+if TYPE_CHECKING:
+    from ckaudit.contract.schema.fleet import FleetRun
+    from ckaudit.fleet.fleet import Progress
+
+FORMATS = tuple(RENDERERS["Fleet"])
+DATASET = "ckaudit-fleet"
+SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+AGO = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+EPILOG = """
+\b
+Examples:
+  ckaudit fleet 'runs/*'
+  ckaudit fleet 'runs/**/seed-?' other/log.csv --jobs 16
+  ckaudit fleet 'runs/*' --group-by config.lr,git.commit
+  ckaudit fleet 'runs/*' --since 7d --changed-only --format json
+  ckaudit fleet query "SELECT cause, count(*) FROM runs GROUP BY ALL"
+\b
+Rows of all runs are kept as Parquet tables in --output, batch by batch: an
+audit that was stopped goes on where it was, and a run whose files have not
+changed is not read again. `fleet query` asks these tables by SQL.
+\b
+Exit codes:
+  0  no run has a finding at or above --fail-on
+  1  a run has one
+  2  a run could not be audited, or nothing vital of it could be judged; or
+     --require vital, and a vital check of a run could not judge
+"""
+
+Patterns = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATTERN...", help="Run folders, logs, folders of them, or patterns in quotes.", show_default=False),
+]
+Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder of the data set.")]
+GroupBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--group-by",
+        metavar="FACT,...",
+        help="A table by what run.json says, as in config.lr,git.commit; may be repeated.",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    str,
+    typer.Option(
+        "--since",
+        metavar="DATE|7d",
+        help="Only runs written to since then: 2026-01-31, or 30m, 24h, 7d, 2w ago.",
+        show_default=False,
+    ),
+]
+ChangedOnly = Annotated[bool, typer.Option("--changed-only", help="Only runs that are new or changed since their last audit.")]
+Jobs = Annotated[
+    str, typer.Option("--jobs", "-j", metavar="N", help="Processes; without it, as many as there are cores.", show_default=False)
+]
+
+
+def command(
+    patterns: Patterns = None,
+    *,
+    group_by: GroupBy = None,
+    since: Since = "",
+    changed_only: ChangedOnly = False,
+    format: Annotated[str, options.one_format(FORMATS)] = "terminal",  # noqa: A002  what the option is called
+    output: Output = DATASET,
+    jobs: Jobs = "",
+    fail_on: FailOn = "",
+    require: Require = "",
+    config: Config = "",
+    no_config: NoConfig = False,
+    allow_empty: AllowEmpty = False,
+    verbose: Verbose = False,
+    map: Map = None,  # noqa: A002  what the option is called
+    tau_slices: TauSlices = "",
+    unit: options.Unit = None,
+) -> int:
+    """Audit many runs, and rank them: the gravest first, with the likeliest cause, what to try first, and what runs share."""
+    if not patterns:
+        raise UsageError("no run was named", hint="ckaudit fleet 'runs/*'")
+    options.one_of(format, FORMATS, "format")
+    required = options.one_of(require, ("vital",), "requirement") if require else None
+    choice = options.choice(map, "", unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
+    gate = open_gate("triage", config=config, no_config=no_config, baseline="", update=False)
+    from ckaudit.fleet.engines.local import LocalEngine
+    from ckaudit.fleet.fleet import FleetRequest, audit_fleet
+
+    request = FleetRequest(
+        patterns=patterns,
+        folder=Path(output),
+        choice=choice,
+        gate=gate,
+        since=moment(since, now=time()) if since else 0.0,
+        changed_only=changed_only,
+        group_by=[name.strip() for word in group_by or () for name in word.split(",") if name.strip()],
+    )
+    engine = LocalEngine(workers(jobs))
+    with progress_bar() as progress:
+        fleet = audit_fleet(request, engine, progress=progress)
+    view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
+    write_text(render(fleet, format, view), encoding)
+    from ckaudit.reports.outcome import fleet_outcome
+
+    needed = required or (gate.policy.base.require if gate.policy else None)
+    reached = fleet_outcome(fleet, fail_on=failing_severity(fail_on, gate), require=needed, allow_empty=allow_empty)
+    if reached.reason:
+        say(f"error: {reached.reason}")
+        say("hint: --allow-empty accepts runs in which nothing could be judged" if reached.is_empty else "")
+    return reached.code
+
+
+def moment(word: str, *, now: float) -> float:
+    """Return the Unix time that a word such as 7d or 2026-01-31 names; a time without a zone is of this machine's.
+
+    >>> moment("2h", now=10_000), moment("1970-01-02T00:00:00+00:00", now=0)
+    (2800.0, 86400.0)
+    """
+    if ago := AGO.fullmatch(word):
+        return float(now - int(ago[1]) * SECONDS[ago[2]])
+    try:
+        return datetime.fromisoformat(word).timestamp()
+    except (ValueError, OverflowError, OSError):
+        today = datetime.fromtimestamp(now, UTC).date().isoformat()
+        raise UsageError(f"--since {word!r} is no time", hint=f"write it like {today}, 7d, 24h or 30m") from None
+
+
+def workers(word: str) -> int | None:
+    """Return how many processes a word asks for, None for an empty one.
+
+    Raises:
+        UsageError: Where it is no whole number from 1.
+    """
+    if not word:
+        return None
+    if not (word.isascii() and word.isdecimal() and 1 <= int(word) <= 1024):
+        raise UsageError(f"--jobs {word!r} is no number of processes", hint="write it as digits from 1 to 1024, such as --jobs 8")
+    return int(word)
+
+
+@contextmanager
+def progress_bar() -> "Iterator[Progress | None]":
+    """Give what is called with sources done, in all, and new rows; None where nobody is watching standard error."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("auditing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[ill]:,} ill"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task, ill = bar.add_task("", total=None, ill=0), 0
+
+        def tell(done: int, total: int, rows: "Sequence[FleetRun]") -> None:
+            nonlocal ill
+            ill += sum(row.severity not in (None, "note") for row in rows)
+            bar.update(task, completed=done, total=total, ill=ill)
+
+        yield tell

@@ -1,0 +1,123 @@
+"""The processes of this machine. One that is killed costs nothing but its own run, and that only if it happens twice."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing import get_context, parent_process
+
+from ckaudit.contract.schema.fleet import FleetRun
+from ckaudit.fleet.source import Source
+
+QUEUED = 2
+"""Sources handed out for each process, so that none waits for work."""
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What keeps a numerical library to one thread: there are as many processes as cores already."""
+
+KILLED = "the process that audited it was killed or crashed, twice: it may need more memory than there is"
+
+Running = dict["Future[list[FleetRun]]", Source]
+
+
+class LocalEngine:
+    """As many processes as were asked for.
+
+    Attributes:
+        workers: How many.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        """Take a number of processes; without one, as many as this process may use cores."""
+        self.workers = workers or len(os.sched_getaffinity(0))
+
+    def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
+        """Yield the rows of each source as they come; a source that was with a killed process is tried once more, alone."""
+        waiting = iter(sources)
+        while True:
+            lost: list[Source] = []
+            yield from self._until_broken(waiting, lost)
+            if not lost:
+                return
+            for source in lost:
+                yield _alone(source)
+
+    def _until_broken(self, waiting: Iterator[Source], lost: list[Source]) -> Iterator[list[FleetRun]]:
+        """Yield rows until nothing is waiting, or a process was killed: then `lost` gets what was on its way."""
+        with _pool(self.workers) as pool:
+            running: Running = {}
+            try:
+                _hand_out(pool, islice(waiting, self.workers * QUEUED), running)
+                while running:
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        rows = future.result()
+                        del running[future]
+                        _hand_out(pool, islice(waiting, 1), running)
+                        yield rows
+            except BrokenExecutor:
+                lost += running.values()
+
+
+def _hand_out(pool: ProcessPoolExecutor, sources: Iterable[Source], running: Running) -> None:
+    """Give sources to the pool; one that it does not take, because it broke, is among the running ones too."""
+    for source in sources:
+        try:
+            running[pool.submit(work, source)] = source
+        except BrokenExecutor as error:
+            future: Future[list[FleetRun]] = Future()
+            future.set_exception(error)
+            running[future] = source
+
+
+def _alone(source: Source) -> list[FleetRun]:
+    """Return the rows of a source that nothing else is audited beside."""
+    from ckaudit.fleet.audit_run import failed
+
+    with _pool(1) as pool:
+        try:
+            return pool.submit(work, source).result()
+        except BrokenExecutor:
+            return [failed(source, KILLED)]
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Give processes of one thread each that end with this one, however that ends."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["ckaudit.fleet.audit_run"])
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
+    try:
+        yield pool
+    except BaseException:  # whoever asked has gone away: nobody waits for what is half done
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.kill()
+        raise
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin() -> None:
+    """Leave Ctrl-C to the parent, and end with it: a pool's own processes outlive a parent that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
+
+
+def work(source: Source) -> list[FleetRun]:
+    """Audit one source; imported where it is done, so that who hands it out loads no rule."""
+    from ckaudit.fleet.audit_run import audit_run
+
+    return audit_run(source)

@@ -1,0 +1,124 @@
+"""From what the user names to the runs there: patterns, folders and files, told apart as `ckaudit triage` tells them.
+
+Links to folders are not followed below what was named, so that no circle of them is walked twice; what a pattern names is
+taken whatever it is, a link too. A file that no importer knows is passed over where a pattern found it, and counted.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from ckaudit.audit.load_run import is_ours
+from ckaudit.contract.io.files import MANIFEST_NAME
+from ckaudit.contract.io.folder import holds_run, is_own_name, shown_name
+from ckaudit.errors import CkauditError, UsageError
+from ckaudit.importers import is_known, is_one_log, places_below
+from ckaudit.importers.log_search import MAX_SHOWN
+
+MAX_ENTRIES = 5_000_000
+"""Files and folders below one folder that are looked at."""
+
+_MAGIC = "*?["
+
+
+class Found(Struct):
+    """What was found.
+
+    Attributes:
+        paths: By the name that a user would give it, each source of runs, in the order of the patterns, then of names.
+        notes: What was not looked at or passed over, a sentence each.
+        passed: Names of what is no run.
+    """
+
+    paths: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
+
+
+def find_runs(patterns: Sequence[str]) -> Found:
+    """Return every source of runs that patterns name.
+
+    Args:
+        patterns: Paths, or patterns with `*`, `?`, `[...]` and `**` for any number of folders.
+
+    Raises:
+        UsageError: Where a pattern matches nothing.
+    """
+    found, seen = Found(), set[str]()
+    for pattern in patterns:
+        for path, named in _matches(pattern):
+            for source in _sources(path, found, named=named):
+                real = os.path.realpath(source)
+                if real not in seen:
+                    seen.add(real)
+                    found.paths[shown_name(str(source))] = str(source)
+    if found.passed:
+        more = f" and {len(found.passed) - 1:,} more" if len(found.passed) > 1 else ""
+        found.notes.append(f"passed over, because no run is known in it: {found.passed[0][:MAX_SHOWN]}{more}")
+    return found
+
+
+def _matches(pattern: str) -> Iterator[tuple[Path, bool]]:
+    """Yield the paths that a pattern stands for, and whether the user named them letter by letter."""
+    path = Path(pattern)
+    if os.path.lexists(path) or not any(letter in pattern for letter in _MAGIC):
+        yield path, True
+        return
+    parts = path.parts
+    start = next(index for index, part in enumerate(parts) if any(letter in part for letter in _MAGIC))
+    base, wanted = Path(*parts[:start]), parts[start:]
+    try:
+        matches = [match for match in base.glob(str(Path(*wanted))) if _is_meant(match, base, wanted)]
+    except (ValueError, NotImplementedError, OSError) as error:
+        raise UsageError(f"{pattern!r} is no pattern: {error}", hint="write it like 'runs/*' or 'runs/**/seed-?'") from None
+    if not matches:
+        raise UsageError(
+            f"{pattern!r} matches nothing", hint="quote the pattern, and look whether it is spelled as the folders are"
+        )
+    yield from ((match, False) for match in sorted(set(matches)))
+
+
+def _is_meant(match: Path, base: Path, wanted: Sequence[str]) -> bool:
+    """Tell whether a match has no hidden part, unless the pattern asks for hidden ones."""
+    if any(part.startswith(".") for part in wanted):
+        return True
+    return not any(part.startswith(".") for part in match.relative_to(base).parts)
+
+
+def _sources(path: Path, found: Found, *, named: bool) -> Iterator[Path]:
+    """Yield the sources of runs at a path: itself, or what lies below it."""
+    if not path.is_dir():
+        if named or is_own_name(path.name) or path.name == MANIFEST_NAME:
+            # a pattern that goes too deep names the files of a run one by one: they are one run
+            yield path if named else path.parent
+        elif _holds_log(path):
+            yield path
+        else:
+            found.passed.append(shown_name(str(path)))
+        return
+    try:
+        if _is_source(path):
+            yield path
+            return
+        below = list(places_below(path, found.notes, max_entries=MAX_ENTRIES))
+    except CkauditError:
+        below = [path]  # its audit says what is wrong with it
+    if not below and not named:
+        found.passed.append(shown_name(str(path)))
+    yield from below or ([path] if named else [])
+
+
+def _is_source(folder: Path) -> bool:
+    """Tell whether all of a folder is one source: a run folder, or what one program wrote."""
+    if holds_run(folder) or (folder / MANIFEST_NAME).exists():
+        return True
+    return is_one_log(folder)
+
+
+def _holds_log(path: Path) -> bool:
+    try:
+        return path.is_file() and (is_ours(path) or is_known(path))
+    except (CkauditError, OSError):
+        return False

@@ -1,0 +1,87 @@
+"""What tells one state of a run from another without reading it: names, sizes, times and modes of its files."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ckaudit import __version__
+from ckaudit.contract.schema.import_options import Choice
+from ckaudit.fleet.source import portable
+from ckaudit.plugins import packages
+from ckaudit.policy.gate import Gate
+
+MAX_FILES = 1_000_000
+"""Files of one source that are looked at: more tell nothing new of it."""
+
+
+class State(NamedTuple):
+    """A state of a source.
+
+    Attributes:
+        fingerprint: Equal for equal states; empty: it cannot be told.
+        written: When its newest file was written, Unix time; 0: it has none.
+    """
+
+    fingerprint: str = ""
+    written: float = 0.0
+
+
+def state_of(path: str, audit: bytes, *, deep: bool = True) -> State:
+    """Return the present state of a folder or a file of this machine.
+
+    Args:
+        path: The source.
+        audit: What else its verdict depends on, from `audit_key`.
+        deep: Whether what lies in folders inside it belongs to it.
+    """
+    digest, newest = hashlib.blake2b(audit, digest_size=16), 0
+    digest.update(os.fsencode(path))
+    try:
+        status = os.stat(path)  # noqa: PTH116  a million files: a Path each would cost more than asking the system
+        if not os.path.isdir(path):  # noqa: PTH112
+            digest.update(_line(b"", status))
+            return State(digest.hexdigest(), status.st_mtime)
+        for number, (name, entry) in enumerate(_files(path, deep=deep)):
+            if number == MAX_FILES:
+                break
+            digest.update(_line(os.fsencode(name), entry))
+            newest = max(newest, entry.st_mtime_ns)
+    except OSError:
+        return State()
+    return State(digest.hexdigest(), newest / 1e9)
+
+
+def audit_key(gate: Gate, choice: Choice) -> bytes:
+    """Return what a verdict depends on besides the run: the auditor, its plugins, the policy, and how the run is read.
+
+    The day belongs to it where a policy has an ignore that ends.
+    """
+    policy = gate.policy
+    clauses = [] if policy is None else [policy.base, *policy.profiles.values()]
+    ends = any(ignore.until is not None for part in clauses for ignore in part.ignore)
+    return msgspec.json.encode([__version__, packages(), policy, gate.today if ends else None, portable(choice)])
+
+
+def _line(name: bytes, status: os.stat_result) -> bytes:
+    return b"%d:%b %d %d %o\n" % (len(name), name, status.st_size, status.st_mtime_ns, status.st_mode)
+
+
+def _files(folder: str, *, deep: bool) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield every file below a folder, in the order of names; links to folders are not followed."""
+    folders = [("", folder)]
+    while folders:
+        prefix, place = folders.pop()
+        with os.scandir(place) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if deep:
+                    folders.append((f"{prefix}{entry.name}/", entry.path))
+                continue
+            try:
+                yield prefix + entry.name, entry.stat()
+            except OSError:  # gone meanwhile, or a link that leads nowhere: another state than one in which it is there
+                continue

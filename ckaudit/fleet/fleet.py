@@ -1,0 +1,171 @@
+"""A fleet is audited: runs are found, what is known of them already is left alone, the rest goes to an engine, batch by batch."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from ckaudit import __version__
+from ckaudit.contract.schema.fleet import VERSION, Fleet, FleetRun
+from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.fleet.common_causes import common_causes
+from ckaudit.fleet.dataset import DatasetWriter, Stored, read_stored
+from ckaudit.fleet.engines import Engine
+from ckaudit.fleet.find_runs import find_runs
+from ckaudit.fleet.fingerprint import audit_key, state_of
+from ckaudit.fleet.grouping import fields_named, groups_of
+from ckaudit.fleet.ranking import is_ill, ranked, severity_of
+from ckaudit.fleet.source import Source, portable
+from ckaudit.material.counts import plural
+from ckaudit.policy.gate import OPEN, Gate
+
+BATCH_ROWS = 500
+BATCH_SECONDS = 5.0
+"""So much work at most is lost where an audit is killed."""
+
+Progress = Callable[[int, int, Sequence[FleetRun]], None]
+"""Called with sources done, sources in all, and the rows that are new."""
+
+
+class FleetRequest(Struct, frozen=True, kw_only=True):
+    """What is asked of a fleet.
+
+    Attributes:
+        patterns: What the user named.
+        folder: Where the data set is, or will be.
+        choice: What logs of other programs do not say themselves.
+        gate: Policy.
+        since: Leave out what was not written to since then, Unix time; 0: leave out nothing.
+        changed_only: Leave out what was audited before and has not changed.
+        group_by: Facts to group the runs by.
+    """
+
+    patterns: Sequence[str]
+    folder: Path
+    choice: Choice = NOTHING_SAID
+    gate: Gate = OPEN
+    since: float = 0.0
+    changed_only: bool = False
+    group_by: Sequence[str] = ()
+
+
+def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | None = None) -> Fleet:
+    """Audit every run that is new or has changed, and return what is known of all of them.
+
+    Raises:
+        UsageError: Where a pattern matches nothing, or no run has a fact that is to be grouped by.
+        CkauditError: Where the data set cannot be written.
+    """
+    found = find_runs(request.patterns)
+    sources = [source for source in sources_of(found.paths, request) if source.written >= request.since]
+    stored = read_stored(request.folder)
+    known = rows_by_fingerprint(stored)
+    fresh = [source for source in sources if source.fingerprint not in known]
+    audited = audit_sources(fresh, engine, request.folder, progress=progress)
+    unchanged = [row for source in sources for row in known.get(source.fingerprint, ())]
+    notes = [*found.notes, *stored.problems]
+    if request.since and len(sources) < len(found.paths):
+        notes.append(f"left out, because not written to since then: {plural(len(found.paths) - len(sources), 'source')}")
+    if request.changed_only and unchanged:
+        notes.append(f"left out, because not changed since their last audit: {plural(len(unchanged), 'run')}")
+    return fleet_of(
+        audited if request.changed_only else [*audited, *unchanged],
+        request,
+        audited=len(audited),
+        unchanged=len(unchanged),
+        notes=notes,
+    )
+
+
+def sources_of(paths: dict[str, str], request: FleetRequest) -> list[Source]:
+    """Return the sources with what their audit depends on."""
+    key, choice = audit_key(request.gate, request.choice), portable(request.choice)
+    sources = []
+    for name, path in paths.items():
+        state = state_of(path, key)
+        sources.append(
+            Source(name=name, path=path, choice=choice, gate=request.gate, fingerprint=state.fingerprint, written=state.written)
+        )
+    return sources
+
+
+def rows_by_fingerprint(stored: Stored) -> dict[str, list[FleetRun]]:
+    """Return the rows that hold as long as a source is in the state they were made of; where the auditor broke it tries anew."""
+    rows: dict[str, list[FleetRun]] = {}
+    for row in stored.runs:
+        if row.fingerprint:
+            rows.setdefault(row.fingerprint, []).append(row)
+    return {state: group for state, group in rows.items() if all(row.status != "error" for row in group)}
+
+
+def audit_sources(
+    sources: Sequence[Source],
+    engine: Engine,
+    folder: Path,
+    *,
+    progress: Progress | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> list[FleetRun]:
+    """Return the rows of sources, which are in the data set as soon as a batch of them is full."""
+    rows, batch, done, written = list[FleetRun](), list[FleetRun](), 0, now()
+    if not sources:
+        return rows
+    writer = DatasetWriter(folder)
+    try:
+        for new in engine.results(sources):
+            batch += new
+            rows += new
+            done += 1
+            if progress is not None:
+                progress(done, len(sources), new)
+            if len(batch) >= BATCH_ROWS or now() - written >= BATCH_SECONDS:
+                writer.add(batch)
+                batch, written = [], now()
+    finally:
+        writer.add(batch)
+        writer.close()
+    return rows
+
+
+def fleet_of(
+    rows: Iterable[FleetRun], request: FleetRequest, *, audited: int = 0, unchanged: int = 0, notes: Sequence[str] = ()
+) -> Fleet:
+    """Return rows as a fleet: ranked, grouped, and with what ill runs have in common."""
+    runs = ranked(rows)
+    fields = fields_named(request.group_by, runs)
+    return Fleet(
+        schema_version=VERSION,
+        tool=f"ckaudit {__version__}",
+        subject=list(request.patterns),
+        verdict=verdict(runs),
+        severity=severity_of(runs),
+        runs=runs,
+        common_causes=common_causes(runs),
+        grouped_by=fields,
+        groups=groups_of(runs, fields) if fields else [],
+        audited=audited,
+        unchanged=unchanged,
+        notes=list(notes),
+        dataset=str(request.folder),
+    )
+
+
+def verdict(runs: Sequence[FleetRun]) -> str:
+    """Say in one sentence what an audit of many runs comes to."""
+    failed = sum(run.status != "audited" for run in runs)
+    audited = len(runs) - failed
+    ill = sum(is_ill(run) for run in runs)
+    limited = sum(run.status == "audited" and run.judged != "all" and not is_ill(run) for run in runs)
+    if not runs:
+        return "No run is left to tell of"
+    parts = [
+        f"{ill:,} of {plural(audited, 'run')} {'is' if ill == 1 else 'are'} ill"
+        if ill
+        else f"None of {plural(audited, 'run')} is ill"
+    ]
+    if limited:
+        parts.append(f"{limited:,} could not be judged in full")
+    if failed:
+        parts.append(f"{failed:,} could not be audited")
+    return "; ".join(parts)
