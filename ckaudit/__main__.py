@@ -7,11 +7,11 @@ import sys
 
 def main() -> None:
     """Run the command line and leave the process with its exit code."""
+    open_closed_streams()
     if sys.argv[1:] == ["--version"]:
         from ckaudit import __version__
 
-        _print(f"ckaudit {__version__}\n")
-        return
+        sys.exit(_print(f"ckaudit {__version__}\n"))
     # Nothing that one audit loads or reads is ever garbage: collecting would only walk it again and again.
     gc.disable()
     # Nothing here multiplies matrices: the threads that numpy's library would start only cost their start.
@@ -25,13 +25,35 @@ def main() -> None:
     sys.exit(code)
 
 
-def _print(text: str) -> None:
-    """Write to standard output; a reader who has closed the pipe is no error."""
+def open_closed_streams() -> None:
+    """Give standard streams that the caller has closed a place of their own, or the next file to be opened would take it.
+
+    Standard output then fails at every writing, as a full disk does; standard error takes everything, and nobody reads it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_WRONLY)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
+def _print(text: str) -> int:
+    """Write to standard output and return the exit code; a reader who has closed the pipe is no error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter flushes once more and fails
+        if not isinstance(error, BrokenPipeError):
+            from ckaudit.cli.output import say
+
+            say(f"error: cannot write to standard output: {error.strerror}")
+            return 2
+    return 0
 
 
 if __name__ == "__main__":

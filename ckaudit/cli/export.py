@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
+from ckaudit.cli.inputs import refuse_inputs
 from ckaudit.cli.options import Map, Run, Which
 from ckaudit.cli.output import check_folder, open_output, progress, say
 from ckaudit.errors import CkauditError, UsageError
@@ -97,6 +98,8 @@ def _refuse_to_replace(format: str, target: Path, *, force: bool) -> None:  # no
         return
     if target.exists() and not target.is_dir():
         raise UsageError(f"{target} is no folder", hint="tensorboard reads folders of event files; name one")
+    for path in _events(target):
+        refuse_inputs(path)
     if _events(target) and not force:
         raise UsageError(f"{target} holds event files already", hint="choose another -o, or replace them with --force")
 

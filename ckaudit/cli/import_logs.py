@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
+from ckaudit.cli.inputs import refuse_inputs
 from ckaudit.cli.options import Map, Which
 from ckaudit.cli.output import progress, say, write_text
 from ckaudit.errors import UnreadableError, UsageError
@@ -103,9 +104,11 @@ def _in_catalogue_units(run: "Imported", chosen: Mapping[str, str]) -> "Imported
 
 
 def _write(runs: "list[Imported]", folder: Path, *, force: bool, quiet: bool) -> None:
-    from ckaudit.importers.folder import names_of_folders, write_run
+    from ckaudit.importers.folder import names_of_folders, run_files, write_run
 
     folders = [folder] if len(runs) == 1 else [folder / name for name in names_of_folders(runs)]
+    for old in (path for into in folders for path in run_files(into)):
+        refuse_inputs(old)
     with progress("writing", quiet=quiet) as tick:
         for number, (run, into) in enumerate(zip(runs, folders, strict=True), 1):
             try:

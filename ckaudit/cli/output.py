@@ -6,18 +6,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
+from ckaudit.cli.inputs import refuse_inputs
 from ckaudit.errors import CkauditError, UsageError
+from ckaudit.remote.addresses import as_given
 from ckaudit.reports.escape import visible
 from ckaudit.reports.view import View
 
 
 def check_folder(output: str) -> None:
-    """Raise `UsageError` where the folder of an output file is not there."""
+    """Raise `UsageError` where the folder of an output file is not there, or the file is one that the command reads."""
     folder = Path(output).parent
     if output and not folder.is_dir():
         raise UsageError(f"--output: there is no folder {folder}", hint="make it first")
+    if output:
+        refuse_inputs(Path(output))
 
 
 def fit_to_stdout(view: View, *, drawn: bool) -> tuple[View, str]:
@@ -41,7 +45,7 @@ def write_text(text: str, encoding: str = "utf-8", output: str = "") -> None:
         CkauditError: If it could not be written.
     """
     with open_output(output) as stream:
-        stream.write(text.encode(encoding, "backslashreplace"))
+        stream.write(as_given(text).encode(encoding, "backslashreplace"))
 
 
 @contextmanager
@@ -56,29 +60,41 @@ def open_output(output: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     except OSError as error:
-        # What is left in the buffer would raise again when the interpreter closes it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.filename is not None:
+            raise  # it is about a file that was read for the product
+        silence(sys.stdout)
         if not isinstance(error, BrokenPipeError):  # a reader who has seen enough and closed the pipe is no error
             raise CkauditError(f"cannot write to standard output: {error.strerror}") from None
+
+
+def silence(stream: TextIO) -> None:
+    """Lead a stream that takes nothing more to nowhere: what it holds would raise again when the interpreter closes it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def takes_nothing(stream: TextIO) -> bool:
+    """Tell whether a stream could not be written to, and lead it to nowhere if so."""
+    try:
+        stream.flush()
+    except OSError:
+        silence(stream)
+        return True
+    return False
 
 
 @contextmanager
 def _file(path: Path) -> Iterator[BinaryIO]:
     """Write a file beside its place and rename it when whole; a device or a pipe is written straight."""
+    from ckaudit.contract.io.files import replacing
+
+    refuse_inputs(path)
     target = path.resolve()
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     straight = target.exists() and not target.is_file()
     try:
-        with (target if straight else partial).open("wb") as stream:
+        with target.open("wb") if straight else replacing(target) as stream:
             yield stream
-        if not straight:
-            partial.replace(target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise CkauditError(f"cannot write {path}: {error.strerror}", hint="choose another --output") from None
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 # Words to the user: single lines on standard error, safe whatever a name holds.
@@ -87,10 +103,10 @@ def say(line: str) -> None:
     if not line:
         return
     try:
-        sys.stderr.write(visible(line, ascii_only=(sys.stderr.encoding or "").lower() != "utf-8") + "\n")
+        sys.stderr.write(visible(as_given(line), ascii_only=(sys.stderr.encoding or "").lower() != "utf-8") + "\n")
         sys.stderr.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    except OSError:
+        silence(sys.stderr)
 
 
 # A line on the terminal that says how far a long work is; never in a pipe or a log.
@@ -122,12 +138,18 @@ def progress(
         nonlocal due, drawn
         if (now := clock()) >= due:
             due, drawn = now + every, True
-            stream.write(f"{ERASE}{what} {done:,} of {total:,}")
-            stream.flush()
+            _draw(stream, f"{ERASE}{what} {done:,} of {total:,}")
 
     try:
         yield tick
     finally:
         if drawn:
-            stream.write(ERASE)
-            stream.flush()
+            _draw(stream, ERASE)
+
+
+def _draw(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:  # the terminal is gone, the work is not
+        silence(stream)

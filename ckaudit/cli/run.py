@@ -1,12 +1,17 @@
 """The one handler of everything that can go wrong: a line that says what, a line that says what to do, a code."""
 
 import os
+import sys
 from collections.abc import Sequence
+from errno import EACCES, EPERM
 
-from ckaudit.cli.output import say
+from ckaudit.cli.inputs import remember_inputs
+from ckaudit.cli.output import say, takes_nothing
 from ckaudit.errors import CkauditError
 
 CLEAN, COULD_NOT, INTERRUPTED = 0, 2, 130  # 130 is what a shell gives a program stopped by Ctrl-C: 128 + SIGINT
+DENIED = (EACCES, EPERM)
+RIGHTS = "look at its rights, and whether each folder above it may be entered (chmod u+x)"
 ISSUES = "https://github.com/ckaudit/ckaudit/issues"
 
 
@@ -15,6 +20,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         from ckaudit.cli.app import invoke
 
+        remember_inputs(arguments)
         code = int(invoke(arguments or ["--help"]) or CLEAN)
     except SystemExit as left:
         # Typer leaves with 1 where the reader of its help has closed the pipe; that reader has seen enough.
@@ -25,6 +31,8 @@ def run(arguments: Sequence[str]) -> int:
         code = INTERRUPTED
     except CkauditError as error:
         return _fail(str(error), error.hint)
+    except (OSError, MemoryError) as error:
+        return _refused(error)
     except Exception as error:  # noqa: BLE001  the last door before the user
         return _unexpected(error)
     if code == INTERRUPTED:
@@ -40,15 +48,36 @@ def _fail(message: str, hint: str) -> int:
     return COULD_NOT
 
 
+def _refused(error: OSError | MemoryError) -> int:
+    """Say what the system would not do: the files, the disk and the memory are the user's, and no bug of ours."""
+    _print_traceback(error)
+    if isinstance(error, MemoryError):
+        return _fail("there is not enough memory", "give it more, or audit a part of the run")
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return _fail(f"cannot reach {os.fsdecode(error.filename)}: {reason}", RIGHTS if error.errno in DENIED else "")
+    if isinstance(error, BrokenPipeError) or takes_nothing(sys.stdout):
+        return _fail(f"cannot write to standard output: {reason}", "")
+    try:
+        os.getcwd()  # noqa: PTH109  the call that fails
+    except OSError:
+        return _fail("the folder that this shell is in is no longer there", "go to one that is, and run the command again")
+    return _fail(f"the system refused: {reason}", "")
+
+
+def _print_traceback(error: BaseException) -> None:
+    if os.environ.get("CKAUDIT_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+
+
 def _unexpected(error: Exception) -> int:
     """Tell a wrong command line, which Typer raises as a class of its own that can format itself, from a bug."""
     if format_message := getattr(error, "format_message", None):
         context = getattr(error, "ctx", None)
         return _fail(format_message(), f"{context.command_path if context else 'ckaudit'} --help")
-    if os.environ.get("CKAUDIT_TRACEBACK"):
-        import traceback
-
-        traceback.print_exception(error)
+    _print_traceback(error)
     return _fail(
         f"this is a bug in ckaudit: {type(error).__name__}: {error}",
         f"run again with CKAUDIT_TRACEBACK=1 and report it: {ISSUES}",

@@ -12,8 +12,8 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig
 from ckaudit.cli.options import Map, Require, Verbose, Which
-from ckaudit.cli.output import say
-from ckaudit.errors import UsageError
+from ckaudit.cli.output import say, silence
+from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.watch import WatchEvent
@@ -207,10 +207,14 @@ def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]"
         try:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            silence(sys.stdout)
+            unread = isinstance(error, BrokenPipeError)
             if stop_unread:
-                raise NobodyReadsError from None
+                raise (
+                    NobodyReadsError if unread else CkauditError(f"cannot write to standard output: {error.strerror}")
+                ) from None
+            say("" if unread else f"note: cannot write to standard output: {error.strerror}; the watch goes on")
 
     return write
 

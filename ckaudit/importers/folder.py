@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from os import getpid
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def write_run(run: Imported, folder: Path, *, force: bool = False) -> None:
         UsageError: Where the folder holds a run that may not be replaced, or is no folder.
         OSError: Where the run could not be written; nothing is left half written.
     """
-    old = _run_files(folder)
+    old = run_files(folder)
     if old and not force:
         raise UsageError(f"{folder} holds a run already: {old[0].name}", hint="name a new folder, or replace it with --force")
     target = folder.resolve()
@@ -56,6 +57,8 @@ def write_run(run: Imported, folder: Path, *, force: bool = False) -> None:
         partial.mkdir()
         for name, data in _files(run):
             (partial / name).write_bytes(data)
+            with suppress(FileNotFoundError):
+                (partial / name).chmod((target / name).stat().st_mode & 0o777)
         for path in old:
             path.unlink()
         if target.exists():
@@ -67,7 +70,12 @@ def write_run(run: Imported, folder: Path, *, force: bool = False) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _run_files(folder: Path) -> list[Path]:
+def run_files(folder: Path) -> list[Path]:
+    """Return the files of the run in a folder, which writing another one there replaces.
+
+    Raises:
+        UsageError: Where it is no folder.
+    """
     if not folder.exists():
         return []
     if not folder.is_dir():

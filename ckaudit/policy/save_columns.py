@@ -1,12 +1,12 @@
 """Columns of logs written into the policy's `[import.map]`: everything else in the file stays as it is, comments included."""
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ckaudit.contract.io.files import write_atomic
 from ckaudit.errors import UsageError
 from ckaudit.policy.read import OWN, SHARED, find
 
@@ -36,9 +36,7 @@ def save_columns(columns: Mapping[str, str], folder: Path) -> Path:
     try:
         text = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
         written = _changed(text, columns, is_shared=path.name == SHARED)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        partial.write_bytes(written.encode())
-        partial.replace(path)
+        write_atomic(path, written.encode())
     except (OSError, ValueError, AttributeError, TypeError) as error:
         reason = getattr(error, "strerror", None) or error
         hint = f"write it yourself: {', '.join(lines_of(columns))}"

@@ -65,7 +65,7 @@ def test_event_files_are_replaced_only_by_force_and_other_files_stay(folder, tmp
         (["-o", "{tmp}/x", "--to", "parket"], "did you mean parquet?"),
         (["-o", "{tmp}/none/x.csv"], "there is no folder"),
         (["-o", "{tmp}/nano", "--to", "csv"], "is a folder"),
-        (["-o", "{tmp}/nano/scalars.jsonl", "--to", "tensorboard"], "is no folder"),
+        (["-o", "{tmp}/nano/scalars.jsonl", "--to", "tensorboard"], "is read by this command"),
         (["-o", "{tmp}/x.csv", "--map", "loss=x"], ""),
     ],
 )

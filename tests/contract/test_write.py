@@ -56,3 +56,32 @@ def test_leftovers_of_dead_writers_and_of_this_number_are_removed(tmp_path):
         (tmp_path / name).touch()
     assert set(remove_stale(tmp_path)) == leftovers
     assert {path.name for path in tmp_path.iterdir()} == {f".c.json.tmp-{os.getppid()}", "a.json", ".notes.tmp-x"}
+
+
+def test_a_link_that_stands_in_the_place_of_the_temporary_file_is_not_written_through(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / f".run.json.tmp-{os.getpid()}").symlink_to(victim)
+    write_atomic(tmp_path / "run.json", b"{}")
+    assert victim.read_text() == "mine"
+    assert (tmp_path / "run.json").read_bytes() == b"{}"
+    assert not (tmp_path / "run.json").is_symlink()
+
+
+def test_the_mode_of_what_is_replaced_stays_and_a_new_file_has_that_of_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_atomic(tmp_path / "a", b"1")
+        (tmp_path / "b").write_bytes(b"1")
+        (tmp_path / "b").chmod(0o604)
+        write_atomic(tmp_path / "b", b"2")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o7777 == 0o640
+    assert (tmp_path / "b").stat().st_mode & 0o7777 == 0o604
+
+
+def test_the_longest_name_that_a_file_may_have_can_be_written(tmp_path):
+    path = tmp_path / ("é" * 125 + "." + "json")
+    write_atomic(path, b"{}")
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]

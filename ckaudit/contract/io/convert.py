@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ckaudit.contract import violations
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.codec import SUFFIXES, decode, encode, significant
-from ckaudit.contract.io.files import BrokenFile, read_bytes, write_atomic
+from ckaudit.contract.io.files import BrokenFile, read_bytes, replacing, write_atomic
 from ckaudit.contract.io.folder import list_folder, shown_name
 from ckaudit.contract.io.grids import GridEncoding, encode_grid, encode_grids, unpack
 from ckaudit.contract.schema.checkpoint import PackedGrid
@@ -314,9 +314,5 @@ def _copy(job: Job) -> None:
     if not job.source.is_file():
         raise BrokenFile(violations.UNREADABLE.at(job.shown, "this is not a regular file"))
     job.target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = job.target.with_name(f".{job.target.name}.part")
-    try:
-        shutil.copyfile(job.source, temporary)
-        temporary.replace(job.target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with job.source.open("rb") as source, replacing(job.target) as copy:
+        shutil.copyfileobj(source, copy)

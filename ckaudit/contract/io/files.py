@@ -4,11 +4,11 @@ import os
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from stat import S_ISREG
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from ckaudit.contract import violations
 from ckaudit.contract.schema.report import Finding
@@ -23,6 +23,7 @@ MAX_RATIO = 250  # constant lines compress a hundredfold; a bomb a thousandfold
 BLOCK_BYTES = 4 * 2**20
 MAX_PARTS = 1_000_000  # keys, arrays and objects: 30 statistics of each of 18,000 tensors, every expert by itself, and room
 MAX_ITEMS = 6_000_000  # 750 grids in full have 0.8 million
+MAX_NAME_BYTES = 200  # of a temporary file, so that it may be longer than what it becomes
 MAX_WINDOW = 2**27  # what zstd --long asks of a reader
 PACKED = (".gz", ".zst")
 MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
@@ -216,17 +217,10 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises:
         OSError: If the file could not be written; `path` is then as it was.
     """
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
+    with replacing(path) as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
     # Some network file systems cannot sync a folder; the file itself is already safe.
     with suppress(OSError):
         descriptor = os.open(path.parent, os.O_RDONLY)
@@ -234,6 +228,37 @@ def write_atomic(path: Path, data: bytes) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Give a temporary file beside `path` to write to; it takes the place of `path`, and its mode, once the block ends well.
+
+    Raises:
+        OSError: If it could not be made or moved; `path` is then as it was.
+    """
+    name = os.fsdecode(os.fsencode(path.name)[:MAX_NAME_BYTES])
+    temporary = path.with_name(f".{name}.tmp-{os.getpid()}")
+    stream = _created(temporary)
+    try:
+        with stream:
+            with suppress(OSError):  # there is nothing to replace, or a file system without modes
+                os.fchmod(stream.fileno(), path.stat().st_mode & 0o777)
+            yield stream
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _created(path: Path) -> BinaryIO:
+    """Make a file that was not there: an ordinary open would follow a link that stands in its place."""
+    try:
+        return path.open("xb")
+    except FileExistsError:  # of a writer that was killed and had this number
+        path.unlink()
+        return path.open("xb")
 
 
 def remove_stale(folder: Path) -> list[str]:

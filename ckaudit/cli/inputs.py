@@ -1,0 +1,60 @@
+"""The files that a command line names to be read, so that nothing is written over them."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckaudit.errors import UsageError
+
+_OUTPUTS = ("--output", "-o", "--write-checksums")
+_REPORTS = (".html", ".svg", ".png", ".md", ".sarif", ".xml")  # no log ends so: a report may stand in the folder that it is on
+
+_inputs: list[Path] = []
+
+
+def remember_inputs(arguments: Sequence[str]) -> None:
+    """Take note of every word of a command line that names something that is there and is not the output."""
+    _inputs[:] = [Path(word) for word in _words_read(arguments) if os.path.lexists(word)]
+
+
+def _words_read(arguments: Sequence[str]) -> list[str]:
+    words, is_output = [], False
+    for word in arguments:
+        option, equals, value = word.partition("=")
+        if not is_output and not (equals and option in _OUTPUTS):
+            words += [word, value] if value else [word]
+        is_short = word.startswith("-") and not word.startswith("--")
+        is_output = not is_output and (word in _OUTPUTS or (is_short and word.endswith("o")))
+    return words
+
+
+def refuse_inputs(target: Path) -> None:
+    """Raise `UsageError` where writing to a file would destroy what the command reads."""
+    for path in _inputs:
+        if _is_same(target, path) or (path.is_dir() and _is_part(target, path)) or _is_sibling(target, path):
+            raise UsageError(f"{target} is read by this command, and would be overwritten", hint="choose another --output")
+
+
+def _is_same(target: Path, path: Path) -> bool:
+    return target.is_file() and path.is_file() and target.samefile(path)
+
+
+def _is_sibling(target: Path, path: Path) -> bool:
+    """Tell whether a file is of the same run as one that was named alone."""
+    return path.is_file() and _is_of_run(target.name) and path.resolve().parent == target.resolve().parent
+
+
+def _is_part(target: Path, folder: Path) -> bool:
+    """Tell whether a file in a folder is one that an audit of it reads, or would read the next time."""
+    place = target.resolve()
+    if not place.is_relative_to(folder.resolve()):
+        return False
+    from ckaudit.contract.io.folder import holds_run
+
+    return _is_of_run(place.name) or (place.is_file() and place.suffix not in _REPORTS and not holds_run(folder))
+
+
+def _is_of_run(name: str) -> bool:
+    from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+
+    return name in (MANIFEST_NAME, "reference.npz") or any(pattern.match(name) for pattern in (CHECKPOINT_NAME, SCALARS_NAME))

@@ -1,0 +1,86 @@
+"""Standard streams that are closed, full or gone, a folder that is gone, and folders that may not be entered."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckaudit.cli.run import run
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "fixtures" / "pairs" / "base"
+UNPRIVILEGED = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+
+
+def shell(command, cwd=ROOT, start=()):
+    """Run a shell line in which $CK is the program; return its exit code and both of its streams."""
+    environment = {**os.environ, "CK": f"{sys.executable} -m ckaudit", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*start, "bash", "-c", command], capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", [f"validate {BASE}", "--help", "--version", "import --formats", f"hash {BASE}"])
+@pytest.mark.parametrize("stream", [">&-", ">/dev/full"])
+def test_an_answer_that_cannot_be_written_is_an_audit_that_could_not_be_made(command, stream):
+    code, _, told = shell(f"$CK {command} {stream}")
+    assert code == 2
+    assert "bug" not in told
+    assert "Traceback" not in told
+    assert told.count("\n") == 1
+    assert "Bad file descriptor" in told or "No space left on device" in told
+
+
+@pytest.mark.parametrize("stream", ["2>&-", "2>/dev/full", "2>/dev/full <&-"])
+def test_nobody_listening_on_standard_error_changes_no_exit_code(stream):
+    assert shell(f"$CK validate {BASE} {stream}")[0] == 0
+    assert shell(f"$CK triage nothere {stream}")[0] == 2
+    assert shell(f"$CK triage --nope {stream}")[0] == 2
+
+
+def test_both_streams_full_is_still_an_audit_that_could_not_be_made():
+    assert shell(f"$CK validate {BASE} >/dev/full 2>/dev/full")[0] == 2
+    assert shell(f"$CK validate {BASE} >&- 2>&-")[0] == 2
+
+
+def test_a_file_is_written_whole_where_standard_output_is_closed(tmp_path):
+    """Without a stream in its place the file would get its number, and everything that is printed with it."""
+    code, _, _ = shell(f"$CK validate {BASE} --format json -o {tmp_path}/report.json <&- >&- 2>&-")
+    assert code == 0
+    assert (tmp_path / "report.json").read_text().startswith("{")
+
+
+@pytest.mark.parametrize("command", [f"triage {BASE}", "triage .", "validate .", f"report {BASE}", "resume-check ."])
+def test_a_working_folder_that_is_gone_is_said(tmp_path, command):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    code, _, told = shell(f"rmdir {folder}; $CK {command}", folder)
+    assert code == 2
+    assert "the folder that this shell is in is no longer there" in told
+
+
+@pytest.mark.skipif(not shutil.which("setpriv") and os.geteuid() == 0, reason="root may enter every folder")
+@pytest.mark.parametrize(
+    "command",
+    ["triage", "validate", "metrics", "import", "data", "hash", "resume-check", "diff base", "report base -o shut/x.html"],
+)
+def test_a_folder_that_may_not_be_entered_is_said(tmp_path, command):
+    shutil.copytree(BASE, tmp_path / "base")
+    shutil.copytree(BASE, tmp_path / "shut").chmod(0o644)
+    try:
+        words = command if "shut" in command else f"{command} shut"
+        code, _, told = shell(f"$CK {words}", tmp_path, UNPRIVILEGED if os.geteuid() == 0 else ())
+    finally:
+        (tmp_path / "shut").chmod(0o755)
+    assert code == 2
+    assert "shut/" in told
+    assert "Permission denied" in told
+    assert "bug" not in told
+
+
+def test_a_report_that_takes_more_memory_than_there_is_is_no_bug(monkeypatch, capfd):
+    monkeypatch.setattr("ckaudit.cli.app.invoke", lambda _: (_ for _ in ()).throw(MemoryError()))
+    assert run(["triage", "run"]) == 2
+    assert "error: there is not enough memory" in capfd.readouterr().err
