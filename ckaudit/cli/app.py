@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -18,7 +19,9 @@ COMMANDS = {
     "triage": "triage",
     "watch": "watch",
     "fleet": "fleet",
+    "fleet query": "fleet_query",
     "fleet": "fleet",
+    "fleet query": "fleet_query",
     "metrics": "metrics",
     "explain": "explain",
     "report": "report",
@@ -87,6 +90,7 @@ def ckaudit(
 
 def invoke(arguments: Sequence[str]) -> Any:
     """Run one command and return its exit code; usage errors are raised for the one handler."""
+    arguments = _with_subcommand(arguments)
     known = {*COMMANDS, *GROUPS}.intersection(arguments[:1])
     command = get_command(build(known) if known else build())
     # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.
@@ -95,6 +99,12 @@ def invoke(arguments: Sequence[str]) -> Any:
         for parameter in subcommand.get_params(context):
             parameter._runtime_param = AsTyped  # noqa: SLF001
     return command.main(args=with_all_phases(arguments), prog_name="ckaudit", standalone_mode=False)
+
+
+def _with_subcommand(arguments: Sequence[str]) -> list[str]:
+    """Return arguments in which `fleet query` is one word, as its command is called, unless a run of that name is meant."""
+    joined = " ".join(arguments[:2])
+    return [joined, *arguments[2:]] if joined in COMMANDS and not Path(arguments[1]).exists() else list(arguments)
 
 
 class AsTyped:

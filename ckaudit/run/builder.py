@@ -23,6 +23,7 @@ from ckaudit.run.column_builder import (
     every_path,
     flatten_lists,
 )
+from ckaudit.run.memory import column_budget
 from ckaudit.run.run import Event, Grids, Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
 from ckaudit.run.series import Series, Steps, merged_steps
@@ -30,6 +31,10 @@ from ckaudit.run.series import Series, Steps, merged_steps
 T = TypeVar("T")
 
 TRIGGERS = frozenset(get_args(Trigger))
+
+CHECK_EVERY = 32  # checkpoints
+
+CHECK_FROM = 2**22  # bytes of columns that any machine has
 
 
 class RunBuilder:
@@ -122,6 +127,15 @@ class RunBuilder:
                     self._collect_grids(step, section, columns)
             else:
                 self._collect_fields(step, part, members)
+        if len(self._steps) % CHECK_EVERY == 0:
+            self._fit_memory()
+
+    def _fit_memory(self) -> None:
+        """Move the columns to disk where they have become too large for memory."""
+        size = sum(collector.size for collector in self._collectors.values())
+        if size > CHECK_FROM and size > column_budget():
+            for collector in self._collectors.values():
+                collector.move_to_disk()
 
     def take_ranks(self, step: int, ranks: dict[str, Any]) -> None:
         """Add the facts of all ranks at one step as one row."""

@@ -1,13 +1,14 @@
 """Columns of numbers from checkpoints, by paths such as "gradients.*.norm"; decoders skip all that no path asks for."""
 
 import struct
+import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import chain
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import IO, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 import msgspec
@@ -18,6 +19,7 @@ from ckaudit.contract.io.columns import Column
 from ckaudit.contract.io.grids import unpack
 from ckaudit.contract.schema.checkpoint import Checkpoint, HeadKind
 from ckaudit.contract.unknown_fields import with_open_words
+from ckaudit.run.memory import array_on_disk, scratch_file
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Mask, Series, empty
 
@@ -145,7 +147,12 @@ def unknown_paths(paths: Iterable[str]) -> list[str]:
 
 
 class Collector:
-    """Gathers one path over all checkpoints."""
+    """Gathers one path over all checkpoints.
+
+    Attributes:
+        path: The path.
+        size: Bytes of the values that are in memory.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -154,6 +161,8 @@ class Collector:
         self._rows: list[bytes] = []
         self._masks: list[bytes | None] = []
         self._steps: array[int] = array("q")
+        self._file: IO[bytes] | None = None
+        self.size = 0
 
     def add(self, step: int, labels: Labels, values: Iterable[Any]) -> None:
         """Add the values of one checkpoint; UNSET and None are not recorded, words are numbers."""
@@ -172,47 +181,75 @@ class Collector:
         self._labels.append(labels)
         self._rows.append(row)
         self._masks.append(mask)
+        self.size += len(row)
+
+    def move_to_disk(self) -> None:
+        """Put the rows that are in memory into a file."""
+        if self._file is None:
+            self._file = scratch_file()
+            weakref.finalize(self, self._file.close)
+        self._file.writelines(self._rows)
+        self._rows.clear()
+        self.size = 0
 
     def series(self, unit: str) -> Series:
         """Return everything gathered, in the order of steps."""
-        if not self._rows:
+        if not self._labels:
             return empty(self.path, unit)
+        if self._file is not None:
+            self.move_to_disk()
         distinct = {id(labels): labels for labels in self._labels}
         labels = tuple(dict.fromkeys(chain.from_iterable(distinct.values())))
-        values, recorded = self._alike(labels) or self._spread(labels)
+        alike = all(names == labels for names in distinct.values())
+        values, recorded = self._alike(labels) if alike else self._spread(labels)
         steps = np.array(self._steps, np.int64)
         if (steps[1:] < steps[:-1]).any():
             order = np.argsort(steps, kind="stable")
             steps, values, recorded = steps[order], values[order], recorded[order]
         return Series(self.path, unit, steps, labels, values, recorded)
 
-    def _alike(self, labels: Labels) -> tuple[Floats, Mask] | None:
-        """Return values and what is recorded, where every row has all labels in this order; else None."""
-        if any(names != labels for names in {id(names): names for names in self._labels}.values()):
-            return None
-        shape = len(self._rows), len(labels)
-        values = np.frombuffer(bytearray().join(self._rows)).reshape(shape)
-        if not any(self._masks):
-            return values, np.ones(shape, bool)
-        every = b"\1" * len(labels)
-        recorded = np.frombuffer(b"".join(every if mask is None else mask for mask in self._masks), bool).reshape(shape)
-        values[~recorded] = np.nan
+    def _alike(self, labels: Labels) -> tuple[Floats, Mask]:
+        """Return values and what is recorded, where every row has all labels in this order."""
+        shape = len(self._labels), len(labels)
+        values = (
+            np.frombuffer(bytearray().join(self._rows)).reshape(shape)
+            if self._file is None
+            else array_on_disk(shape, np.float64, self._file)
+        )
+        recorded = self._new(shape, bool)
+        recorded[:] = True
+        for row, mask in enumerate(self._masks):
+            if mask is not None:
+                recorded[row] = np.frombuffer(mask, bool)
         return values, recorded
 
     def _spread(self, labels: Labels) -> tuple[Floats, Mask]:
         """Return values and what is recorded, with each row's cells under their labels."""
-        values = np.full((len(self._rows), len(labels)), np.nan)
-        recorded = np.zeros(values.shape, bool)
+        shape = len(self._labels), len(labels)
+        values, recorded = self._new(shape, np.float64), self._new(shape, bool)
+        values[:] = np.nan
         place = {label: column for column, label in enumerate(labels)}
         columns: dict[int, Any] = {}
-        for row, (names, cells, mask) in enumerate(zip(self._labels, self._rows, self._masks, strict=True)):
+        for row, (names, cells, mask) in enumerate(zip(self._labels, self._cells(), self._masks, strict=True)):
             if id(names) not in columns:
                 columns[id(names)] = slice(None) if names == labels else [place[name] for name in names]
             index = columns[id(names)]
-            values[row, index] = np.frombuffer(cells) if cells else []
+            values[row, index] = cells
             recorded[row, index] = True if mask is None else np.frombuffer(mask, bool)
-        values[~recorded] = np.nan
         return values, recorded
+
+    def _new(self, shape: tuple[int, int], dtype: type) -> Any:
+        """Return an array of zeros where the rows are: in memory, or on disk."""
+        return np.zeros(shape, dtype) if self._file is None else array_on_disk(shape, dtype)
+
+    def _cells(self) -> Iterator[Floats]:
+        """Yield the values of each row."""
+        if self._file is None:
+            yield from (np.frombuffer(row) if row else np.empty(0) for row in self._rows)
+            return
+        lengths = np.fromiter(map(len, self._labels), np.int64)
+        everything = array_on_disk((int(lengths.sum()),), np.float64, self._file)
+        yield from np.split(everything, np.cumsum(lengths)[:-1])
 
 
 class GridCollector:

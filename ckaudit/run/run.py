@@ -1,6 +1,6 @@
 """Run: everything that was recorded of one training run, whoever recorded it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Finding
+from ckaudit.run.memory import ResultCache
 from ckaudit.run.series import Floats, Series, Steps, empty
 from ckaudit.run.tensors import TensorTable, loss_kind_of, table_of
 
@@ -93,7 +94,7 @@ class Run(Struct, frozen=True, eq=False):
     files: int = 0
     tau_slices: tuple[str, str] | None = None
     units: Mapping[str, str] = field(default_factory=dict)
-    _derived: dict[object, object] = field(default_factory=dict)
+    _derived: ResultCache = field(default_factory=ResultCache)
 
     def __repr__(self) -> str:
         """Return a line: its name, its files and its last step."""
@@ -172,11 +173,13 @@ class Run(Struct, frozen=True, eq=False):
         """Return the sampled matrices of every tensor or layer of a section."""
         return self.grids.get(f"{section}.*.{name}", Grids())
 
-    def derived(self, key: object, make: Callable[[], T]) -> T:
+    def derived(self, key: Hashable, make: Callable[[], T]) -> T:
         """Compute something once per run."""
-        if key not in self._derived:
-            self._derived[key] = _computed(make)
-        return self._derived[key]  # type: ignore[return-value]
+        return self._derived.get(key, lambda: _computed(make))
+
+    def with_slices(self, tau_slices: tuple[str, str]) -> "Run":
+        """Return the same run, of which tau compares other slices."""
+        return replace(self, tau_slices=tau_slices, _derived=ResultCache())
 
     def until(self, step: int) -> "Run":
         """Return what was known of the run when `step` had ended."""
@@ -188,7 +191,7 @@ class Run(Struct, frozen=True, eq=False):
             texts={name: _labels_until(labels, step) for name, labels in self.texts.items()},
             grids={path: grids.until(step) for path, grids in self.grids.items()},
             events=tuple(event for event in self.events if event.step <= step),
-            _derived={},
+            _derived=ResultCache(),
         )
 
 

@@ -1,0 +1,142 @@
+"""Questions in SQL to the data set of a fleet: its tables as views in DuckDB, which is shut off from every file and the network.
+
+The files are read by pyarrow, and DuckDB sees only what that hands over: nothing that stands in a question reaches anything
+else, and nothing in the data set is changed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.fleet.dataset import TABLES, tables_of
+from ckaudit.optional import needed
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+VIEWS = ("runs", "findings", "verdicts", "metrics")
+SHUT: Mapping[str, str] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "temp_directory": "",
+}
+"""No file, no network, no extension; what does not fit into memory is an error, for it may not be put onto a disk either."""
+LOCKED = ("SET TimeZone = 'UTC'", "SET python_enable_replacements = false", "SET lock_configuration = true")
+NEWEST = "SELECT * EXCLUDE (document) FROM _runs QUALIFY row_number() OVER (PARTITION BY run ORDER BY audited DESC) = 1"
+OF_NEWEST = "SELECT * FROM _{0} SEMI JOIN runs USING (run, audited)"
+HELP = f"The tables are {', '.join(VIEWS)}; 'DESCRIBE runs' lists the columns of one."
+
+
+class Answer(Struct, frozen=True):
+    """What a question brought.
+
+    Attributes:
+        columns: Their names.
+        rows: The rows, as plain values.
+        notes: Files that were passed over, a sentence each.
+    """
+
+    columns: Sequence[str]
+    rows: Iterator[Sequence[Any]]
+    notes: Sequence[str] = ()
+
+
+def query(folder: Path | str, sql: str) -> Answer:
+    """Return the answer to one question.
+
+    Args:
+        folder: Where the data set is.
+        sql: One statement of DuckDB's SQL. `runs`, `findings`, `verdicts` and `metrics` hold the newest audit of each run.
+
+    Raises:
+        UnreadableError: Where there is no data set.
+        UsageError: Where the question is wrong, with the words of DuckDB.
+        ModuleNotFoundError: Without DuckDB.
+    """
+    folder = Path(folder)
+    if not (folder / "runs").is_dir():
+        raise UnreadableError(f"{folder} holds no data set of a fleet", hint="`ckaudit fleet` writes one: name its folder.")
+    with needed("ckaudit fleet query", "fleet"):
+        import duckdb
+    tables, notes = _open(folder)
+    connection = duckdb.connect(":memory:", config=dict(SHUT))
+    for name, table in tables.items():
+        connection.register(f"_{name}", table)
+    connection.execute(f"CREATE VIEW runs AS {NEWEST}")
+    for name in VIEWS[1:]:
+        connection.execute(f"CREATE VIEW {name} AS {OF_NEWEST.format(name)}")
+    for setting in LOCKED:
+        connection.execute(setting)
+    return _ask(connection, sql, notes)
+
+
+def _open(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return each table of the data set, which is read when it is asked for, and what cannot be read."""
+    from pyarrow.dataset import dataset
+    from pyarrow.parquet import read_schema
+
+    tables, notes = {}, []
+    for name, empty in tables_of([]).items():
+        whole = []
+        for path in sorted((folder / name).glob("[!._]*.parquet")):
+            try:
+                read_schema(path)
+            except (OSError, ValueError) as error:
+                notes.append(f"{path} cannot be read and is passed over: {str(error).splitlines()[0][:200]}")
+            else:
+                whole.append(str(path))
+        tables[name] = dataset(whole, schema=empty.schema, format="parquet") if whole else empty
+    assert set(tables) == set(TABLES)
+    return tables, notes
+
+
+def _ask(connection: "duckdb.DuckDBPyConnection", sql: str, notes: Sequence[str]) -> Answer:
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        if len(connection.extract_statements(sql)) != 1:
+            raise UsageError("the question is not one statement of SQL", hint=HELP)
+        found = connection.sql(sql)
+        if found is None:
+            raise UsageError("the statement brings no rows", hint="Ask with SELECT; the data set cannot be changed.")
+        reader = pa.RecordBatchReader.from_stream(found)
+    except (duckdb.Error, RuntimeError) as error:
+        raise _wrong(error) from None
+    return Answer(reader.schema.names, _rows(reader), notes)
+
+
+def _rows(reader: "pa.RecordBatchReader") -> Iterator[Sequence[Any]]:
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        for batch in reader:
+            yield from zip(*(_plain(column) for column in batch.columns), strict=True)
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        raise _wrong(error) from None
+
+
+def _plain(column: "pa.Array") -> list[Any]:
+    """Return the values of a column; times in UTC as text, and maps as dictionaries."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        known = column.cast(pa.timestamp("us")).to_pylist()
+        return [None if time is None else f"{time.isoformat()}{'' if column.type.tz is None else 'Z'}" for time in known]
+    if pa.types.is_map(column.type):
+        return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _wrong(error: Exception) -> UsageError:
+    """Return an error of DuckDB in its own words, which point at the place; without the call stack that it may add."""
+    lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
+    return UsageError("\n".join(lines[:12]) or type(error).__name__, hint=HELP)
