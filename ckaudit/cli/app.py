@@ -104,7 +104,8 @@ def invoke(arguments: Sequence[str]) -> Any:
 def _with_subcommand(arguments: Sequence[str]) -> list[str]:
     """Return arguments in which `fleet query` is one word, as its command is called, unless a run of that name is meant."""
     joined = " ".join(arguments[:2])
-    return [joined, *arguments[2:]] if joined in COMMANDS and not Path(arguments[1]).exists() else list(arguments)
+    is_one = len(arguments) > 1 and joined in COMMANDS and not Path(arguments[1]).exists()
+    return [joined, *arguments[2:]] if is_one else list(arguments)
 
 
 class AsTyped:

@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from ckaudit.cli.run import run
 from ckaudit.contract.schema.fleet import Curve, FleetFinding, FleetRun
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.fleet.dataset import DatasetWriter
@@ -155,3 +157,24 @@ def test_table_is_cut_off_with_a_word() -> None:
     assert len(lines) == 202
     assert lines[-1].startswith("1,034 more rows")
     assert list(table(["n"], iter([]), PLAIN)) == ["n", "no rows"]
+
+
+def test_the_command_says_where_a_question_is_wrong(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", "query", "SELECT run FROM runs ORDER BY 1", "--data", str(data), "--format", "csv"]) == 0
+    assert capfd.readouterr().out == "run\nruns/0\nruns/1\nruns/2\n"
+    assert run(["fleet", "query", "SELECT nope FROM runs", "--data", str(data)]) == 2
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert "nope" in told.err
+    assert "Candidate bindings" in told.err
+    assert "DESCRIBE runs" in told.err
+    assert run(["fleet", "query", "SELECT 1", "--data", str(data / "elsewhere")]) == 2
+    assert "no data set" in capfd.readouterr().err
+
+
+def test_without_duckdb_the_command_says_what_to_install(
+    data: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert run(["fleet", "query", "SELECT 1", "--data", str(data)]) == 2
+    assert "[fleet]" in capfd.readouterr().err
