@@ -4,7 +4,6 @@ import atexit
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import signature
-from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +17,7 @@ from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.files.manifest import check_call, model_config
 from ckaudit.recorder.files.scalar_log import number
+from ckaudit.recorder.files.uploader import close_at_exit
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.session import Start, start
 from ckaudit.recorder.loop.triggers import Limits
@@ -25,6 +25,7 @@ from ckaudit.recorder.model.gradient_norms import clip
 from ckaudit.recorder.model.tensor_table import hooked, unwrapped
 from ckaudit.recorder.on_demand import OnDemand
 from ckaudit.recorder.setup import HookOptions, Options, Setup
+from ckaudit.remote.spool import address_of, folder_of
 
 
 class Recorder(OnDemand):
@@ -182,7 +183,8 @@ class Recorder(OnDemand):
             self._session = start(
                 Setup(
                     model=unwrapped(model),
-                    path=Path(folder).absolute(),
+                    path=folder_of(folder),
+                    address=address_of(folder),
                     guard=self._guard,
                     optimizer=optimizer,
                     scaler=scaler,
@@ -194,6 +196,8 @@ class Recorder(OnDemand):
                 )
             )
         atexit.register(self.close)
+        if address_of(folder):
+            close_at_exit(self.close)
 
     def after_backward(self) -> None:
         """Read the gradients: once per update, after the last backward pass and AMP's unscaling, before clipping."""

@@ -58,6 +58,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     Attributes:
         model: The model without wrappers.
         path: The run folder.
+        address: Where its files go from there, if they do.
         guard: Keeps failures away from the training.
         optimizer: None, one or several.
         scaler: The loss scaler, if any.
@@ -78,6 +79,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     options: Options
     hooks: HookOptions
     facts: Mapping[str, Any]
+    address: str | None = None
 
     @property
     def is_hookable(self) -> bool:

@@ -5,7 +5,6 @@ import math
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from time import perf_counter, time
 from typing import Any, Self
@@ -32,10 +31,12 @@ from ckaudit.recorder.files.sections import (
     given_facts,
     tensor_table,
 )
+from ckaudit.recorder.files.uploader import close_at_exit
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep, Limits
 from ckaudit.recorder.model.budget_planner import BudgetPlanner
+from ckaudit.remote.spool import address_of, folder_of
 
 
 class Writer:
@@ -102,7 +103,8 @@ class Writer:
     ) -> None:
         check_call(grids=grids, suffix=suffix, **facts)
         self._guard, self._process, self._facts, self._cadence = Guard(), os.getpid(), facts, tuple(cadence)
-        self._folder = RunFolder(Path(folder), self._guard, suffix=suffix or ".json", start_step=start_step)
+        path, address = folder_of(folder), address_of(folder)
+        self._folder = RunFolder(path, self._guard, suffix=suffix or ".json", start_step=start_step, address=address)
         self._schedule = CheckpointSchedule(self._cadence, limits, facts.get("planned_steps"), start_step=start_step)
         self._durations: deque[float] = deque(maxlen=64)
         self._attempt = StepState(step=start_step)
@@ -119,6 +121,8 @@ class Writer:
         self._open(limits, start_step)
         self._ended = perf_counter()
         atexit.register(self.close)
+        if address:
+            close_at_exit(self.close)
 
     def _open(self, limits: Limits, start_step: int) -> None:
         with self._guard("opening the folder", writes=True):

@@ -17,6 +17,7 @@ from ckaudit.recorder.batches import batch_hash
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.files.manifest import load
 from ckaudit.recorder.files.run_folder import Background
+from ckaudit.recorder.files.uploader import Uploader
 from ckaudit.recorder.loop.step_clock import StepClock
 from ckaudit.recorder.loop.triggers import regular_triggers
 from ckaudit.recorder.model.gradient_norms import existing_gradients
@@ -96,9 +97,10 @@ class WorkerSession:
         self._path, self._guard, self._rank, self._options = setup.path, setup.guard, rank, setup.options
         self._parameters = parameters(setup.model)
         self._clock, self._notes = clock, RankNotes(rank, self._parameters, clock)
-        self._planned_steps, self._step = setup.facts.get("planned_steps"), setup.start_step
+        self._planned_steps, self._step, self._start_step = setup.facts.get("planned_steps"), setup.start_step, setup.start_step
         self._shards, self._has_read, self._optimizers = shards, False, as_sequence(setup.optimizer)
         self._background, self._process = Background(setup.guard), os.getpid()
+        self._uploader = Uploader(setup.address, rank=rank) if setup.address else None
         self._held: list[Checkpoint] = []
         self._session: int | None = None
         self._is_open = False
@@ -161,7 +163,11 @@ class WorkerSession:
             self._shards.leave()
         for handle in self._handles:
             handle.remove()
-        self._background.close()
+        try:
+            self._background.close()
+        finally:
+            if self._uploader is not None:
+                self._uploader.close()
 
     def _before_update(self, _optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         with self._guard("looking before the update"):
@@ -191,6 +197,10 @@ class WorkerSession:
             manifest = load(self._path)
             self._session = None if manifest is None else len(manifest.sessions or []) - 1
             self._is_open = True
+            if self._uploader is not None:
+                with self._guard("preparing the way to the address", writes=True):
+                    self._uploader.open(takes_up=False)
+                    self._uploader.begin(self._start_step, set())
         if self._session is not None:
             checkpoint.session = self._session
         path, data = self._path / checkpoint_file_name(checkpoint.step, rank=self._rank), encode(checkpoint)

@@ -197,12 +197,12 @@ def drill_participant(settings: DrillSettings, setup: Setup) -> Start:
     """
     _BEGUN.append(setup.path)
     if len(_BEGUN) > 1:
-        return begin(replace(setup, path=Path(f"{settings.folder}.{len(_BEGUN)}")), RunSession, WorkerSession)
+        return begin(replace(setup, path=Path(f"{settings.folder}.{len(_BEGUN)}"), address=None), RunSession, WorkerSession)
     drill = Drill(settings, setup, writes=not rank_and_world_size()[0])
     drill.begin()
     if drill.is_refused:
         raise SystemExit(0)
-    here = replace(setup, path=Path(settings.folder))
+    here = replace(setup, path=Path(settings.folder), address=None)
     try:
         return begin(here, partial(DrilledRun, drill=drill), partial(DrilledWorker, drill=drill))
     except Exception as error:  # noqa: BLE001  a real training would go on; this one has nothing to go on for

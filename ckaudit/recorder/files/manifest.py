@@ -91,23 +91,39 @@ def set_aside(folder: Path, start_step: int, session: int) -> list[str]:
     """
     renamed = []
     for path in sorted(folder.iterdir()):
-        match = CHECKPOINT_NAME.match(path.name)
-        if not match or not match["step"] or match["session"]:
-            continue
-        step, place = int(match["step"]), match.end("label")
-        if step < start_step or step == start_step > 0:
-            continue
-        target = path.with_name(f"{path.name[:place]}.session{_writer(path, session - 1):03d}{path.name[place:]}")
-        path.replace(target)
-        renamed.append(target.name)
+        if is_later(path.name, start_step):
+            target = path.with_name(history_name(path.name, writer_of(path, session - 1)))
+            path.replace(target)
+            renamed.append(target.name)
     return renamed
+
+
+def is_later(name: str, start_step: int) -> bool:
+    """Tell whether a file is a checkpoint that a resume at `start_step` makes history."""
+    match = CHECKPOINT_NAME.match(name)
+    if not match or not match["step"] or match["session"]:
+        return False
+    step = int(match["step"])
+    return step > start_step or step == start_step == 0
+
+
+def history_name(name: str, session: int) -> str:
+    """Return the name of a checkpoint as history of the session that wrote it.
+
+    >>> history_name("analysis_checkpoint_step_00000500.json.gz", 1)
+    'analysis_checkpoint_step_00000500.session001.json.gz'
+    """
+    match = CHECKPOINT_NAME.match(name)
+    place = match.end("label") if match else 0
+    return f"{name[:place]}.session{session:03d}{name[place:]}"
 
 
 class _Writer(msgspec.Struct):
     session: int | None = None
 
 
-def _writer(path: Path, fallback: int) -> int:
+def writer_of(path: Path, fallback: int) -> int:
+    """Return the session that wrote a checkpoint; `fallback` where the file does not say."""
     try:
         session = msgspec.json.decode(read_bytes(path, path.name), type=_Writer).session
     except Exception:  # noqa: BLE001  whatever is wrong with the file, it still has to go

@@ -18,6 +18,7 @@ from ckaudit.contract.schema.manifest import AttentionDirection, Manifest, Tenso
 from ckaudit.recorder.batches import BatchesSeen
 from ckaudit.recorder.files.manifest import begin, load, save, set_aside
 from ckaudit.recorder.files.scalar_log import SCALARS_NAME, ScalarLog, cut_torn_tail, last_value
+from ckaudit.recorder.files.uploader import Uploader
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.model.weight_movement import REFERENCE_NAME, Reference
 from ckaudit.recorder.stats.arrays import Array
@@ -38,8 +39,9 @@ class RunFolder:
         write_seconds: What writing the latest checkpoint took of the training.
     """
 
-    def __init__(self, path: Path, guard: Guard, *, suffix: str, start_step: int) -> None:
+    def __init__(self, path: Path, guard: Guard, *, suffix: str, start_step: int, address: str | None = None) -> None:
         self.path, self.session, self.steps_seen = path, 0, start_step
+        self._uploader = Uploader(address) if address else None
         self.reference: Reference | None = None
         self.suffix, self.write_seconds = suffix, 0.0
         self.batches = BatchesSeen()
@@ -52,7 +54,10 @@ class RunFolder:
 
     def open(self, facts: Mapping[str, Any]) -> None:
         """Make the folder ready, leftovers cleared, and begin a new session; one that cannot be used yet may be later."""
-        lines, earlier = self.path / SCALARS_NAME, None
+        lines, earlier, here = self.path / SCALARS_NAME, None, None
+        if self._uploader is not None:
+            with self._guard("preparing the way to the address", writes=True):
+                self._uploader.open(is_resume=self._start_step > 0)
         with self._guard("preparing the folder", writes=True):
             self.path.mkdir(parents=True, exist_ok=True)
             remove_stale(self.path)
@@ -64,11 +69,15 @@ class RunFolder:
         self._scalars = ScalarLog(lines, self.session)
         if self.session:
             with self._guard("setting earlier checkpoints aside", writes=True):
+                here = {path.name for path in self.path.iterdir()}
                 set_aside(self.path, self._start_step, self.session)
         if self._start_step:
             seen = last_value(lines, "steps_seen", until=self._start_step)
             self.steps_seen = self._start_step if seen is None else int(seen)
             self.batches.recall(lines, until=self._start_step)
+        if self._uploader is not None:
+            with self._guard("preparing the way to the address", writes=True):
+                self._uploader.begin(self._start_step, here)
 
     def begin(
         self,
@@ -182,14 +191,24 @@ class RunFolder:
         """Wait for what is being written, and say in `run.json` that the session ended, and how well."""
         with self._guard("waiting for the disk", writes=True):
             self._background.close()
-        if self._background.is_stuck:
-            return
+        try:
+            if not self._background.is_stuck:
+                self._end_session()
+        finally:
+            if self._uploader is not None:
+                self._uploader.close()
+
+    def _end_session(self) -> None:
         with self._guard("writing scalars.jsonl", writes=True):
             self._append_held()
         self._scalars.close()
         session = (self._manifest.sessions or [])[-1]
         guard, session.end = self._guard, time()
-        session.write_errors, session.checkpoint_ok = guard.write_failures, not guard.write_failures
+        session.checkpoint_ok = not guard.write_failures
+        if self._uploader is not None:  # what an address does not take is whole all the same
+            with guard("putting the run up", writes=True):
+                self._uploader.raise_refusal()
+        session.write_errors = guard.write_failures
         session.first_write_error = guard.first_write_failure or UNSET
         session.look_errors, session.first_look_error = guard.look_failures, guard.first_look_failure or UNSET
         save(self.path, self._manifest)

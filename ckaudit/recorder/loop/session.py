@@ -52,7 +52,8 @@ class RunSession:
         self._schedule = CheckpointSchedule(setup.options.cadence, setup.limits, planned_steps, start_step=start_step)
         self._hooks = ForwardHooks(model, guard, setup.hooks)
         self._collector, self._is_sharded = Collector(setup, self._hooks, shards), shards is not None
-        self._folder = RunFolder(setup.path, guard, suffix=self._collector.suffix, start_step=start_step)
+        suffix = self._collector.suffix
+        self._folder = RunFolder(setup.path, guard, suffix=suffix, start_step=start_step, address=setup.address)
         self.requests = Requests(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
         self._sent: StepState | None = None
         self._takes_closure = False

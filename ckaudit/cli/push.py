@@ -1,0 +1,91 @@
+"""`ckaudit push`: runs that wait on this machine go up to where they belong."""
+
+from typing import Annotated
+
+import typer
+
+from ckaudit.cli.output import say, write_text
+from ckaudit.errors import CkauditError, UsageError
+from ckaudit.material.counts import plural
+from ckaudit.remote.location import shown
+from ckaudit.remote.spool import Spool, spools
+from ckaudit.reports.escape import visible
+
+EPILOG = """
+\b
+Examples:
+  ckaudit push                                  everything that waits here
+  ckaudit push s3://bucket/runs/nano            what waits for this address
+  ckaudit push runs/nano --to s3://bucket/runs/nano
+  ckaudit push --list
+\b
+Exit codes:
+  0  everything named is up; with --list: nothing waits
+  1  with --list: something waits
+  2  something could not be put up
+"""
+
+Runs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="RUN", help="Addresses that were recorded to, or folders of their spools. Default: all.", show_default=False
+    ),
+]
+To = Annotated[str, typer.Option("--to", metavar="ADDRESS", help="Put a run folder up at this address.", show_default=False)]
+List = Annotated[bool, typer.Option("--list", "-l", help="Only say what waits.")]
+TimeOut = Annotated[
+    str, typer.Option("--time-out", metavar="SECONDS", help="Give up after so long without any progress.", show_default="60")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")]
+
+
+def command(runs: Runs = None, *, to: To = "", list_only: List = False, time_out: TimeOut = "", quiet: Quiet = False) -> int:
+    """Put up runs whose recorder could not, because it was killed or the storage was out of reach."""
+    from ckaudit.recorder.files.push import spool_named, spool_to
+
+    patience = _seconds(time_out)
+    if to and (len(runs or []) != 1 or list_only):
+        raise UsageError("--to puts one run folder up", hint="ckaudit push RUN --to ADDRESS")
+    chosen = [spool_to((runs or [])[0], to)] if to else [spool_named(name) for name in runs] if runs else [*spools()]
+    if list_only:
+        return _list(chosen)
+    if not chosen and not quiet:
+        say("nothing waits here")
+    return max((_push(spool, patience, quiet=quiet) for spool in chosen), default=0)
+
+
+def _list(chosen: list[Spool]) -> int:
+    from ckaudit.recorder.files.push import waiting
+
+    lines, some = [], False
+    for spool in chosen:
+        count = len(waiting(spool))
+        some |= count > 0
+        lines.append(f"{shown(spool.address)}: {plural(count, 'file') if count else 'nothing'} waiting in {spool.run}")
+    write_text("".join(f"{visible(line)}\n" for line in lines))
+    return 1 if some else 0
+
+
+def _push(spool: Spool, patience: float, *, quiet: bool) -> int:
+    from ckaudit.recorder.files.push import push
+
+    try:
+        count = push(spool, patience=patience, tell=lambda line: None if quiet else say(line))
+    except CkauditError as error:
+        say(f"error: {error}")
+        say(f"hint: {error.hint}" if error.hint else "")
+        return 2
+    if not quiet:
+        done = f"put up {plural(count, 'file')}" if count else "everything was up"
+        say(f"{shown(spool.address)}: {done}")
+    return 0
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text or 60)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e9:
+        raise UsageError(f"--time-out {text} is no number of seconds", hint="such as --time-out 300")
+    return seconds

@@ -1,0 +1,382 @@
+"""A run at an address as its recorder knows it: which files go up, in which order, and what an earlier start has left there."""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from time import time_ns
+
+import msgspec
+
+from ckaudit.contract.io.codec import encode
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.recorder.files.manifest import history_name, is_later, writer_of
+from ckaudit.recorder.files.scalar_log import BLOCK
+from ckaudit.recorder.files.scalar_log import SCALARS_NAME as LINES_NAME
+from ckaudit.recorder.model.weight_movement import REFERENCE_NAME
+from ckaudit.remote.location import shown
+from ckaudit.remote.put import Refused, RemoteFolder
+from ckaudit.remote.spool import Journal, Sent, Spool, Stretch, make_room
+
+SEGMENT = 4 * 2**20
+"""Bytes of lines from which on a new object is begun, so that what is written again stays small."""
+
+SETTLED = 10**9
+"""Nanoseconds after which a folder that has not changed is believed: file systems tell time by their ticks."""
+
+_SEGMENT_NAME = re.compile(r"scalars_(\d{6})\.jsonl")
+_AT_END = {"end", "write_errors", "checkpoint_ok", "first_write_error", "look_errors", "first_look_error"}
+
+
+class RemoteRun:
+    """The run of a spool and its address.
+
+    Args:
+        spool: Where the run waits.
+        rank: The rank whose files go up: the first one's are all but those that others write.
+    """
+
+    def __init__(self, spool: Spool, *, rank: int = 0) -> None:
+        self.spool, self.journal = spool, Journal(spool.folder / f"put-{rank}.jsonl")
+        self._rank, self._there = rank, RemoteFolder(spool.address)
+        self._is_checked = rank > 0
+        self._taking_up, self._is_late = Lock(), False
+        self._changed = 0  # when the run folder had changed as it was listed last
+        self._size = self._room = -1.0
+        self.progress = 0  # files that went up or came down
+        self.stale: Path | None = None  # where an earlier run was put that nobody else has
+
+    def load(self) -> None:
+        """Read what is known of earlier starts."""
+        self.journal = Journal.load(self.journal.path)
+
+    # An earlier start, here or elsewhere.
+    def take_up(self) -> set[str]:
+        """Make the run folder what the address has, where it has a run that another machine went on with.
+
+        Returns:
+            The names of the files at the address.
+        """
+        names = self._there.sizes()
+        has_lost = MANIFEST_NAME in names and not (self.spool.run / MANIFEST_NAME).exists()
+        if self._is_known(names) and not has_lost:
+            self._is_checked = True
+            return {*names}
+        fetched = self._fetch(names)
+        with self._taking_up:
+            if self._is_late:
+                raise Refused(self._other_run())
+            self._set_aside_stale()
+            shutil.rmtree(self.spool.run, ignore_errors=True)
+            fetched.replace(self.spool.run)
+            self._is_checked = True
+        return {*names}
+
+    def stop_taking_up(self) -> None:
+        """Leave the run folder as it is from now on, because the training begins."""
+        with self._taking_up:
+            self._is_late = True
+
+    def _is_known(self, names: dict[str, int]) -> bool:
+        """Tell whether nobody but this spool has written the run that is at the address, or whether it has none."""
+        if MANIFEST_NAME in names:
+            there = self._there.read(MANIFEST_NAME)
+            return _hash(there) in self.journal.manifests or _read(self.spool.run / MANIFEST_NAME) == there
+        # What went up from here has been deleted there, or is another's.
+        return not (self.journal.sent or self.journal.lines or any(map(_is_of_run, names)))
+
+    def _fetch(self, names: dict[str, int]) -> Path:
+        """Return a folder with what a resume needs of the run at the address, and begin a journal that knows the rest."""
+        folder, journal = self.spool.folder / ".fetched", self.journal.path
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        if journal.exists():
+            journal.replace(journal.with_suffix(".old"))
+        self.journal = Journal(journal)
+        for name in (MANIFEST_NAME, REFERENCE_NAME):
+            if name in names:
+                (folder / name).write_bytes(self._there.read(name))
+                self.progress += 1
+        if REFERENCE_NAME in names:
+            self.journal.add(REFERENCE_NAME, sent=_sent(folder / REFERENCE_NAME))
+        if MANIFEST_NAME in names:
+            self._note_manifest((folder / MANIFEST_NAME).read_bytes())
+        self._fetch_lines(names, folder)
+        for name, size in names.items():
+            if name not in (MANIFEST_NAME, REFERENCE_NAME) and not _is_lines(name):
+                self.journal.add(name, sent=Sent(size, 0), is_freed=True)
+        return folder
+
+    def _fetch_lines(self, names: dict[str, int], folder: Path) -> None:
+        segments = [name for name in sorted(names) if _is_lines(name)]
+        if not segments:
+            return
+        with (folder / LINES_NAME).open("wb") as log:
+            for name in segments:
+                start = log.tell()
+                for at in range(0, names[name], SEGMENT):
+                    log.write(self._there.read(name, at, min(at + SEGMENT, names[name])))
+                    self.progress += 1
+                self.journal.add(name, lines=Stretch(start, log.tell()))
+
+    def _set_aside_stale(self) -> None:
+        """Keep a run that was not put up whole before somebody else wrote to its address."""
+        if self.spool.is_complete or not (self.spool.run / MANIFEST_NAME).exists():
+            return
+        number = sum(1 for _ in self.spool.folder.glob("stale-*"))
+        self.stale = self.spool.folder / f"stale-{number:03d}"
+        self.spool.run.rename(self.stale)
+
+    def set_aside(self, start_step: int, names: set[str], here: set[str]) -> None:
+        """Note which checkpoints at the address a resume makes history; those that were here are renamed already.
+
+        Args:
+            start_step: The step that the run goes on from.
+            names: The files at the address.
+            here: The files that were in the run folder.
+        """
+        for name in sorted(names | self.journal.sent.keys()):
+            if is_later(name, start_step):
+                is_alone = name not in here and name in names | self.journal.freed
+                self.journal.add(name, is_gone=True, is_aside=is_alone and not self._rank)
+
+    # What is new goes up, in an order in which a reader never sees less than a killed run would have left.
+    def put_up(self, *, look_at_all: bool = False) -> None:
+        """Put up what is new or has changed.
+
+        A line never comes before its checkpoint, nor before the session that it belongs to; that a session has ended is said
+        last of all.
+
+        Args:
+            look_at_all: Whether files that are up are looked at again.
+
+        Raises:
+            Refused: Where somebody else has written a run to the address.
+        """
+        self._check()
+        if self._rank:
+            self._put_files(look_at_all=look_at_all)
+            return
+        end = _end_of_lines(self.spool.run / LINES_NAME, self._put_end())
+        manifest = _read(self.spool.run / MANIFEST_NAME)
+        for name in sorted(self.journal.aside):
+            self._make_history(name)
+        self._begin_session(manifest)
+        self._put_files(look_at_all=look_at_all)
+        self._put_lines(end)
+        self._put_manifest(manifest)
+
+    def _check(self) -> None:
+        """Make sure, where that could not be asked at the start, that the address has no other run."""
+        if self._is_checked:
+            return
+        if not self._is_known(self._there.sizes()):
+            raise Refused(self._other_run())
+        self._is_checked = True
+
+    def _other_run(self) -> str:
+        where, here = shown(self.spool.address), shlex.quote(str(self.spool.run))
+        return f"{where} holds another run, which this one must not replace: `ckaudit push {here} --to ADDRESS` puts it elsewhere"
+
+    def _begin_session(self, manifest: bytes | None) -> None:
+        """Put up a run.json that knows the session, before anything of it, and does not know that it has ended."""
+        if manifest is None:
+            return
+        document = msgspec.json.decode(manifest)
+        sessions = document.get("sessions") or []
+        if len(sessions) <= self.journal.sessions and self.journal.manifest:
+            return
+        facts = sessions[-1] if sessions else {}
+        if _AT_END & facts.keys():
+            for name in _AT_END:
+                facts.pop(name, None)
+            manifest = encode(document)
+        self._put_manifest(manifest)
+
+    def _put_manifest(self, manifest: bytes | None) -> None:
+        if manifest is None or _hash(manifest) == self.journal.manifest:
+            return
+        # Noted before it is there too: a process killed in between knows its own run again.
+        self.journal.manifests.add(_hash(manifest))
+        self.journal.add(MANIFEST_NAME, manifest=self.journal.manifest, sessions=self.journal.sessions)
+        self._there.put(MANIFEST_NAME, manifest)
+        self._note_manifest(manifest)
+        self.progress += 1
+
+    def _note_manifest(self, manifest: bytes) -> None:
+        sessions = msgspec.json.decode(manifest).get("sessions") or []
+        self.journal.add(MANIFEST_NAME, manifest=_hash(manifest), sessions=len(sessions))
+
+    def _put_files(self, *, look_at_all: bool) -> None:
+        changed = self.spool.run.stat().st_mtime_ns
+        if changed == self._changed and not look_at_all:
+            return
+        for name in sorted(self._new_files(look_at_all=look_at_all), key=_turn):
+            self._put_file(name)
+        # A file that comes within the same tick of the file system's clock does not change the time of its folder.
+        self._changed = changed if time_ns() - changed > SETTLED else 0
+
+    def _new_files(self, *, look_at_all: bool) -> Iterator[str]:
+        with os.scandir(self.spool.run) as entries:
+            for entry in entries:
+                known = self.journal.sent.get(entry.name)
+                if self._is_mine(entry.name) and (known is None or look_at_all) and entry.is_file():
+                    status = entry.stat()
+                    if known != Sent(status.st_size, status.st_mtime_ns):
+                        yield entry.name
+
+    def _is_mine(self, name: str) -> bool:
+        if name.startswith(".") or name in (MANIFEST_NAME, LINES_NAME):
+            return False
+        match = CHECKPOINT_NAME.match(name)
+        rank = int(match["rank"] or 0) if match and not match["session"] else 0
+        return rank == self._rank
+
+    def _put_file(self, name: str) -> None:
+        path = self.spool.run / name
+        with suppress(FileNotFoundError):  # renamed since, as a resume does
+            sent, data = _sent(path), path.read_bytes()
+            self._there.put(name, data)
+            self.journal.add(name, sent=sent)
+            self._size += sent.size
+            self.progress += 1
+        match = CHECKPOINT_NAME.match(name)
+        if match and match["session"]:
+            replaced = name.replace(f".session{match['session']}", "", 1)
+            if not (self.spool.run / replaced).exists():
+                self._there.remove(replaced)
+                self.journal.add(replaced, is_gone=True)
+
+    def _make_history(self, name: str) -> None:
+        """Rename a checkpoint at the address, as a resume does here."""
+        copy = self.spool.folder / f".aside-{name}"
+        with suppress(FileNotFoundError):
+            copy.write_bytes(data := self._there.read(name))
+            self._there.put(history_name(name, writer_of(copy, max(0, self.journal.sessions - 1))), data)
+            self._there.remove(name)
+            copy.unlink()
+        self.journal.add(name, is_gone=True)
+
+    # The log: object stores cannot append, so that it goes up in objects that are written again while they are small.
+    def _put_end(self) -> int:
+        return max((stretch.end for stretch in self.journal.lines.values()), default=0)
+
+    def _put_lines(self, end: int) -> None:
+        """Put up the lines up to a byte of the log: each object holds a stretch of it, and their names are in its order."""
+        if end < self._put_end():
+            self._forget_lines(end)
+        while self._put_end() < end:
+            name, start = self._open_segment()
+            with (self.spool.run / LINES_NAME).open("rb") as stream:
+                stream.seek(start)
+                data = stream.read(min(end - start, SEGMENT))
+                if start + len(data) < end:
+                    data += stream.readline()
+            self._there.put(name, data)
+            self.journal.add(name, lines=Stretch(start, start + len(data)))
+            self.progress += 1
+
+    def _forget_lines(self, end: int) -> None:
+        """Put the lines up anew from where the log here ends: a disk that was lost has taken some with it."""
+        for name, stretch in [*self.journal.lines.items()]:
+            if stretch.start < end < stretch.end:
+                self.journal.add(name, lines=Stretch(stretch.start, stretch.start))
+            elif stretch.start >= end:
+                self._there.remove(name)
+                self.journal.add(name, is_gone=True)
+
+    def _open_segment(self) -> tuple[str, int]:
+        """Return the name of the object that the next lines belong to, and where it begins in the log."""
+        if not self.journal.lines:
+            return LINES_NAME, 0
+        name, stretch = max(self.journal.lines.items())
+        if stretch.end - stretch.start < SEGMENT:
+            return name, stretch.start
+        match = _SEGMENT_NAME.fullmatch(name)
+        return f"scalars_{int(match[1]) + 1 if match else 1:06d}.jsonl", stretch.end
+
+    # The disk here.
+    def free(self) -> None:
+        """Delete checkpoints that are up, the oldest first, where the spools do not keep to their limit."""
+        if not self.spool.run.is_relative_to(self.spool.folder) or (self._size >= 0 and self._size <= self._room):
+            return
+        self._room, self._size = make_room(self.spool), float(self.spool.size())
+        for name in sorted(self.journal.sent.keys() - self.journal.freed):
+            if self._size <= self._room:
+                return
+            if CHECKPOINT_NAME.match(name):
+                self._free(name)
+
+    def _free(self, name: str) -> None:
+        path = self.spool.run / name
+        with suppress(OSError):
+            if (sent := _sent(path)) == self.journal.sent[name]:
+                self.journal.add(name, is_freed=True)
+                path.unlink()
+                self._size -= sent.size
+
+    def waiting(self) -> list[str]:
+        """Return the names of files that are not up as they are here."""
+        if not self.spool.run.is_dir():
+            return []
+        names = [*self._new_files(look_at_all=True)]
+        if _end_of_lines(self.spool.run / LINES_NAME, self._put_end()) != self._put_end():
+            names.append(LINES_NAME)
+        manifest = _read(self.spool.run / MANIFEST_NAME)
+        return [*names, MANIFEST_NAME] if manifest is not None and _hash(manifest) != self.journal.manifest else names
+
+
+def _turn(name: str) -> tuple[int, str]:
+    """Return when a file goes up: the reference first, then history, then checkpoints in the order of their steps."""
+    match = CHECKPOINT_NAME.match(name)
+    return (0 if match is None else 1 if match["session"] else 2), name
+
+
+def _is_lines(name: str) -> bool:
+    return name == LINES_NAME or _SEGMENT_NAME.fullmatch(name) is not None
+
+
+def _is_of_run(name: str) -> bool:
+    """Tell whether a file is one of a run's own; those of other ranks may come before the first one's."""
+    match = CHECKPOINT_NAME.match(name)
+    return name == MANIFEST_NAME or SCALARS_NAME.match(name) is not None or (match is not None and not match["rank"])
+
+
+def _sent(path: Path) -> Sent:
+    status = path.stat()
+    return Sent(status.st_size, status.st_mtime_ns)
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _end_of_lines(log: Path, known: int) -> int:
+    """Return where the last whole line of a log ends: a killed recorder leaves a torn one, a living one may be writing it."""
+    try:
+        size = log.stat().st_size
+    except FileNotFoundError:
+        return 0
+    with log.open("rb") as stream:
+        while size:
+            start = max(0, size - BLOCK, known if size > known else 0)
+            stream.seek(start)
+            newline = stream.read(size - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            if start == known:
+                return known
+            size = start
+    return 0

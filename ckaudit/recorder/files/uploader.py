@@ -1,0 +1,199 @@
+"""The thread that puts a run up at an address while it is recorded: the training waits for it at its start and its end only."""
+
+import os
+import shlex
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+from time import monotonic
+from weakref import WeakMethod
+
+from ckaudit.recorder.files.remote_run import RemoteRun
+from ckaudit.recorder.guard import logger
+from ckaudit.remote.filesystem import is_passing
+from ckaudit.remote.location import shown
+from ckaudit.remote.put import Refused, in_words, pauses
+from ckaudit.remote.spool import Spool, spool_of
+
+PAUSE = 5.0
+"""Seconds between two looks at the run folder."""
+
+START_PATIENCE, RESUME_PATIENCE = 10.0, 60.0
+"""Seconds that a recorder waits for an address that does not answer: at a start, and where only it can say what came before."""
+
+CLOSE_PATIENCE, LONGEST_CLOSE = 30.0, 600.0
+"""Seconds that the end of a recorder waits while nothing goes up, and in all."""
+
+
+class Uploader:
+    """Puts up what a run folder gets.
+
+    Attributes:
+        spool: Where the run waits.
+        is_up: Whether everything was up when it ended.
+
+    Args:
+        address: The address of the run.
+        rank: The rank whose files go up.
+        spool: The spool, where it is not that of the address.
+    """
+
+    def __init__(self, address: str, *, rank: int = 0, spool: Spool | None = None) -> None:
+        self.spool, self.is_up = spool or spool_of(address), False
+        self._run, self._rank, self._process = RemoteRun(self.spool, rank=rank), rank, os.getpid()
+        self._thread: Thread | None = None
+        self._begun, self._taken_up, self._closing, self._ended, self._given_up = (Event() for _ in range(5))
+        self._there: set[str] = set()
+        self._refusal = self._failure = ""
+        self._said: set[tuple[bool, type[BaseException]]] = set()
+
+    def open(self, *, is_resume: bool = False, takes_up: bool = True) -> None:
+        """Make the run folder what the address has, where it has more, and wait for that within limits.
+
+        Args:
+            is_resume: Whether the training goes on with something, so that what came before is worth some patience.
+            takes_up: Whether the run at the address is looked at: by the first rank alone.
+
+        Raises:
+            OSError: Where there is no room for a spool.
+        """
+        self.spool.make()
+        self._lock = self.spool.lock()
+        self.spool.note_unfinished(self._rank)
+        self._run.load()
+        is_alone = is_resume and not (self.spool.run / "run.json").exists()
+        self._thread = Thread(target=self._work, args=(takes_up, is_alone), name="ckaudit uploader", daemon=True)
+        self._thread.start()
+        if takes_up:
+            self._wait(self._taken_up, RESUME_PATIENCE if is_alone else START_PATIENCE, LONGEST_CLOSE)
+            self._run.stop_taking_up()
+
+    def begin(self, start_step: int, here: set[str] | None) -> None:
+        """Begin to put up, once the run folder is as the recorder goes on with it.
+
+        Args:
+            start_step: The step that the run goes on from.
+            here: The files that were in the run folder before it was made ready; None: no run was.
+        """
+        if here is not None and self._thread is not None:
+            self._run.set_aside(start_step, self._there, here)
+        self._begun.set()
+
+    def raise_refusal(self) -> None:
+        """Raise what keeps files from going up that will not pass by itself.
+
+        Raises:
+            Refused: With the reason.
+        """
+        if self._refusal:
+            raise Refused(f"{self._refusal}. {self._what_is_left()}")
+
+    def close(self, *, patience: float = CLOSE_PATIENCE) -> None:
+        """Put up what is left and end; say where it is and what finishes it, if that cannot be done in time.
+
+        Args:
+            patience: Seconds without any file going up after which it is left.
+        """
+        if self._thread is None or os.getpid() != self._process:
+            return
+        is_told = bool(self._refusal)
+        self._closing.set()
+        self._begun.set()
+        try:
+            self._wait(self._ended, patience, LONGEST_CLOSE)
+        finally:
+            self._given_up.set()
+            self._thread = None
+            if not self.is_up and not is_told:
+                why = self._refusal or self._failure or "the server is too slow"
+                logger.warning("%s is not complete (%s). %s", shown(self.spool.address), why, self._what_is_left())
+
+    def _what_is_left(self) -> str:
+        count = len(self._run.waiting())
+        files = "1 file waits" if count == 1 else f"{count} files wait"
+        return f"{files} in {self.spool.run}: `ckaudit push {shlex.quote(self.spool.address)}` puts them up"
+
+    def _wait(self, event: Event, patience: float, longest: float) -> None:
+        """Wait for an event, while files go up or come down."""
+        end, latest, progress = monotonic() + longest, monotonic(), self._run.progress
+        while not event.wait(0.05):
+            if self._run.progress != progress:
+                latest, progress = monotonic(), self._run.progress
+            if monotonic() > min(end, latest + patience):
+                return
+
+    # What the thread does.
+    def _work(self, takes_up: bool, is_patient: bool) -> None:
+        if takes_up:
+            self._take_up(is_patient=is_patient)
+        self._taken_up.set()
+        self._begun.wait()
+        is_first, waits = True, pauses()
+        while not self._given_up.is_set():
+            is_last = self._closing.is_set()
+            try:
+                self._run.put_up(look_at_all=is_first or is_last)
+                self._run.free()
+            except Exception as error:  # noqa: BLE001  whatever it is, it may pass, and the training goes on
+                self._failed(error)
+                if is_last and self._refusal:
+                    break
+                (self._given_up if is_last else self._closing).wait(min(next(waits), 2.0) if is_last else next(waits))
+                continue
+            self._refusal, is_first, waits = "", False, pauses()
+            if is_last:
+                self.is_up = True
+                with suppress(OSError):
+                    self.spool.note_finished(self._rank)
+                break
+            self._closing.wait(PAUSE)
+        self._ended.set()
+
+    def _take_up(self, *, is_patient: bool) -> None:
+        """Look at what is at the address: once, or for who has no other source of it as long as somebody waits."""
+        for wait in pauses(5.0, first=0.5):
+            try:
+                self._there = self._run.take_up()
+            except Exception as error:  # noqa: BLE001
+                self._failed(error)
+                if not (is_patient and is_passing(error)) or self._begun.wait(wait):
+                    return
+            else:
+                if self._run.stale:
+                    logger.warning(
+                        "%s has been written by others: the run here is kept in %s", self.spool.address, self._run.stale
+                    )
+                return
+
+    def _failed(self, error: Exception) -> None:
+        is_refused = not is_passing(error)
+        words = in_words(error, self.spool.address)
+        self._failure, self._refusal = words, words if is_refused else ""
+        kind = (is_refused, type(error))
+        if kind in self._said:
+            return
+        self._said.add(kind)
+        what = "does not take the run" if is_refused else "cannot be reached"
+        then = "the training goes on, and the run is kept in"
+        logger.warning("%s %s: %s; %s %s", shown(self.spool.address), what, words, then, self.spool.run)
+
+
+def close_at_exit(close: Callable[[], None]) -> None:
+    """Have a recorder closed at the end of the program, while its client can still start threads.
+
+    What `atexit` calls comes too late for that: a client could look up no name of a server any more. Python's own pools of
+    threads end by what is called here.
+    """
+    import concurrent.futures.thread  # noqa: F401  it registers its end when it is loaded: ours has to come before
+
+    register = getattr(threading, "_register_atexit", None)
+    reference = WeakMethod(close)
+
+    def call() -> None:
+        if (method := reference()) is not None:
+            method()
+
+    if register is not None:
+        with suppress(RuntimeError):
+            register(call)

@@ -1,0 +1,129 @@
+"""Writing to an address: objects whole or not at all, and what keeps them from being written."""
+
+import os
+import random
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
+
+from ckaudit.errors import CkauditError, UsageError
+from ckaudit.remote.fast_s3 import FastS3, serves
+from ckaudit.remote.filesystem import CREDENTIALS
+from ckaudit.remote.location import kind_of, shown
+from ckaudit.remote.storage import AnyStorage, Entry
+
+OBJECT_STORES = ("s3", "gs", "az", "memory")
+"""Storage in which an object appears whole, or stays as it was."""
+
+_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")  # it may be signed
+
+LONGEST_PAUSE = 60.0
+"""Seconds between two attempts at most, while a training runs."""
+
+
+class RemoteFolder:
+    """The folder of an address, as far as writing a run needs it.
+
+    S3 is written through obstore, which costs the training a tenth of what a client in Python does; where it fails, fsspec's
+    client does it, or says what is wrong.
+
+    Args:
+        address: The address; nothing is asked of it before a method is called.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._is_made = kind_of(address) in OBJECT_STORES
+
+    @cached_property
+    def _fast(self) -> FastS3 | None:
+        with suppress(Exception):  # whatever it is, the other client is asked
+            return FastS3(self.address) if serves(self.address) else None
+        return None
+
+    @cached_property
+    def _slow(self) -> AnyStorage:
+        if kind_of(self.address) == "http":
+            raise UsageError(f"{shown(self.address)}: nothing can be written to the web", hint="Name a bucket, as s3://...")
+        return AnyStorage(self.address)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the files of the folder itself, by their names, with their bytes; none where there is no such folder."""
+        try:
+            entries = (self._fast or self._slow).entries()
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        return {entry.name: entry.size or 0 for entry in entries if entry.name and "/" not in entry.name}
+
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of a file from `start` to before `end`; None: to its end.
+
+        Raises:
+            FileNotFoundError: Where there is none.
+        """
+        if self._fast is not None:
+            return self._fast.read(Entry(name, self._key(name), None, "", 0.0), start, end)
+        return self._slow.read(Entry(name, self._path(name), None, "", 0.0), start, end)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file; a reader sees the old one or the new one."""
+        if self._fast is not None:
+            with suppress(Exception):
+                self._fast.store.put(self._key(name), data)
+                return
+        filesystem, path = self._slow.filesystem, self._path(name)
+        if not self._is_made:
+            filesystem.makedirs(self._root(), exist_ok=True)
+            self._is_made = True
+        if kind_of(self.address) in OBJECT_STORES:
+            filesystem.pipe_file(path, data)
+            return
+        temporary = self._path(f".{name}.tmp-{os.getpid()}")
+        filesystem.pipe_file(temporary, data)
+        filesystem.mv(temporary, path)
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        if self._fast is not None:
+            with suppress(Exception):
+                self._fast.store.delete(self._key(name))
+                return
+        if self._slow.filesystem.exists(self._path(name)):
+            self._slow.filesystem.rm_file(self._path(name))
+
+    def _key(self, name: str) -> str:
+        key = self._fast.key if self._fast else ""
+        return f"{key}/{name}" if key else name
+
+    def _path(self, name: str) -> str:
+        return f"{self._root()}/{name}"
+
+    def _root(self) -> str:
+        return self._slow.root.rstrip("/")
+
+
+class Refused(Exception):  # noqa: N818  it is an answer, not a fault of the program
+    """What will not be written however often it is tried, unless somebody does something."""
+
+
+def in_words(error: BaseException, address: str) -> str:
+    """Return why something could not be written, and where to look, in one line."""
+    words = " ".join(str(error).split()).replace(address, shown(address))
+    words = _QUERY.sub(r"\1", words)[:300].rstrip(".")
+    if isinstance(error, Refused):
+        return words
+    if isinstance(error, CkauditError):
+        return f"{words} ({error.hint})" if error.hint else words
+    what = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    is_denied = isinstance(error, PermissionError) or "Credentials" in type(error).__name__
+    where = CREDENTIALS.get(kind_of(address), "").rstrip(".")
+    return f"{what}. {where}" if is_denied and where else what
+
+
+def pauses(longest: float = LONGEST_PAUSE, *, first: float = 1.0) -> Iterator[float]:
+    """Yield how long to wait before each further attempt: twice as long each time, and by chance as little as half of it."""
+    pause = first
+    while True:
+        yield random.uniform(pause / 2, pause)  # noqa: S311  so that many trainings do not come back at once
+        pause = min(2 * pause, longest)
