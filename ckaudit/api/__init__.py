@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ckaudit.api.arguments import RunPath, path_of, path_or_run, settings
+from ckaudit.api.arguments import RunPath, naming_addresses, path_of, path_or_run, settings
 from ckaudit.api.results import Audit, Difference, Metrics, reached
 from ckaudit.audit.engine import triage as triage_path
 from ckaudit.audit.engine import triage_run, with_slices
@@ -22,6 +22,7 @@ from ckaudit.validate import validate as validate_paths
 __all__ = ["Audit", "Difference", "Metrics", "assert_healthy", "diff", "gate", "metrics", "triage", "validate"]
 
 
+@naming_addresses
 def triage(
     run: RunPath | Run,
     *,
@@ -34,7 +35,7 @@ def triage(
     """Say what is wrong with a run, since when, where, and what most likely caused it.
 
     Args:
-        run: A run folder, a checkpoint, a log that is known, or a run that `read_run` returned.
+        run: A run folder, a checkpoint or a log that is known, by its path or its address; or a run of `read_run`.
         step: Judge with what was known when this step had ended; None: all of it.
         columns: The log's own name for a catalogue name or its short form, such as {"loss": "train/nll"}.
         which: Which of several runs in one file, by its name or its number from 1.
@@ -57,6 +58,7 @@ def triage(
     return Audit(triage_path(subject, step=step, choice=choice, questions=questions, gate=held))
 
 
+@naming_addresses
 def validate(*runs: RunPath, policy: PolicyNamed = None) -> Audit:
     """Hold run folders, or single files, against the contract.
 
@@ -77,6 +79,7 @@ def validate(*runs: RunPath, policy: PolicyNamed = None) -> Audit:
     return Audit(validate_paths([path_of(run) for run in runs], gate=gate_of(policy)))
 
 
+@naming_addresses
 def diff(
     reference: RunPath | Run,
     *others: RunPath | Run,
@@ -112,6 +115,7 @@ def diff(
     return Difference(compare(subjects, axis=align, noise=replicas, choice=choice, step=step))
 
 
+@naming_addresses
 def gate(
     canary: RunPath | Run,
     *good: RunPath | Run,
@@ -143,6 +147,7 @@ def gate(
     return Difference(gated_under(comparisons, held.policy))
 
 
+@naming_addresses
 def metrics(
     run: RunPath | Run,
     *names: str,

@@ -1,23 +1,24 @@
 """What the functions are told of runs, columns and a policy, as the engine takes it."""
 
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.effective_policy import PolicyNamed, choice_under, gate_of
-from ckaudit.errors import UnreadableError
+from ckaudit.errors import CkauditError, UnreadableError
 from ckaudit.policy.gate import Gate
+from ckaudit.remote.addresses import as_given
+from ckaudit.remote.mirror import local_copy
 from ckaudit.reports.escape import visible
 from ckaudit.run.run import Run
 
 RunPath = str | os.PathLike[str]
 
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-"""How an address begins; a drive of Windows is one letter."""
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class Settings(NamedTuple):
@@ -38,12 +39,13 @@ def settings(policy: PolicyNamed, *, columns: Mapping[str, str] | None = None, w
 
 
 def path_of(run: RunPath) -> Path:
-    """Return the path of a run, which is there.
+    """Return the path of a run, which is there: of one at an address, that of its copy on this machine.
 
     Raises:
-        UnreadableError: Where it is not, or is an address of another machine.
+        UnreadableError: Where it is not, or may not be read.
+        ModuleNotFoundError: Where nothing is installed that reads such addresses.
     """
-    path = _of_address(run) if isinstance(run, str) and ADDRESS.match(run) else Path(run)
+    path = local_copy(run)
     if not path.exists():
         here = visible(str(Path.cwd()))
         raise UnreadableError(f"{visible(str(path))} does not exist", hint=f"It was looked for from {here}.")
@@ -55,10 +57,16 @@ def path_or_run(run: RunPath | Run) -> Path | Run:
     return run if isinstance(run, Run) else path_of(run)
 
 
-def _of_address(address: str) -> Path:
-    parts = urlsplit(address)
-    if parts.scheme.lower() == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
-    raise UnreadableError(
-        f"{visible(address)} is not on this machine", hint="Copy it here, and name its path or a file:// address."
-    )
+def naming_addresses(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Have the errors of a function call a run as the user did, and not by the path of its copy."""
+
+    @wraps(function)
+    def call(*given: Arguments.args, **named: Arguments.kwargs) -> Result:
+        try:
+            return function(*given, **named)
+        except CkauditError as error:
+            error.args = tuple(as_given(said) if isinstance(said, str) else said for said in error.args)
+            error.hint = as_given(error.hint)
+            raise
+
+    return call

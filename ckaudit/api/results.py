@@ -12,6 +12,7 @@ from ckaudit.contract.schema.diff import Outcome as GateOutcome
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Report, Severity
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
+from ckaudit.remote.addresses import with_addresses
 from ckaudit.reports import notebook, render
 from ckaudit.reports.escape import visible
 from ckaudit.reports.metric_series import write
@@ -32,7 +33,7 @@ class Audit:
 
     def __init__(self, report: Report) -> None:
         """Take a report."""
-        self.report = report
+        self.report = with_addresses(report)
 
     @property
     def severity(self) -> Severity | None:
@@ -95,7 +96,7 @@ class Difference:
 
     def __init__(self, comparison: Comparison) -> None:
         """Take a comparison."""
-        self.comparison = comparison
+        self.comparison = with_addresses(comparison)
 
     @property
     def word(self) -> str:
@@ -136,8 +137,8 @@ class Metrics(Mapping[str, Series]):
 
     def __init__(self, measurement: Measurement) -> None:
         """Take what was measured."""
-        self.measurement = measurement
-        self._measured: dict[str, Measured] = {each.name: each for each in measurement.measured}
+        self.measurement = with_addresses(measurement)
+        self._measured: dict[str, Measured] = {each.name: each for each in self.measurement.measured}
 
     def __getitem__(self, name: str) -> Series:
         """Return the series of a metric that has a value."""

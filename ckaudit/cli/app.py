@@ -10,6 +10,7 @@ import typer
 from typer.main import get_command
 
 from ckaudit import __version__
+from ckaudit.cli.addresses import with_copies
 from ckaudit.cli.options import with_all_phases
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -90,7 +91,7 @@ def ckaudit(
 
 def invoke(arguments: Sequence[str]) -> Any:
     """Run one command and return its exit code; usage errors are raised for the one handler."""
-    arguments = _with_subcommand(arguments)
+    arguments = with_copies(_with_subcommand(arguments))
     known = {*COMMANDS, *GROUPS}.intersection(arguments[:1])
     command = get_command(build(known) if known else build())
     # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.

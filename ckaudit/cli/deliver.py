@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ckaudit.cli.options import one_of
 from ckaudit.cli.output import check_folder, fit_to_stdout, say, write_text
+from ckaudit.remote.addresses import with_addresses
 from ckaudit.reports import FORMATS, render
 from ckaudit.reports.view import View
 
@@ -70,6 +71,7 @@ def write_output(draw: Callable[[View], str], request: Request) -> None:
         fail_on=request.fail_on,
         places=request.places,
     )
+    view = with_addresses(view)
     if not request.output:
         view, encoding = fit_to_stdout(view, drawn=request.format == "terminal")
         write_text(draw(view), encoding)

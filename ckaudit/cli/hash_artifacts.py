@@ -11,6 +11,7 @@ from ckaudit.cli.measured import Into, Step, check_into
 from ckaudit.cli.output import say
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.material.counts import plural
+from ckaudit.remote.addresses import as_given
 
 EPILOG = """
 \b
@@ -60,7 +61,7 @@ def command(
         except UnreadableError as error:
             _tell(error)
         else:
-            typer.echo(f"{hashes[-1][0]}  {_escaped(name)}")
+            typer.echo(f"{hashes[-1][0]}  {_escaped(as_given(name))}")
     if len(hashes) < len(artifacts or []):
         return 2
     if into:
@@ -96,7 +97,7 @@ def _check(path: Path, *, quiet: bool) -> int:
             continue
         changed += outcome != "ok"
         if not quiet or outcome != "ok":
-            typer.echo(f"{_escaped(name)}: {outcome}")
+            typer.echo(f"{_escaped(as_given(name))}: {outcome}")
     return 1 if changed else 2 if broken else 0
 
 

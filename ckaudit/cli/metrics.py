@@ -10,6 +10,7 @@ from ckaudit.cli import options
 from ckaudit.cli.options import Map, Run, Which
 from ckaudit.cli.output import check_folder, fit_to_stdout, open_output, progress, say, write_text
 from ckaudit.errors import UsageError
+from ckaudit.remote.addresses import with_addresses
 
 if TYPE_CHECKING:
     from ckaudit.audit.measure import Measurement, StepRange
@@ -96,7 +97,7 @@ def command(
     from ckaudit.audit.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
-        measurement = measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick)
+        measurement = with_addresses(measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick))
     if format == "terminal":
         shown = replace(measurement, notes=()) if quiet else measurement
         from ckaudit.reports.terminal.metrics import draw

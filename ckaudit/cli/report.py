@@ -11,6 +11,7 @@ from ckaudit.cli.gate import BaselineFile, Config, NoConfig
 from ckaudit.cli.options import AllowEmpty, FailOn, Map, Run, Step, TauSlices, Which
 from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
+from ckaudit.remote.addresses import with_addresses
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.import_options import Choice
@@ -110,7 +111,7 @@ def command(
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     judged, *beside = [judge(Path(name), at, choice, gate, beside=bool(other)) for name in (run, other) if name]
-    written = drawn(format, judged.report, draw(judged, *beside))
+    written = drawn(format, *with_addresses((judged.report, draw(judged, *beside))))
     with open_output(file) as stream:
         stream.write(written.content)
     say(f"wrote {file}: {judged.report.verdict}")

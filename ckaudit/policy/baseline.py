@@ -134,6 +134,8 @@ def read_baseline(path: Path) -> list[Accepted]:
     Raises:
         UsageError: Where there is none, or it is not one.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--baseline: {path} is not a regular file", hint="name the file that --update-baseline wrote")
     try:
         return msgspec.json.decode(path.read_bytes(), type=BaselineFile).accepted
     except FileNotFoundError:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report, Suppressed, place_key
+from ckaudit.remote.location import is_uri
 from ckaudit.reports import words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.json import dumps
@@ -150,11 +151,11 @@ def _artifact(file: str, base: str) -> dict[str, str]:
 
 def _is_outside(path: str) -> bool:
     """Return whether a path leads out of the working folder, so that it has no relative address from there."""
-    return Path(path).is_absolute() or path.startswith(os.pardir)
+    return is_uri(path) or Path(path).is_absolute() or path.startswith(os.pardir)
 
 
 def _absolute(path: str) -> str:
-    return Path(path).resolve().as_uri()
+    return quote(path.rstrip("/"), safe=":/@") if is_uri(path) else Path(path).resolve().as_uri()
 
 
 def _quoted(path: str) -> str:

@@ -35,6 +35,8 @@ def read_list(path: Path) -> dict[Path, str]:
         UnreadableError: Where a line is no digest.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise UnreadableError(f"{path} is not a regular file", hint="Name a list that sha256sum or --write-checksums wrote.")
         with path.open("rb") as stream:
             data = stream.read(MAX_LIST + 1)
     except OSError as error:

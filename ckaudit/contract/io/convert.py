@@ -312,7 +312,7 @@ def _copy(job: Job) -> None:
     if job.root is not None and not job.source.resolve().is_relative_to(job.root.resolve()):
         raise BrokenFile(violations.LINK_OUTSIDE.at(job.shown, "the file is a link that leads out of the folder"))
     if not job.source.is_file():
-        raise BrokenFile(violations.UNREADABLE.at(job.shown, "this is not a regular file"))
+        raise BrokenFile(violations.UNREADABLE.at(job.shown, "is not a regular file"))
     job.target.parent.mkdir(parents=True, exist_ok=True)
     with job.source.open("rb") as source, replacing(job.target) as copy:
         shutil.copyfileobj(source, copy)

@@ -152,7 +152,7 @@ def _open(path: Path, shown: str, root: Path | None, max_bytes: int) -> FileIO:
     os.close(descriptor)
     if S_ISREG(status.st_mode):
         raise _too_large(shown, status.st_size, max_bytes)
-    raise BrokenFile(violations.UNREADABLE.at(shown, "this is not a regular file"))
+    raise BrokenFile(violations.UNREADABLE.at(shown, "is not a regular file"))
 
 
 def _unreadable(shown: str, error: OSError) -> BrokenFile:

@@ -88,7 +88,9 @@ def is_own_name(name: str) -> bool:
 
 
 def first_bytes(path: Path, count: int) -> bytes:
-    """Return the beginning of a file, where one of ours says its version."""
+    """Return the beginning of a file, where one of ours says its version; nothing of a pipe or a device, which may never end."""
+    if not path.is_file():
+        return b""
     with path.open("rb") as stream:
         return stream.read(count)
 

@@ -1,0 +1,56 @@
+"""Addresses on a command line: before the command sees its words, what they name is copied here, so that each reads a path."""
+
+import re
+from collections.abc import Sequence
+
+from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.remote.location import is_uri, shown
+
+READ_ALL = frozenset({"hash", "mcp", "resume-check"})
+"""Commands that read files of weights too, or are asked later what they read."""
+
+READ = READ_ALL | {"convert", "coverage", "data", "diff", "export", "gate", "import", "metrics", "probe", "report"}
+READ |= {"triage", "validate"}
+"""Commands that read what their words name, once."""
+
+WRITE = ("-o", "--output", "--out", "--into", "--write-checksums")
+"""Options whose value is written to."""
+
+ONE_CHECKPOINT = re.compile(r"(.+)(@(?:\d+|last))", re.DOTALL)
+
+
+def with_copies(arguments: Sequence[str]) -> list[str]:
+    """Return a command line in which each address of a command that reads is the path of its copy on this machine.
+
+    Raises:
+        UsageError: Where something is to be written to an address.
+        CkauditError: Where what an address names cannot be read.
+    """
+    words = list(arguments)
+    if not words or words[0] not in READ or not any("://" in word for word in words) or {"-h", "--help"} & set(words):
+        return words
+    quiet = bool({"-q", "--quiet"} & set(words))
+    for place in range(1, len(words)):
+        option, equals, value = words[place].partition("=") if words[place].startswith("-") else ("", "", words[place])
+        if not is_uri(value):
+            continue
+        writing = option or words[place - 1]
+        if writing in WRITE:
+            raise UsageError(f"{writing}: {shown(value)} is an address", hint="write to a path of this machine")
+        words[place] = option + equals + _copied(value, words[0], quiet=quiet)
+    return words
+
+
+def _copied(uri: str, command: str, *, quiet: bool) -> str:
+    """Return the path of a copy, with the step behind it where one checkpoint of a run is meant."""
+    from ckaudit.cli.output import progress
+    from ckaudit.remote.mirror import local_copy
+
+    with progress("fetching", quiet=quiet) as tick:
+        try:
+            return str(local_copy(uri, everything=command in READ_ALL, progress=tick))
+        except UnreadableError:
+            one = ONE_CHECKPOINT.fullmatch(uri) if command == "diff" else None
+            if one is None:
+                raise
+            return str(local_copy(one[1], progress=tick)) + one[2]

@@ -1,0 +1,54 @@
+"""Pipes, sockets and devices are refused before they are opened: a pipe that nobody writes to would never end."""
+
+import os
+import shutil
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from ckaudit.cli.run import run
+
+BASE = Path(__file__).parents[2] / "fixtures" / "pairs" / "base"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A folder with special files, in which nothing may take longer than some seconds."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+    shutil.copytree(BASE, "run")
+    signal.alarm(60)
+    yield tmp_path
+    signal.alarm(0)
+
+
+@pytest.mark.parametrize("name", ["pipe", "socket", "/dev/zero", "/dev/null"])
+@pytest.mark.parametrize(
+    "words",
+    ["triage", "validate", "metrics", "report -o out.html", "diff run", "gate run --against", "import", "hash", "resume-check"],
+)
+def test_no_command_waits_for_a_special_file(capfd, words, name):
+    assert run([*words.split(), name]) == 2
+    told = capfd.readouterr().err
+    assert "error: " in told
+    assert "bug" not in told
+
+
+@pytest.mark.parametrize("words", ["triage run --baseline pipe", "hash --check pipe", "triage run --config pipe", "data pipe"])
+def test_nor_does_an_option(capfd, words):
+    assert run(words.split()) in (1, 2)
+    assert "bug" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "scalars-2.jsonl", "analysis_checkpoint_step_00000001.json", "reference.npz", "x.csv"]
+)
+def test_a_pipe_in_a_run_folder_costs_itself(capfd, name):
+    (Path("run") / name).unlink(missing_ok=True)
+    os.mkfifo(f"run/{name}")
+    assert run(["triage", "run", "--fail-on", "sev0"]) == 0
+    assert ("is not a regular file" in capfd.readouterr().out) is (name not in ("reference.npz", "x.csv"))
