@@ -1,5 +1,6 @@
 """The commands as functions, for notebooks, tests and programs: short answers, drawn where a notebook shows them."""
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.diff.gate import gated_under
 from ckaudit.effective_policy import PolicyNamed, gate_of
 from ckaudit.errors import UsageError
+from ckaudit.fleet.like import gate_like
 from ckaudit.policy.policy_schema import NOTHING
 from ckaudit.run.run import Run
 from ckaudit.validate import validate as validate_paths
@@ -31,6 +33,7 @@ def triage(
     which: str = "",
     questions: Collection[int] = (),
     policy: PolicyNamed = None,
+    like: Sequence[RunPath | Run] = (),
 ) -> Audit:
     """Say what is wrong with a run, since when, where, and what most likely caused it.
 
@@ -41,10 +44,13 @@ def triage(
         which: Which of several runs in one file, by its name or its number from 1.
         questions: Phases, from 1 to 7, whose questions are to be answered.
         policy: A policy's file; None: the one that the command line would follow in the working folder; False: none.
+        like: Healthy runs of the same configuration, or patterns such as "good/*": what leaves their band is found, and what
+            they have too is normal.
 
     Raises:
         UnreadableError: Where there is no run.
-        UsageError: Where `step` lies before the record, `columns` or `which` names what is not there, or the policy is wrong.
+        UsageError: Where `step` lies before the record, `columns`, `which` or `like` names what is not there, or the policy is
+            wrong.
 
     >>> import ckaudit
     >>> audit = ckaudit.triage("fixtures/runs/lr_too_high")
@@ -53,6 +59,7 @@ def triage(
     """
     choice, held = settings(policy, columns=columns, which=which)
     subject = path_or_run(run)
+    held = gate_like(held, [one if isinstance(one, Run) else os.fspath(one) for one in like], runs=[subject], choice=choice)
     if isinstance(subject, Run):
         return Audit(triage_run(subject, step=step, questions=questions, gate=held))
     return Audit(triage_path(subject, step=step, choice=choice, questions=questions, gate=held))

@@ -21,8 +21,6 @@ COMMANDS = {
     "watch": "watch",
     "fleet": "fleet",
     "fleet query": "fleet_query",
-    "fleet": "fleet",
-    "fleet query": "fleet_query",
     "metrics": "metrics",
     "explain": "explain",
     "report": "report",
@@ -36,6 +34,7 @@ COMMANDS = {
     "hash": "hash_artifacts",
     "resume-check": "resume_check",
     "drill": "drill",
+    "push": "push",
     "mcp": "mcp",
     "docs": "docs",
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.gate import BaselineFile, Config, NoConfig
+from ckaudit.cli.gate import BaselineFile, Config, Like, NoConfig
 from ckaudit.cli.options import AllowEmpty, FailOn, Map, Run, Step, TauSlices, Which
 from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
@@ -85,6 +85,7 @@ def command(
     config: Config = "",
     no_config: NoConfig = False,
     baseline: BaselineFile = "",
+    like: Like = None,
     allow_empty: AllowEmpty = False,
     which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
@@ -107,9 +108,10 @@ def command(
     check_replaceable(Path(file))
     at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices, config=config, no_config=no_config)
     check_libraries(format)
-    from ckaudit.cli.gate import open_gate
+    from ckaudit.cli.gate import hold_like, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
+    gate = hold_like(gate, like, [name for name in (run, other) if name], choice)
     judged, *beside = [judge(Path(name), at, choice, gate, beside=bool(other)) for name in (run, other) if name]
     written = drawn(format, *with_addresses((judged.report, draw(judged, *beside))))
     with open_output(file) as stream:

@@ -205,8 +205,10 @@ def test_a_run_can_be_named_by_its_address(tmp_path: Path) -> None:
     folder.mkdir()
     path = written(folder, [3.0 - 0.01 * step for step in range(60)])
     assert ckaudit.triage(path.as_uri(), columns={"loss": "my nll"}).report.step == 60
-    with pytest.raises(UnreadableError, match=r"s3://bucket/run is not on this machine"):
-        ckaudit.triage("s3://bucket/run")
+    with pytest.raises(UnreadableError, match=r"file://elsewhere/run is not on this machine"):
+        ckaudit.triage("file://elsewhere/run")
+    with pytest.raises(UsageError, match=r"nothing here reads ftp:// addresses"):
+        ckaudit.triage("ftp://elsewhere/run")
 
 
 def test_runs_in_memory_are_compared_and_measured_as_their_folders_are() -> None:
