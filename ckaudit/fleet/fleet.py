@@ -20,9 +20,10 @@ from ckaudit.fleet.source import Source, portable
 from ckaudit.material.counts import plural
 from ckaudit.policy.gate import OPEN, Gate
 
-BATCH_ROWS = 500
-BATCH_SECONDS = 5.0
-"""So much work at most is lost where an audit is killed."""
+BATCH_SECONDS = 1.0
+"""Between two batches at least; more where the audit has been running for long, so that they do not become too many."""
+BATCH_SHARE = 0.02
+"""Of the time since the audit began: so much work at most is lost where it is killed."""
 
 Progress = Callable[[int, int, Sequence[FleetRun]], None]
 """Called with sources done, sources in all, and the rows that are new."""
@@ -108,18 +109,17 @@ def audit_sources(
     now: Callable[[], float] = time.monotonic,
 ) -> list[FleetRun]:
     """Return the rows of sources, which are in the data set as soon as a batch of them is full."""
-    rows, batch, done, written = list[FleetRun](), list[FleetRun](), 0, now()
+    rows, batch, begun = list[FleetRun](), list[FleetRun](), now()
     if not sources:
         return rows
-    writer = DatasetWriter(folder)
+    writer, written = DatasetWriter(folder), begun
     try:
-        for new in engine.results(sources):
+        for done, new in enumerate(engine.results(sources), start=1):
             batch += new
             rows += new
-            done += 1
             if progress is not None:
                 progress(done, len(sources), new)
-            if len(batch) >= BATCH_ROWS or now() - written >= BATCH_SECONDS:
+            if now() - written >= max(BATCH_SECONDS, BATCH_SHARE * (now() - begun)):
                 writer.add(batch)
                 batch, written = [], now()
     finally:
@@ -159,11 +159,8 @@ def verdict(runs: Sequence[FleetRun]) -> str:
     limited = sum(run.status == "audited" and run.judged != "all" and not is_ill(run) for run in runs)
     if not runs:
         return "No run is left to tell of"
-    parts = [
-        f"{ill:,} of {plural(audited, 'run')} {'is' if ill == 1 else 'are'} ill"
-        if ill
-        else f"None of {plural(audited, 'run')} is ill"
-    ]
+    verb = "is" if ill == 1 else "are"
+    parts = [f"{ill:,} of {plural(audited, 'run')} {verb} ill" if ill else f"No illness in {plural(audited, 'run')}"]
     if limited:
         parts.append(f"{limited:,} could not be judged in full")
     if failed:

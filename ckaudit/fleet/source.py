@@ -7,6 +7,11 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.policy.gate import OPEN, Gate
 
 
+def portable(choice: Choice) -> Choice:
+    """Return the same choice, made of what can be sent to another process."""
+    return replace(choice, columns=dict(choice.columns), units=dict(choice.units), remembered=dict(choice.remembered))
+
+
 class Source(Struct, frozen=True, kw_only=True):
     """A run folder, a file or a log of another program, which may hold several runs; it can be sent to another process.
 
@@ -21,12 +26,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     name: str
     path: str
-    choice: Choice = NOTHING_SAID
+    choice: Choice = portable(NOTHING_SAID)
     gate: Gate = OPEN
     fingerprint: str = ""
     written: float = 0.0
-
-
-def portable(choice: Choice) -> Choice:
-    """Return the same choice, made of what can be sent to another process."""
-    return replace(choice, columns=dict(choice.columns), units=dict(choice.units), remembered=dict(choice.remembered))

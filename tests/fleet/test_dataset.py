@@ -17,22 +17,22 @@ FINDING = FleetFinding(
 
 
 def row(name: str, **parts) -> FleetRun:
-    known = dict(
-        run=name,
-        status="audited",
-        severity="sev1",
-        verdict="ill",
-        judged="limited",
-        cause="bad_batch",
-        confidence=0.75,
-        findings=[FINDING],
-        vital={"loss_finite": "well", "validation": "not_judged"},
-        state={"train_loss_raw": "NaN", "val_loss": 1.5},
-        loss=Curve(steps=[1, 2], values=[3.0, "Infinity"]),
-        facts={"config.lr": "0.1", "git.commit": "abc", "config.naïve key": "\N{SNOWMAN} \x1b[31m"},
-        fingerprint=name,
-        audited=1_700_000_000.25,
-    )
+    known = {
+        "run": name,
+        "status": "audited",
+        "severity": "sev1",
+        "verdict": "ill",
+        "judged": "limited",
+        "cause": "bad_batch",
+        "confidence": 0.75,
+        "findings": [FINDING],
+        "vital": {"loss_finite": "well", "validation": "not_judged"},
+        "state": {"train_loss_raw": "NaN", "val_loss": 1.5},
+        "loss": Curve(steps=[1, 2], values=[3.0, "Infinity"]),
+        "facts": {"config.lr": "0.1", "git.commit": "abc", "config.naïve key": "\N{SNOWMAN} \x1b[31m"},
+        "fingerprint": name,
+        "audited": 1_700_000_000.25,
+    }
     return FleetRun(**(known | parts))
 
 
@@ -63,7 +63,10 @@ def test_other_programs_read_every_table(tmp_path):
     import duckdb
 
     write(tmp_path, [row("runs/a"), row("runs/b", audited=1_700_000_001.0)], [row("runs/c")])
-    ask = lambda sql: duckdb.sql(sql.format(f"'{tmp_path}/")).fetchall()
+
+    def ask(sql):
+        return duckdb.sql(sql.format(f"'{tmp_path}/")).fetchall()
+
     assert ask("select facts['config.lr'], not_judged, epoch(audited) from {}runs/*.parquet' where run = 'runs/b'") == [
         ("0.1", ["validation"], 1_700_000_001.0)
     ]

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
@@ -20,7 +20,15 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 KILLED = "the process that audited it was killed or crashed, twice: it may need more memory than there is"
 
+Work = Callable[[Source], list[FleetRun]]
 Running = dict["Future[list[FleetRun]]", Source]
+
+
+def work(source: Source) -> list[FleetRun]:
+    """Audit one source; imported where it is done, so that who hands it out loads no rule."""
+    from ckaudit.fleet.audit_run import audit_run
+
+    return audit_run(source)
 
 
 class LocalEngine:
@@ -30,9 +38,10 @@ class LocalEngine:
         workers: How many.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
-        """Take a number of processes; without one, as many as this process may use cores."""
+    def __init__(self, workers: int | None = None, *, work: Work = work) -> None:
+        """Take a number of processes, without one as many as this process may use cores, and what is done with a source."""
         self.workers = workers or len(os.sched_getaffinity(0))
+        self._work = work
 
     def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
         """Yield the rows of each source as they come; a source that was with a killed process is tried once more, alone."""
@@ -43,37 +52,36 @@ class LocalEngine:
             if not lost:
                 return
             for source in lost:
-                yield _alone(source)
+                yield _alone(source, self._work)
 
     def _until_broken(self, waiting: Iterator[Source], lost: list[Source]) -> Iterator[list[FleetRun]]:
         """Yield rows until nothing is waiting, or a process was killed: then `lost` gets what was on its way."""
         with _pool(self.workers) as pool:
             running: Running = {}
             try:
-                _hand_out(pool, islice(waiting, self.workers * QUEUED), running)
+                self._hand_out(pool, islice(waiting, self.workers * QUEUED), running)
                 while running:
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:
                         rows = future.result()
                         del running[future]
-                        _hand_out(pool, islice(waiting, 1), running)
+                        self._hand_out(pool, islice(waiting, 1), running)
                         yield rows
             except BrokenExecutor:
                 lost += running.values()
 
+    def _hand_out(self, pool: ProcessPoolExecutor, sources: Iterable[Source], running: Running) -> None:
+        """Give sources to the pool; one that it does not take, because it broke, is among the running ones too."""
+        for source in sources:
+            try:
+                running[pool.submit(self._work, source)] = source
+            except BrokenExecutor as error:
+                future: Future[list[FleetRun]] = Future()
+                future.set_exception(error)
+                running[future] = source
 
-def _hand_out(pool: ProcessPoolExecutor, sources: Iterable[Source], running: Running) -> None:
-    """Give sources to the pool; one that it does not take, because it broke, is among the running ones too."""
-    for source in sources:
-        try:
-            running[pool.submit(work, source)] = source
-        except BrokenExecutor as error:
-            future: Future[list[FleetRun]] = Future()
-            future.set_exception(error)
-            running[future] = source
 
-
-def _alone(source: Source) -> list[FleetRun]:
+def _alone(source: Source, work: Work) -> list[FleetRun]:
     """Return the rows of a source that nothing else is audited beside."""
     from ckaudit.fleet.audit_run import failed
 
@@ -114,10 +122,3 @@ def _end_with_parent() -> None:
     if (parent := parent_process()) is not None:
         parent.join()
         os._exit(1)
-
-
-def work(source: Source) -> list[FleetRun]:
-    """Audit one source; imported where it is done, so that who hands it out loads no rule."""
-    from ckaudit.fleet.audit_run import audit_run
-
-    return audit_run(source)

@@ -1,0 +1,59 @@
+"""Local processes: every source has its rows once, whatever becomes of the processes."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from shutil import copytree
+
+import msgspec
+
+from ckaudit.contract.schema.fleet import Fleet
+from ckaudit.fleet.dataset import read_stored
+from ckaudit.fleet.engines.local import KILLED, LocalEngine
+from ckaudit.fleet.source import Source
+from tests.fleet.crashing import crash
+
+RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
+
+
+def test_a_process_that_dies_costs_its_own_run_only_if_it_dies_again(tmp_path):
+    names = [f"{number}-{'always' if number == 3 else 'once' if number == 7 else 'well'}" for number in range(12)]
+    sources = [Source(name=name, path=str(tmp_path / name)) for name in names]
+    rows = [row for rows in LocalEngine(2, work=crash).results(sources) for row in rows]
+    assert sorted(row.run for row in rows) == sorted(names)
+    assert [(row.run, row.problem) for row in rows if row.status != "audited"] == [("3-always", KILLED)]
+    assert (tmp_path / "3-always").read_text() == "xx"
+
+
+def test_no_source_is_no_work():
+    assert list(LocalEngine(2).results([])) == []
+
+
+FLEET = [sys.executable, "-m", "ckaudit", "fleet", "--jobs", "1", "--no-config", "--format", "json"]
+
+
+def test_an_audit_that_is_killed_goes_on_where_it_was(tmp_path):
+    for number in range(12):
+        copytree(RUNS / "nan_batch", tmp_path / f"run-{number:02}")
+    patterns = [str(tmp_path / "run-*"), str(RUNS / "healthy"), str(RUNS / "nan_batch")]
+    folder = tmp_path / "data"
+    first = subprocess.Popen([*FLEET, *patterns, "-o", str(folder)], stdout=subprocess.DEVNULL)
+    while not (known := [run.run for run in read_stored(folder).runs]) and first.poll() is None:
+        time.sleep(0.02)
+    workers = [int(pid) for pid in Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()]
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert 0 < len(known) < 14
+    end = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)  # nothing goes on without its parent
+    told = read_stored(folder).runs
+    second = subprocess.run([*FLEET, *patterns, "-o", str(folder)], capture_output=True, text=True, check=False)
+    fleet = msgspec.json.decode(second.stdout, type=Fleet)
+    assert (fleet.unchanged, fleet.audited) == (len(told), 14 - len(told))
+    assert {run.run: run for run in fleet.runs}.items() >= {run.run: run for run in told}.items()
+    assert len(fleet.runs) == 14
+    assert read_stored(folder).problems == []
