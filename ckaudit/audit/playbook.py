@@ -263,15 +263,16 @@ PARTS = {
         "REPLAY",
         "RESUME",
         "SCHED",
+        "SIB",
         "WGT",
         "D1",
         "D2",
         "D4",
     ),
-    "behaviour": ("ACT", "ATTN", "MASK", "MOE", "PRB", "SAFE", "D2.2", "D2.5", "D3", "D5.5", "D6", "MP"),
+    "behaviour": ("ACT", "ATTN", "MASK", "MOE", "PRB", "SAFE", "SIB005", "D2.2", "D2.5", "D3", "D5.5", "D6", "MP"),
     "data": ("DATA", "SAFE001", "D5.4"),
-    "hardware": ("COST", "FILE", "RANK", "SYS"),
-    "evaluation": ("EVAL", "EVL", "LOSS002", "LOSS006", "SLIC", "D5.1", "D5.2"),
+    "hardware": ("COST", "FILE", "RANK", "SIB006", "SYS"),
+    "evaluation": ("EVAL", "EVL", "LOSS002", "LOSS006", "SIB002", "SLIC", "D5.1", "D5.2"),
 }
 RECORDS = "records"
 

@@ -1,5 +1,6 @@
 """The options of the gate: which policy holds, and what was accepted once."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from ckaudit.cli.output import say
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
+    from ckaudit.contract.schema.import_options import Choice
     from ckaudit.contract.schema.report import Report, Severity
     from ckaudit.policy.gate import Gate
     from ckaudit.policy.policy_schema import Policy
@@ -26,6 +28,16 @@ Config = Annotated[
 NoConfig = Annotated[bool, typer.Option("--no-config", help="Follow no policy.")]
 BaselineFile = Annotated[
     str, typer.Option("--baseline", metavar="FILE", help="Findings accepted in FILE do not count.", show_default=False)
+]
+Like = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--like",
+        metavar="PATTERN",
+        help="Healthy runs of the same configuration, as in 'good/*'; may be repeated. What leaves their band is found, and what "
+        "they have too is normal.",
+        show_default=False,
+    ),
 ]
 Update = Annotated[bool, typer.Option("--update-baseline", help="Accept everything found now: write it to --baseline.")]
 
@@ -48,6 +60,17 @@ def open_gate(command: str, *, config: str, no_config: bool, baseline: str, upda
         entries = [] if update and not file.exists() else read_baseline(file)
         accepted = Baseline(file=baseline, entries=[entry for entry in entries if entry.command == command], adopts=update)
     return Gate(policy=None if no_config else _policy(config), baseline=accepted, today=datetime.now(UTC).date())
+
+
+def hold_like(gate: "Gate", like: Sequence[str] | None, runs: Sequence[str], choice: "Choice") -> "Gate":
+    """Return a gate that holds runs against the healthy siblings which --like names; without it, the same gate."""
+    if not like:
+        return gate
+    from ckaudit.cli.output import progress
+    from ckaudit.fleet.like import gate_like
+
+    with progress("reading siblings") as tick:
+        return gate_like(gate, like, runs=[Path(run) for run in runs], choice=choice, progress=tick)
 
 
 def failing_severity(asked: str, gate: "Gate") -> "Severity":

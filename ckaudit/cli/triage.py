@@ -1,12 +1,13 @@
 """`ckaudit triage`: what is wrong, why, and what to try first; what happened before an event; why a benchmark fell."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
+from ckaudit.cli.gate import BaselineFile, Config, Like, NoConfig, Update
 from ckaudit.cli.options import (
     AllowEmpty,
     FailOn,
@@ -41,6 +42,7 @@ Examples:
   ckaudit triage runs/nano --questions 1,4 --step 500
   ckaudit triage runs/nano --map loss=train/loss --format markdown
   ckaudit triage runs/canary --baseline known.json
+  ckaudit triage runs/new --like 'runs/good-*'
   ckaudit triage runs/nano --event last
   ckaudit triage runs/nano --benchmark-drop --since 30000
 \b
@@ -93,6 +95,7 @@ def command(
     config: Config = "",
     no_config: NoConfig = False,
     baseline: BaselineFile = "",
+    like: Like = None,
     update_baseline: Update = False,
     allow_empty: AllowEmpty = False,
     verbose: Verbose = False,
@@ -107,7 +110,13 @@ def command(
     from ckaudit.cli.deliver import Request, deliver
 
     check_one_question(
-        step=step, event=event, benchmark_drop=benchmark_drop, since=since, foreign=bool(map or which), baseline=baseline
+        step=step,
+        event=event,
+        benchmark_drop=benchmark_drop,
+        since=since,
+        foreign=bool(map or which),
+        baseline=baseline,
+        like=like,
     )
     request = Request(
         format=format,
@@ -122,7 +131,7 @@ def command(
     )
     at, asked = options.step(step or None), phases(questions)
     choice = options.choice(map, which, unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
-    from ckaudit.cli.gate import failing_severity, open_gate, write_baseline
+    from ckaudit.cli.gate import failing_severity, hold_like, open_gate, write_baseline
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
     if event or benchmark_drop:
@@ -133,6 +142,7 @@ def command(
         return _autopsy(run, event, request, gate)
     if benchmark_drop:
         return _benchmark_drop(run, request, gate, since=options.step(since or None, "--since"), choice=choice)
+    gate = hold_like(gate, like, [run], choice)
     from ckaudit.audit import triage
 
     with progress("reading") as tick:
@@ -150,14 +160,16 @@ def command(
     return code
 
 
-def check_one_question(*, step: str, event: str, benchmark_drop: bool, since: str, foreign: bool, baseline: str) -> None:
+def check_one_question(
+    *, step: str, event: str, benchmark_drop: bool, since: str, foreign: bool, baseline: str, like: Sequence[str] | None
+) -> None:
     """Raise `UsageError` where options ask for two things at once, or one has no meaning without another."""
     if event and benchmark_drop:
         raise UsageError("--event and --benchmark-drop are two questions", hint="ask one at a time")
     if since and not benchmark_drop:
         raise UsageError("--since says when a benchmark fell", hint="add --benchmark-drop")
     question = "--event" if event else "--benchmark-drop" if benchmark_drop else ""
-    for option, given in (("--step", step), ("--baseline", baseline)):
+    for option, given in (("--step", step), ("--baseline", baseline), ("--like", like)):
         if question and given:
             raise UsageError(f"{option} has no meaning with {question}", hint="leave it away")
     if event and foreign:

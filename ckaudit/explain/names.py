@@ -19,6 +19,7 @@ from ckaudit.contract import contradictions
 from ckaudit.contract.schema import watch
 from ckaudit.contract.violations import KINDS, Kind
 from ckaudit.diff import catalogue as compared
+from ckaudit.diff.siblings import kinds as beside_siblings
 from ckaudit.errors import UsageError
 from ckaudit.explain.catalogue_pages import (
     SEVERITY,
@@ -46,7 +47,7 @@ from ckaudit.rules.rule import FactsMarker
 from ckaudit.validate import catalogue
 
 # A kind of violation is known once its module is loaded.
-KIND_MODULES = (contradictions, catalogue, files, engine, compared, resume_catalogue, watch)
+KIND_MODULES = (contradictions, catalogue, files, engine, compared, beside_siblings, resume_catalogue, watch)
 
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 

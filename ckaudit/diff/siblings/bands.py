@@ -4,17 +4,23 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ckaudit.diff.align import Axes
 from ckaudit.diff.divergence import leaves
 from ckaudit.diff.noise import Stretches, quantile, stretches
-from ckaudit.diff.siblings.quantities import Quantity
+from ckaudit.diff.siblings.kinds import LOSS
+from ckaudit.diff.siblings.quantities import QUANTITIES, Quantity
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 
 TINY_SHARE = 1e-6
 """Share of the smallest positive value that stands for 0 where values are compared by their logarithms."""
+
+KEPT = 0.5
+"""How much of its widest a band of losses keeps: what set two seeds apart while the loss fell is still there when a schedule has
+ended the fall, and with it the pace by which `noise.stretches` tells how far apart they can be."""
 
 MIN_ROWS = 3
 """Points that the run and its siblings must share."""
@@ -100,23 +106,37 @@ class Columns(Struct, frozen=True, eq=False):
     theirs: list[Floats] = field(default_factory=list)
 
 
-def bands_of(quantity: Quantity, run: Run, siblings: Sequence[SiblingRun]) -> list[Band]:
-    """Return the band of each place that the run and at least one sibling recorded."""
-    own = quantity.series(run)
-    comparable = [sibling for sibling in siblings if sibling.is_of_one_machine or not quantity.of_clock]
-    theirs = [(quantity.series(sibling.run), sibling.axes) for sibling in comparable]
-    bands = []
-    for label in own.labels:
-        columns = columns_of(label, own, theirs, is_ratio=quantity.is_ratio)
-        if columns is not None:
-            bands.append(_band(quantity, label, columns, own.unit))
+def all_bands(run: Run, siblings: Sequence[SiblingRun], quantities: Sequence[Quantity] = QUANTITIES) -> list[Band]:
+    """Return the band of each place of each quantity that the run and at least one sibling recorded.
+
+    The noise of an evaluation is that of the training loss: single evaluations of one seed lie closer together than those of
+    two.
+    """
+    bands: list[Band] = []
+    for quantity in quantities:
+        noise = next((band.stretches.alone for band in bands if band.quantity.kind is LOSS), None)
+        bands += _bands_of(quantity, run, siblings, own=noise if quantity.is_evaluation else None)
     return bands
 
 
-def _band(quantity: Quantity, label: str, columns: Columns, unit: str) -> Band:
+def _bands_of(quantity: Quantity, run: Run, siblings: Sequence[SiblingRun], *, own: float | None) -> list[Band]:
+    series = quantity.series(run)
+    comparable = [sibling for sibling in siblings if sibling.is_of_one_machine or not quantity.of_clock]
+    theirs = [(quantity.series(sibling.run), sibling.axes) for sibling in comparable]
+    bands = []
+    for label in series.labels:
+        columns = columns_of(label, series, theirs, is_ratio=quantity.is_ratio)
+        if columns is not None:
+            bands.append(_band(quantity, label, columns, series.unit, own))
+    return bands
+
+
+def _band(quantity: Quantity, label: str, columns: Columns, unit: str, own: float | None) -> Band:
     first, *others = columns.theirs
     size = 1 if quantity.is_evaluation else 0
-    parts = stretches(columns.steps, first, columns.own, others, size=size, seed=quantity.seed)
+    parts = stretches(columns.steps, first, columns.own, others, size=size, own=own, seed=quantity.seed)
+    if not quantity.is_ratio:
+        parts = replace(parts, spread=np.maximum(parts.spread, KEPT * np.maximum.accumulate(parts.spread)))
     ends = np.searchsorted(columns.steps, parts.last, side="right")
     cuts = np.searchsorted(columns.steps, parts.first, side="left")
     levels = np.array([[median(column[cut:end]) for cut, end in zip(cuts, ends, strict=True)] for column in columns.theirs])

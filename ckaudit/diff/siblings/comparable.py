@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.contract.schema.diff import Unlike
 from ckaudit.contract.schema.report import SEVERITIES, Finding
 from ckaudit.diff.align import Axes, pair_series
+from ckaudit.diff.checkpoint_values import brief
 from ckaudit.diff.comparability import settings, unlike
 from ckaudit.diff.run_pair import GRAVE_SEVERITIES, OF_CLOCK
 from ckaudit.diff.shared_start import RATE_DIGITS
@@ -26,7 +27,11 @@ def unlike_settings(sibling: Run, run: Run) -> list[str]:
     names = {mismatch.name for mismatch in settings(told)}
     differing = [mismatch for mismatch in told if mismatch.name in names or _is_of_configuration(mismatch)]
     rate = [] if any("rate" in mismatch.name for mismatch in differing) else list(_first_rates(sibling, run))
-    return [*(f"{mismatch.name} is {mismatch.left} there and {mismatch.right} here" for mismatch in differing), *rate]
+    return [*map(_in_words, differing), *rate]
+
+
+def _in_words(mismatch: Unlike) -> str:
+    return f"{mismatch.name} is {brief(mismatch.left, 40)} there and {brief(mismatch.right, 40)} here"
 
 
 def _is_of_configuration(mismatch: Unlike) -> bool:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from math import log
 
+import numpy as np
 from msgspec import Struct
 
 from ckaudit.contract.schema.report import SEVERITIES, Check, Finding
@@ -126,10 +127,10 @@ def _why_level(finding: Finding, losses: Sequence[Band], *, least_siblings: int 
 def _is_no_higher(band: Band, finding: Finding) -> bool:
     """Tell whether a loss is no higher than the highest of the siblings' from where a finding begins to the end.
 
-    The noise of a single point is let pass.
+    A finding without a first step is of the end, the last quarter. The noise of a single point is let pass.
     """
     parts = band.stretches
-    since = 0 if finding.first_step is None else finding.first_step
-    rows = parts.last >= since
+    since = finding.first_step
+    rows = np.arange(len(parts.last)) >= 3 * len(parts.last) // 4 if since is None else parts.last >= since
     rows[-1] = True
     return bool((parts.right[rows] <= parts.high[rows] + parts.alone).all())

@@ -40,7 +40,7 @@ def rate_departures(
 ) -> Iterator[RateDeparture]:
     """Yield for each learning rate the first stretch in which the siblings agree and the run does not.
 
-    Rates that follow the loss differ from sibling to sibling: where those do not agree, nothing is judged.
+    Rates that follow the loss differ from sibling to sibling: once those do not agree, nothing is judged any more.
 
     Args:
         run: The run.
@@ -66,7 +66,7 @@ def _first(
         return
     with np.errstate(invalid="ignore"):
         middle = np.median(table, axis=0)
-        agree: Mask = np.ptp(table, axis=0) <= alike * np.abs(middle)
+        agree: Mask = np.logical_and.accumulate(np.ptp(table, axis=0) <= alike * np.abs(middle))
         apart: Mask = agree & (np.abs(rate - middle) > least * np.maximum(np.abs(middle), np.abs(rate)))
     for begin, end in stretches(apart, min_points=min(lasting, len(steps))):
         held = begin > 0 and (table[0, begin] == table[0, begin - 1] or rate[begin] == rate[begin - 1])

@@ -1,6 +1,6 @@
 """Siblings from end to end: they are opened and audited, and a run is held against those that are a yardstick."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,11 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, worst
 from ckaudit.contract.violations import Kind
 from ckaudit.diff.align import Axes, common_axis
-from ckaudit.diff.siblings.bands import SiblingRun, bands_of, departures
+from ckaudit.diff.siblings.bands import Band, SiblingRun, all_bands, departures
 from ckaudit.diff.siblings.comparable import grave_illness, is_of_one_machine, unlike_settings
 from ckaudit.diff.siblings.kinds import KINDS, RATE
 from ckaudit.diff.siblings.normal import SiblingFindings, why_normal
-from ckaudit.diff.siblings.quantities import LOSSES, QUANTITIES
+from ckaudit.diff.siblings.quantities import LOSSES
 from ckaudit.diff.siblings.rates import rate_departures
 from ckaudit.diff.siblings.sentences import findings_of, rate_finding
 from ckaudit.errors import CkauditError
@@ -76,40 +76,42 @@ def open_siblings(
     return opened
 
 
-def with_siblings(gate: Gate, siblings: Sequence[OpenedSibling]) -> Gate:
-    """Return a gate that holds a run against its siblings too; without any it is the same."""
-    return replace(gate, yardstick=yardstick(siblings, gate)) if siblings else gate
+def with_siblings(gate: Gate, siblings: Sequence[OpenedSibling], *, notes: Sequence[str] = ()) -> Gate:
+    """Return a gate that holds a run against its siblings too.
 
-
-def yardstick(siblings: Sequence[OpenedSibling], gate: Gate) -> Callable[[Run], HeldAgainst]:
-    """Return what holds a run against siblings; these are judged by the same policy, and by no baseline."""
+    Args:
+        gate: Policy and baseline. The siblings are judged by the same policy, and by no baseline.
+        siblings: The siblings.
+        notes: What a reader must know of how they were found.
+    """
     alone = Gate(policy=gate.policy, today=gate.today)
 
     def hold(run: Run) -> HeldAgainst:
         judged = [_judged(sibling, run, alone) for sibling in siblings]
         beside = [sibling.beside for sibling in judged if sibling.beside is not None]
         found = [sibling.found for sibling in judged if sibling.found is not None]
-        held = held_against(run, beside) if beside else HeldAgainst()
-        losses = [band for quantity in LOSSES for band in bands_of(quantity, run, beside)]
+        bands = all_bands(run, beside)
+        held = held_against(run, beside, bands) if beside else HeldAgainst()
+        losses = [band for band in bands if band.quantity in LOSSES]
         return replace(
             held,
             why_normal=(lambda finding: why_normal(finding, found, losses)) if found else None,
             siblings=tuple(sibling.told for sibling in judged),
-            notes=tuple(_notes([sibling.told for sibling in judged])),
+            notes=(*_notes([sibling.told for sibling in judged]), *notes),
         )
 
-    return hold
+    return replace(gate, yardstick=hold)
 
 
 def _judged(sibling: OpenedSibling, run: Run, gate: Gate) -> JudgedSibling:
     """Return whether a sibling is a yardstick of a run, as it was where the run has come to."""
     if sibling.run is None:
-        return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=f"it cannot be read: {sibling.error}"))
+        return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=f"not to be read: {sibling.error}"))
     axes = common_axis(sibling.run, run, "tokens")
     until = _until(axes, run)
     known = sibling.run if until is None else sibling.run.until(until)
     if differing := unlike_settings(sibling.run, run):
-        why = "it is of another configuration: " + "; ".join(differing[:MAX_NAMED])
+        why = "another configuration: " + "; ".join(differing[:MAX_NAMED])
         return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=why, last_step=known.last_step))
     clauses, _ = clauses_of(known, gate)
     settled = settle_run(with_slices(known, clauses), clauses, gate)
@@ -118,7 +120,7 @@ def _judged(sibling: OpenedSibling, run: Run, gate: Gate) -> JudgedSibling:
     told = Sibling(
         run=sibling.name,
         counts=ill is None,
-        why_not=None if ill is None else f"it is ill itself: {ill}",
+        why_not=None if ill is None else f"ill itself: {ill}",
         severity=worst(settled.findings),
         last_step=known.last_step,
     )
@@ -136,13 +138,12 @@ def _until(axes: Axes, run: Run) -> int | None:
     return until if until >= 0 else None
 
 
-def held_against(run: Run, siblings: Sequence[SiblingRun]) -> HeldAgainst:
+def held_against(run: Run, siblings: Sequence[SiblingRun], bands: Sequence[Band]) -> HeldAgainst:
     """Return where a run leaves the band of siblings that are a yardstick, and what became of each quantity."""
-    bands = [(quantity, bands_of(quantity, run, siblings)) for quantity in QUANTITIES]
-    tests = sum(len(band.stretches.first) for quantity, found in bands for band in found if not quantity.of_clock)
-    left = [departure for _, found in bands for departure in departures(found, tests=tests)]
+    tests = sum(len(band.stretches.first) for band in bands if not band.quantity.of_clock)
+    left = list(departures(bands, tests=tests))
     findings = [*findings_of(left, run), *map(rate_finding, rate_departures(run, siblings))]
-    judged = {quantity.kind.code for quantity, found in bands if found}
+    judged = {band.quantity.kind.code for band in bands}
     if learning_rate(run) and any(learning_rate(sibling.run) for sibling in siblings):
         judged.add(RATE.code)
     return HeldAgainst(findings=tuple(findings), checks=tuple(_check(kind, judged, findings) for kind in KINDS))
@@ -167,14 +168,15 @@ def _check(kind: Kind, judged: Collection[str], findings: Sequence[Finding]) -> 
 def _notes(siblings: Sequence[Sibling]) -> Iterator[str]:
     """Yield which siblings count, and for each reason which do not."""
     counting = [sibling.run for sibling in siblings if sibling.counts]
-    yield f"held against {plural(len(counting), 'healthy sibling')}" + (
-        f": {_named(counting)}" if counting else ", so that nothing is told of siblings"
-    )
+    if counting:
+        yield f"held against {plural(len(counting), 'healthy sibling')}: {_named(counting)}"
+    else:
+        yield "none of the siblings is a yardstick, so that nothing is held against any"
     reasons: dict[str, list[str]] = {}
     for sibling in siblings:
         if sibling.why_not is not None:
             reasons.setdefault(sibling.why_not, []).append(sibling.run)
-    yield from (f"no yardstick: {_named(names)}: {reason}" for reason, names in reasons.items())
+    yield from (f"left out of the siblings: {_named(names)} ({reason})" for reason, names in reasons.items())
 
 
 def _named(names: Sequence[str]) -> str:
