@@ -9,7 +9,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from tempfile import gettempdir
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -48,23 +48,23 @@ class Spool(Struct, frozen=True):
         if not facts.exists():
             facts.write_bytes(msgspec.json.encode({"address": self.address, "run": os.fspath(self.run)}))
 
-    def lock(self, *, alone: bool = False) -> IO[bytes] | None:
-        """Return a file whose being open tells other processes that this one puts the run up; None where another does.
+    def lock(self, *, alone: bool = False) -> int | None:
+        """Return an open file that tells other processes that this one puts the run up; None where another does.
 
         A killed process holds none, and neither do children that were forked.
 
         Args:
             alone: Whether no other process may; the recorders of several ranks share a spool.
         """
-        stream = (self.folder / _LOCK).open("a+b")
+        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.lockf(stream, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            stream.close()
+            fcntl.lockf(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(descriptor)
             return None
         except OSError:
             pass  # a file system without locks
-        return stream
+        return descriptor
 
     def note_unfinished(self, rank: int = 0) -> None:
         """Note that something may not be up, until `note_finished` is called for the same rank."""
@@ -153,7 +153,7 @@ def make_room(keep: Spool) -> float:
         with suppress(OSError):
             if (lock := spool.lock(alone=True)) is not None:
                 shutil.rmtree(spool.folder)
-                lock.close()
+                os.close(lock)
                 left += sizes[spool.folder]
     return left
 

@@ -82,8 +82,10 @@ def push(spool: Spool, *, patience: float, tell: Callable[[str], None] = lambda 
         ) from None
     if lock is None:
         raise CkauditError(f"{shown(spool.address)} is being recorded", hint="Its recorder puts it up.")
-    with lock:
+    try:
         return sum(_push_rank(spool, rank, patience, tell) for rank in _ranks(spool))
+    finally:
+        os.close(lock)
 
 
 def _push_rank(spool: Spool, rank: int, patience: float, tell: Callable[[str], None]) -> int:

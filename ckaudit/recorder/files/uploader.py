@@ -43,6 +43,7 @@ class Uploader:
         self.spool, self.is_up = spool or spool_of(address), False
         self._run, self._rank, self._process = RemoteRun(self.spool, rank=rank), rank, os.getpid()
         self._thread: Thread | None = None
+        self._lock: int | None = None
         self._begun, self._taken_up, self._closing, self._ended, self._given_up = (Event() for _ in range(5))
         self._there: set[str] = set()
         self._refusal = self._failure = ""
@@ -89,22 +90,20 @@ class Uploader:
         if self._refusal:
             raise Refused(f"{self._refusal}. {self._what_is_left()}")
 
-    def close(self, *, patience: float = CLOSE_PATIENCE) -> None:
-        """Put up what is left and end; say where it is and what finishes it, if that cannot be done in time.
-
-        Args:
-            patience: Seconds without any file going up after which it is left.
-        """
+    def close(self) -> None:
+        """Put up what is left and end; say where it is and what finishes it, if that cannot be done in time."""
         if self._thread is None or os.getpid() != self._process:
             return
         is_told = bool(self._refusal)
         self._closing.set()
         self._begun.set()
         try:
-            self._wait(self._ended, patience, LONGEST_CLOSE)
+            self._wait(self._ended, CLOSE_PATIENCE, LONGEST_CLOSE)
         finally:
             self._given_up.set()
             self._thread = None
+            if self._lock is not None:
+                os.close(self._lock)
             if not self.is_up and not is_told:
                 why = self._refusal or self._failure or "the server is too slow"
                 logger.warning("%s is not complete (%s). %s", shown(self.spool.address), why, self._what_is_left())
