@@ -21,6 +21,7 @@ from ckaudit.rules.resume.optimizer_state_reset import optimizer_state_reset
 from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.resume.weights_not_as_saved import weights_not_as_saved
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
+from ckaudit.run.memory import ResultCache
 from ckaudit.run.run import Labels, Run
 from ckaudit.run.run_facts import resumed as later_sessions
 from ckaudit.run.series import Series
@@ -124,7 +125,7 @@ def join_runs(left: Run, right: Run, resume_step: int) -> Run:
         scalars={name: _series(before.scalars.get(name), part, resume_step) for name, part in right.scalars.items()},
         texts={name: _labels(before.texts.get(name), part, resume_step) for name, part in right.texts.items()},
         branches={},
-        _derived={},
+        _derived=ResultCache(),
     )
 
 

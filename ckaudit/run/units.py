@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.scalars import SHARE_UNITS
 from ckaudit.errors import UsageError
+from ckaudit.run.memory import ResultCache
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series
 
@@ -53,7 +54,7 @@ def in_catalogue_units(run: Run, chosen: Mapping[str, str]) -> Run:
         branches={session: _converted(scalars, factors) for session, scalars in run.branches.items()},
         notes=(*run.notes, *(_note(name, units[name], is_chosen=name in chosen) for name in factors)),
         units=units,
-        _derived={},
+        _derived=ResultCache(),
     )
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics import metrics
 from ckaudit.metrics.loss import LOGGED_AS
+from ckaudit.run.memory import ResultCache
 from ckaudit.run.run import Grids, Run
 from tests.loops import check_each, for_each
 from tests.metrics.samples import random_run
@@ -57,7 +58,7 @@ def guarded(run, declared):
         scalars=Guarded(run.scalars, declared),
         texts=GuardedWords(run.texts, declared),
         grids=Guarded(run.grids, declared),
-        _derived={},
+        _derived=ResultCache(),
     )
 
 
@@ -148,7 +149,7 @@ def spaced(series, steps):
 def changed(run, change, reads):
     sections = {path: change(series) for path, series in run.sections.items() if path in reads}
     scalars = {name: change(series) for name, series in run.scalars.items() if name in reads}
-    return replace(run, sections=sections, scalars=scalars, _derived={})
+    return replace(run, sections=sections, scalars=scalars, _derived=ResultCache())
 
 
 LOG_SPACED = np.unique(np.geomspace(1, 1e6, 130).astype(np.int64))
@@ -191,7 +192,7 @@ def _tail(run, points):
     scalars = {name: cut(series) for name, series in run.scalars.items()}
     since = int(run.checkpoint_steps[-points])
     kept = {path: _since(grids, since) for path, grids in run.grids.items()}
-    return replace(run, sections=sections, scalars=scalars, grids=kept, _derived={})
+    return replace(run, sections=sections, scalars=scalars, grids=kept, _derived=ResultCache())
 
 
 def _since(grids, step):

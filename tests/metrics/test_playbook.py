@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from ckaudit.metrics.playbook import playbook_numbers, undecided_share
+from ckaudit.run.memory import ResultCache
 from tests.metrics.samples import cells, run_of
 
 
@@ -26,4 +27,6 @@ def test_undecided_share_is_a_hundred_times_what_was_logged_unless_the_unit_is_k
     run = run_of(scalars={"overflow_rate": [0.25, 0.5], "moe_drop_rate": [0.125], "mfu": [0.5]})
     both = {(1, "overflow_rate"): 25.0, (2, "overflow_rate"): 50.0, (1, "moe_drop_rate"): 12.5}
     assert cells(undecided_share(run)) == both
-    assert set(cells(undecided_share(replace(run, units={"overflow_rate": "percent"}, _derived={})))) == {(1, "moe_drop_rate")}
+    assert set(cells(undecided_share(replace(run, units={"overflow_rate": "percent"}, _derived=ResultCache())))) == {
+        (1, "moe_drop_rate")
+    }
