@@ -4,11 +4,9 @@ import hashlib
 import os
 import shutil
 import sys
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +21,7 @@ STATE, LOCK, IN_USE = "state.json", "lock", "in_use"
 MAX_HELD = 64
 """Copies that a process keeps from being given up: the last ones that it asked for."""
 
-_held: deque[IO[bytes]] = deque()
+_held: dict[Path, int] = {}  # open files, each with its lock: numbers, because they are to be closed with the process
 _fetched = {"since": float("inf")}  # bytes since the cache was last looked through: at first it always is
 
 
@@ -115,20 +113,22 @@ class Slot:
         """Let one process at a time fetch, and keep the copy from being given up while it is read."""
         with naming_cache(self.cache):
             lock = self._lock()
-        with lock:
+        try:
             yield
+        finally:
+            os.close(lock)
 
-    def _lock(self) -> IO[bytes]:
+    def _lock(self) -> int:
         """Return the lock, once this process has it."""
         while True:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _hold(self.folder / IN_USE)
-            lock = (self.folder / LOCK).open("wb")
+            lock = _opened(self.folder / LOCK)
             _flock(lock, "exclusive")
             with suppress(FileNotFoundError):  # another process gave this copy up meanwhile, and deleted the lock
-                if os.path.samestat((self.folder / LOCK).stat(), os.fstat(lock.fileno())):
+                if os.path.samestat((self.folder / LOCK).stat(), os.fstat(lock)):
                     return lock
-            lock.close()
+            os.close(lock)
 
 
 @contextmanager
@@ -175,28 +175,44 @@ def _slots(folder: Path) -> Iterator[tuple[float, int, Path]]:
 
 def _give_up(folder: Path) -> bool:
     """Delete a copy that no process reads, and tell whether that was done."""
+    if folder / IN_USE in _held:
+        return False
     try:
-        with (folder / IN_USE).open("ab") as stream:
-            if not _flock(stream, "at once"):
-                return False
-            (folder / STATE).unlink(missing_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
+        lock = _opened(folder / IN_USE)
     except OSError:
         return False
-    return True
+    try:
+        free = _flock(lock, "at once")
+        if free:
+            (folder / STATE).unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+        return free
+    finally:
+        os.close(lock)
 
 
 def _hold(path: Path) -> None:
     """Keep a copy from being given up by other processes, until this one ends or has asked for many others."""
-    stream = path.open("ab")
+    lock = _opened(path)
     os.utime(path)
-    _flock(stream, "shared")
-    _held.append(stream)
+    _flock(lock, "shared")
+    if path in _held:
+        os.close(_held.pop(path))
+    _held[path] = lock
     while len(_held) > MAX_HELD:
-        _held.popleft().close()
+        release(next(iter(_held)))
 
 
-def _flock(stream: IO[bytes], how: str) -> bool:
+def release(path: Path) -> None:
+    """Let a copy be given up."""
+    os.close(_held.pop(path))
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+
+
+def _flock(lock: int, how: str) -> bool:
     """Lock a file where the system has such locks, and tell whether that was done."""
     try:
         import fcntl
@@ -204,6 +220,6 @@ def _flock(stream: IO[bytes], how: str) -> bool:
         return True
     wanted = {"shared": fcntl.LOCK_SH, "exclusive": fcntl.LOCK_EX, "at once": fcntl.LOCK_EX | fcntl.LOCK_NB}
     with suppress(OSError):  # a file system without locks
-        fcntl.flock(stream, wanted[how])
+        fcntl.flock(lock, wanted[how])
         return True
     return how != "at once"

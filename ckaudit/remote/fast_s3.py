@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ckaudit.remote import filesystem
 from ckaudit.remote.location import kind_of, shown
-from ckaudit.remote.storage import MAX_OBJECTS, AnyStorage, Entry, last_name
+from ckaudit.remote.storage import AnyStorage, Entry, last_name
 
 _PROCESS: list[int] = []
 """The process whose threads obstore runs in: after a fork they are gone."""
@@ -51,17 +51,17 @@ class FastS3:
             found = self.slow.look(f"{self.bucket}/{path}")
             return found and self._of_slow(found)
 
-    def entries(self) -> list[Entry]:
-        """Return the objects below the address, as far as `MAX_OBJECTS` and one more."""
+    def entries(self, limit: int) -> list[Entry]:
+        """Return the objects below the address, `limit` or a few more where there are more."""
         start = f"{self.key}/" if self.key else ""
         found: list[Entry] = []
         try:
             for page in self.store.list(self.key or None, chunk_size=1000):
                 found += [_entry(facts["path"].removeprefix(start), facts) for facts in page]
-                if len(found) > MAX_OBJECTS:
+                if len(found) >= limit:
                     break
         except Exception:  # noqa: BLE001
-            return [self._of_slow(entry) for entry in self.slow.entries()]
+            return [self._of_slow(entry) for entry in self.slow.entries(limit)]
         return found
 
     def read(self, entry: Entry, start: int, end: int | None) -> bytes:

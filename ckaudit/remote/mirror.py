@@ -12,7 +12,10 @@ from ckaudit.remote.fast_s3 import FastS3, serves
 from ckaudit.remote.fetch import Copy, Listing, Progress
 from ckaudit.remote.filesystem import naming
 from ckaudit.remote.location import is_uri, scheme_of, shown
-from ckaudit.remote.storage import MAX_OBJECTS, AnyStorage, Entry, Storage, last_name
+from ckaudit.remote.storage import AnyStorage, Entry, Storage, last_name
+
+MAX_OBJECTS = 100_000
+"""Objects below one address that are fetched at most; a run has a few thousand."""
 
 ROUNDS = 3
 """How often what changes while it is fetched is looked up anew."""
@@ -66,6 +69,22 @@ def local_copy(
     return slot.copy
 
 
+def objects_below(uri: str, *, limit: int) -> list[Entry]:
+    """Return the objects below an address, one listing for all of them: names, sizes, versions and times, and no content.
+
+    Args:
+        uri: The address.
+        limit: How many are wanted; `limit` or a few more are returned where there are more.
+
+    Raises:
+        UnreadableError: Where they cannot be listed.
+        UsageError: Where nothing reads such addresses.
+    """
+    with naming(uri):
+        found = _open(uri).entries(limit)
+    return [entry for entry in found if entry.name and not entry.name.endswith("/")]
+
+
 def _of_file(uri: str) -> Path:
     parts = urlsplit(uri)
     if parts.netloc not in ("", "localhost"):
@@ -89,7 +108,7 @@ def _listing(storage: Storage, uri: str, *, everything: bool) -> Listing:
     """
     named_like_a_file = not uri.endswith("/") and "." in last_name(uri)
     alone = storage.itself() if named_like_a_file else None
-    found = [] if alone else [entry for entry in storage.entries() if entry.name and not entry.name.endswith("/")]
+    found = [] if alone else [entry for entry in storage.entries(MAX_OBJECTS + 1) if entry.name and not entry.name.endswith("/")]
     if not found and not named_like_a_file:
         alone = storage.itself()
     if not found and alone is None:

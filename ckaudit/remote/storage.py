@@ -11,9 +11,6 @@ from ckaudit.remote.location import kind_of, shown
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-MAX_OBJECTS = 100_000
-"""Objects below one address that are listed at most; a run has a few thousand."""
-
 MAX_DEPTH = 8
 """Folders below folders that are listed on the web, where links can go round in a circle."""
 
@@ -43,8 +40,8 @@ class Storage(Protocol):
         """Return the address as one object; None: it is none."""
         ...
 
-    def entries(self) -> list[Entry]:
-        """Return the objects below the address, as far as `MAX_OBJECTS` and one more."""
+    def entries(self, limit: int) -> list[Entry]:
+        """Return the objects below the address, `limit` or a few more where there are more."""
         ...
 
     def look(self, path: str) -> Entry | None:
@@ -83,12 +80,12 @@ class AnyStorage:
             raise
         return None if facts["type"] != "file" or _is_page(facts) else _entry(last_name(self.uri), facts)
 
-    def entries(self) -> list[Entry]:
-        """Return the objects below the address, as far as `MAX_OBJECTS` and one more."""
+    def entries(self, limit: int) -> list[Entry]:
+        """Return the objects below the address, `limit` or a few more where there are more."""
         if kind_of(self.uri) == "http":
-            return list(_linked(self.filesystem, self.root))
+            return list(_linked(self.filesystem, self.root, limit))
         start = self.root.rstrip("/") + "/"
-        found = retried(lambda: _listed(self.filesystem, self.root))
+        found = retried(lambda: _listed(self.filesystem, self.root, limit))
         return [_entry(facts["name"].removeprefix(start), facts) for facts in found if facts["name"].startswith(start)]
 
     def read(self, entry: Entry, start: int, end: int | None) -> bytes:
@@ -100,13 +97,13 @@ class AnyStorage:
         return data
 
 
-def _listed(filesystem: "AbstractFileSystem", root: str) -> list[dict[str, Any]]:
+def _listed(filesystem: "AbstractFileSystem", root: str, limit: int) -> list[dict[str, Any]]:
     """Return facts of all objects below a root, page by page, so that a listing without end is not gathered first."""
     if hasattr(filesystem, "_lsdir") and hasattr(filesystem, "loop"):
         from fsspec.asyn import sync
 
         try:
-            found = sync(filesystem.loop, filesystem._lsdir, root, max_items=MAX_OBJECTS + 1, delimiter="")  # noqa: SLF001
+            found = sync(filesystem.loop, filesystem._lsdir, root, max_items=limit, delimiter="")  # noqa: SLF001
         except TypeError:  # a client whose listing knows no such limits
             pass
         else:
@@ -114,12 +111,12 @@ def _listed(filesystem: "AbstractFileSystem", root: str) -> list[dict[str, Any]]
     gathered: list[dict[str, Any]] = []
     for _, _, files in filesystem.walk(root, detail=True, on_error="raise"):
         gathered += files.values()
-        if len(gathered) > MAX_OBJECTS:
+        if len(gathered) >= limit:
             break
     return gathered
 
 
-def _linked(filesystem: "AbstractFileSystem", root: str) -> Iterator[Entry]:
+def _linked(filesystem: "AbstractFileSystem", root: str, limit: int) -> Iterator[Entry]:
     """Yield what the pages of a web server link below a root."""
     top = root.rstrip("/") + "/"
     pages, seen, count = [(top, 0)], {top}, 0
@@ -132,7 +129,7 @@ def _linked(filesystem: "AbstractFileSystem", root: str) -> Iterator[Entry]:
             seen.add(link)
             if facts["type"] == "directory":
                 pages += [(link, depth + 1)] if depth < MAX_DEPTH else []
-            elif count <= MAX_OBJECTS:
+            elif count < limit:
                 count += 1
                 found = retried(lambda link=link: filesystem.info(link))  # type: ignore[misc]
                 yield _entry(unquote(link.removeprefix(top)), {**found, "name": link})
