@@ -18,6 +18,9 @@ OBJECT_STORES = ("s3", "gs", "az", "memory")
 
 _QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")  # it may be signed
 
+MAX_FILES = 1_000_000
+"""Files of a run that are listed at most."""
+
 LONGEST_PAUSE = 60.0
 """Seconds between two attempts at most, while a training runs."""
 
@@ -51,7 +54,7 @@ class RemoteFolder:
     def sizes(self) -> dict[str, int]:
         """Return the files of the folder itself, by their names, with their bytes; none where there is no such folder."""
         try:
-            entries = (self._fast or self._slow).entries()
+            entries = (self._fast or self._slow).entries(MAX_FILES)
         except (FileNotFoundError, NotADirectoryError):
             return {}
         return {entry.name: entry.size or 0 for entry in entries if entry.name and "/" not in entry.name}
