@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from ckaudit.contract.schema.fleet import FleetRun
+from ckaudit.errors import UsageError
 from ckaudit.fleet.source import Source
 
 
@@ -22,3 +23,30 @@ class Engine(Protocol):
         A source whose worker is lost is tried once more, where nothing else can be the reason; one whose worker is lost again
         is told by `audit_run.failed`.
         """
+
+
+def engine_at(address: str = "", *, workers: int | None = None) -> Engine:
+    """Return the engine at an address.
+
+    Args:
+        address: dask://HOST:PORT or ray://HOST:PORT; empty: the processes of this machine.
+        workers: Of this machine; None: as many as this process may use cores.
+
+    Raises:
+        ModuleNotFoundError: Where the library of that engine is not installed.
+        UsageError: Where the address is of another kind, or nobody answers there.
+    """
+    kind, _, place = address.partition("://")
+    if not address:
+        from ckaudit.fleet.engines.local import LocalEngine
+
+        return LocalEngine(workers)
+    if kind == "dask" and place:
+        from ckaudit.fleet.engines.dask_cluster import DaskEngine
+
+        return DaskEngine(place)
+    if kind == "ray" and place:
+        from ckaudit.fleet.engines.ray_cluster import RayEngine
+
+        return RayEngine(place)
+    raise UsageError(f"{address} is no engine", hint="Take dask://HOST:PORT, ray://HOST:PORT, or none for this machine.")

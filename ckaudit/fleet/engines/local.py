@@ -1,5 +1,6 @@
 """The processes of this machine. One that is killed costs nothing but its own run, and that only if it happens twice."""
 
+import gc
 import os
 import signal
 import threading
@@ -20,6 +21,9 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 KILLED = "the process that audited it was killed or crashed, twice: it may need more memory than there is"
 
+_max_bytes: int | None = None
+"""What a process of `LocalEngine` may take, an equal part of what is free; None: whatever is free."""
+
 Work = Callable[[Source], list[FleetRun]]
 Running = dict["Future[list[FleetRun]]", Source]
 
@@ -27,8 +31,10 @@ Running = dict["Future[list[FleetRun]]", Source]
 def work(source: Source) -> list[FleetRun]:
     """Audit one source; imported where it is done, so that who hands it out loads no rule."""
     from ckaudit.fleet.audit_run import audit_run
+    from ckaudit.run.memory import memory_limit
 
-    return audit_run(source)
+    with memory_limit(_max_bytes):
+        return audit_run(source)
 
 
 class LocalEngine:
@@ -95,11 +101,13 @@ def _alone(source: Source, work: Work) -> list[FleetRun]:
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Give processes of one thread each that end with this one, however that ends."""
+    from ckaudit.run.memory import free_memory
+
     context = get_context("forkserver")
     context.set_forkserver_preload(["ckaudit.fleet.audit_run"])
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(free_memory() // workers,))
     try:
         yield pool
     except BaseException:  # whoever asked has gone away: nobody waits for what is half done
@@ -112,8 +120,11 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin() -> None:
+def _begin(max_bytes: int) -> None:
     """Leave Ctrl-C to the parent, and end with it: a pool's own processes outlive a parent that is killed."""
+    global _max_bytes  # noqa: PLW0603  a process begins once
+    _max_bytes = max_bytes
+    gc.freeze()  # the catalogues are no garbage, and to look through them takes as long as a small run
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -1,0 +1,123 @@
+"""The workers of a Dask cluster that somebody runs: its scheduler hands out the runs, and tries again where a worker is lost."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ckaudit import __version__
+from ckaudit.contract.schema.fleet import FleetRun
+from ckaudit.errors import CkauditError, UsageError
+from ckaudit.fleet.engines.local import KILLED, QUEUED, Work, work
+from ckaudit.fleet.source import Source
+from ckaudit.optional import needed
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+CONNECT_SECONDS = 20
+
+
+class DaskEngine:
+    """A Dask cluster.
+
+    Attributes:
+        workers: How many runs its workers audit at once, all together.
+    """
+
+    def __init__(self, address: str, *, work: Work = work) -> None:
+        """Connect to a scheduler.
+
+        Args:
+            address: Host and port of the scheduler.
+            work: What is done with a source.
+
+        Raises:
+            ModuleNotFoundError: Where Dask is not installed.
+            UsageError: Where nobody answers, no worker is there, or workers have another version of ckaudit.
+        """
+        with needed("--engine dask://", "dask"):
+            from distributed import Client
+        try:
+            self._client = Client(f"tcp://{address}", timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"no Dask scheduler answers at {address}: {error}", hint="Name the address that `dask scheduler` prints."
+            ) from None
+        self._work = work
+        self.workers = sum(self._client.nthreads().values())
+        if not self.workers:
+            raise UsageError(f"the Dask cluster at {address} has no worker", hint=f"Start one: dask worker tcp://{address}")
+        check_versions(_versions(self._client))
+
+    def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
+        """Yield the rows of each source as they come; where a worker is lost, the cluster gives its sources to another."""
+        from distributed import as_completed
+
+        waiting = iter(sources)
+        handed_out = {self._submit(source): source for source in islice(waiting, self.workers * QUEUED)}
+        with cluster_errors("Dask"):
+            done = as_completed(handed_out, loop=self._client.loop)
+            for future in done:
+                source = handed_out.pop(future)
+                for following in islice(waiting, 1):
+                    new = self._submit(following)
+                    handed_out[new] = following
+                    done.add(new)
+                yield _rows(future, source)
+
+    def _submit(self, source: Source) -> object:
+        return self._client.submit(self._work, source, pure=False)
+
+
+def _rows(future: "object", source: Source) -> list[FleetRun]:
+    from distributed import KilledWorker
+
+    from ckaudit.fleet.audit_run import failed
+
+    try:
+        rows: list[FleetRun] = future.result()  # type: ignore[attr-defined]
+    except KilledWorker:
+        return [failed(source, KILLED)]
+    return rows
+
+
+def _versions(client: "Client") -> set[str]:
+    """Return the versions of ckaudit that workers have; empty for one that has none."""
+    try:
+        return set(client.run(version_here).values())
+    except Exception:  # noqa: BLE001  a worker that cannot import ckaudit says so in as many ways as there are transports
+        return {""}
+
+
+def version_here() -> str:
+    """Return the version of ckaudit in the process that asks."""
+    return __version__
+
+
+def check_versions(versions: Iterable[str]) -> None:
+    """Raise `UsageError` where a worker has no ckaudit, or another version: one fleet is judged by one set of rules."""
+    for found in versions:
+        if found != __version__:
+            what = f"ckaudit {found}" if found else "no ckaudit"
+            raise UsageError(
+                f"a worker has {what}, this is {__version__}", hint=f"Install ckaudit=={__version__} where the workers run."
+            )
+
+
+@contextmanager
+def cluster_errors(name: str) -> Iterator[None]:
+    """Say of a cluster that is gone what helps; what was audited until then is in the data set.
+
+    Raises:
+        CkauditError: In place of what the cluster's library raises.
+    """
+    try:
+        yield
+    except CkauditError:
+        raise
+    except Exception as error:
+        raise CkauditError(
+            f"the {name} cluster is gone: {type(error).__name__}: {error}".split("\n", 1)[0],
+            hint="Run the same command again once it is back: it goes on where it was.",
+        ) from error

@@ -1,0 +1,84 @@
+"""The workers of a Ray cluster that somebody runs: its scheduler hands out the runs, and tries again where a worker is lost."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, redirect_stdout
+from io import StringIO
+from itertools import islice
+from socket import create_connection
+from typing import Any
+
+from ckaudit.contract.schema.fleet import FleetRun
+from ckaudit.errors import UsageError
+from ckaudit.fleet.engines.dask_cluster import CONNECT_SECONDS, check_versions, cluster_errors, version_here
+from ckaudit.fleet.engines.local import KILLED, QUEUED, Work, work
+from ckaudit.fleet.source import Source
+from ckaudit.optional import needed
+
+RETRIES = 1
+
+
+class RayEngine:
+    """A Ray cluster.
+
+    Attributes:
+        workers: How many runs its processors audit at once, all together.
+    """
+
+    def __init__(self, address: str, *, work: Work = work) -> None:
+        """Connect to a cluster.
+
+        Args:
+            address: Host and port of its head, or "auto" on one of its machines.
+            work: What is done with a source.
+
+        Raises:
+            ModuleNotFoundError: Where Ray is not installed.
+            UsageError: Where nobody answers, or workers have another version of ckaudit.
+        """
+        with needed("--engine ray://", "ray"):
+            import ray
+        try:
+            _must_answer(address)
+            ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, configure_logging=False)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise UsageError(
+                f"no Ray cluster answers at {address}: {error}", hint="Name the address that `ray start --head` prints, or auto."
+            ) from None
+        self._ray = ray
+        self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        self._audit = ray.remote(max_retries=RETRIES, num_cpus=1)(work)
+        with cluster_errors("Ray"):
+            check_versions([ray.get(ray.remote(version_here).remote())])
+
+    def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
+        """Yield the rows of each source as they come; where a worker is lost, the cluster gives its source to another, once."""
+        waiting = iter(sources)
+        handed_out: dict[Any, Source] = {}
+        # Ray tells of lost workers on standard output, which is ours: rows tell of them.
+        with cluster_errors("Ray"), redirect_stdout(StringIO()), ExitStack() as at_end:
+            at_end.callback(self._ray.shutdown)
+            while True:
+                for source in islice(waiting, self.workers * QUEUED - len(handed_out)):
+                    handed_out[self._audit.remote(source)] = source
+                if not handed_out:
+                    return
+                done, _ = self._ray.wait([*handed_out], num_returns=1)
+                for reference in done:
+                    yield self._rows(reference, handed_out.pop(reference))
+
+    def _rows(self, reference: Any, source: Source) -> list[FleetRun]:
+        from ckaudit.fleet.audit_run import failed
+
+        try:
+            rows: list[FleetRun] = self._ray.get(reference)
+        except (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.OutOfMemoryError):
+            return [failed(source, KILLED)]
+        return rows
+
+
+def _must_answer(address: str) -> None:
+    """Raise `OSError` where nobody listens: Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal():
+        with create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
+            pass
