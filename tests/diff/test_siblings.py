@@ -295,3 +295,21 @@ def test_a_policy_grades_and_ignores_what_siblings_say():
     assert told(report)["SIB004"].severity == "note"
     assert "SIB007" not in told(report)
     assert [(suppressed.finding.code, suppressed.by) for suppressed in report.suppressed] == [("SIB007", "policy")]
+
+
+# Speed.
+def _timed(name, seconds, **facts):
+    steps = np.arange(1, 121)
+    made = run(name, time=1.7e9 + seconds * steps, train_loss_raw=losses(len(name), count=120))
+    return replace(made, manifest=replace(made.manifest, **facts)) if facts else made
+
+
+def test_a_run_that_was_slow_from_its_first_step_is_found():
+    fast = [_timed("fast", 1.0), _timed("faster", 0.95)]
+    assert told(judged_in_memory(_timed("slow", 2.0), fast))["SIB006"].first_step < 20
+    assert "SIB006" not in told(judged_in_memory(_timed("slow", 1.2), fast))
+
+
+def test_the_speed_of_another_machine_is_no_yardstick():
+    other = [_timed("other", 1.0, environment={"gpu": "H100"})]
+    assert "SIB006" not in told(judged_in_memory(_timed("slow", 2.0, environment={"gpu": "T4"}), other))

@@ -86,11 +86,13 @@ def _range(values: Floats) -> str:
 
 def rate_finding(departure: RateDeparture) -> Finding:
     """Return the finding of a learning rate that leaves the course which its siblings share."""
-    who = "its sibling has" if departure.siblings == 1 else f"all {departure.siblings} siblings have"
-    until = f"to step {departure.last}" if departure.last > departure.first else "alone"
+    whose = "its sibling" if departure.siblings == 1 else f"all {departure.siblings} siblings"
+    when = (
+        f"from step {departure.first} to {departure.last}" if departure.last > departure.first else f"at step {departure.first}"
+    )
     finding = RATE.at(
         None,
-        f"the learning rate is {departure.own:.4g} at step {departure.first}, where {who} {departure.theirs:.4g}: so {until}",
+        f"{when} the learning rate is not that of {whose}: {departure.own:.4g} at first, theirs {departure.theirs:.4g}",
         where=departure.label,
         first_step=departure.first,
         last_step=departure.last,

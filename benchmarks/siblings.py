@@ -1,0 +1,228 @@
+"""What healthy siblings are worth: findings of healthy and of ill draws of the wild split with and without `--like`.
+
+    python benchmarks/siblings.py CACHE... --recordings FOLDER [--record] [--healthy 20] [--ill 30]
+
+CACHE holds draws as `ckaudit lab wild` records them: an ill training and its healthy twin. A sibling is the healthy one trained
+again on the same rows under another seed. With `--record` siblings are trained for every draw whose twin has a false finding in
+any form, for draws with an effect of which nothing is found, and for so many healthy and ill ones besides that take little time;
+they stay in FOLDER. Then every draw that has siblings is judged alone and held against them, in each form, and so is each sibling
+against the twin and the others, which says how often the band itself accuses.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+
+from msgspec import Struct, field
+
+sys.path[:0] = [str(Path(__file__).parents[1])]
+
+from ckaudit.audit.engine import open_judged, triage_reads, triage_run  # noqa: E402
+from ckaudit.contract.schema.report import Report  # noqa: E402
+from ckaudit.diff.siblings.yardstick import OpenedSibling, with_siblings  # noqa: E402
+from ckaudit.lab.wild.forms import FORMS, Form, as_form  # noqa: E402
+from ckaudit.lab.wild.pair import HEALTHY, ILL, Pair, has_effect, read_note, twin_learns  # noqa: E402
+from ckaudit.lab.wild.score import counting_findings  # noqa: E402
+from ckaudit.policy.gate import OPEN  # noqa: E402
+from ckaudit.run.run import Run  # noqa: E402
+
+SEEDS_APART = 50_021
+SIBLINGS = 2
+SPLIT = "wild-dev"
+OF_SIBLINGS = "SIB"
+OF_THE_CLOCK = "SIB006"  # these were trained while the machine had other work
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """What is said of one recording alone and beside its siblings.
+
+    Attributes:
+        name: Which recording.
+        alone: Codes of what counts without siblings, sev0 to sev2.
+        beside: The same with them.
+        quieted: Codes of what is normal among them.
+        siblings: How many of them count.
+    """
+
+    name: str
+    alone: tuple[str, ...]
+    beside: tuple[str, ...]
+    quieted: tuple[str, ...]
+    siblings: int
+
+    @property
+    def from_siblings(self) -> tuple[str, ...]:
+        """Codes of what leaves the band of the siblings."""
+        return tuple(code for code in self.beside if code.startswith(OF_SIBLINGS))
+
+
+def draws(caches: Iterable[Path]) -> Iterator[tuple[Path, Pair]]:
+    """Yield the draws of some caches whose healthy twin learns anything."""
+    for cache in caches:
+        for folder in sorted(cache.glob(f"{SPLIT}.*")):
+            pair = read_note(folder)
+            if pair is not None and twin_learns(folder / HEALTHY):
+                yield folder, pair
+
+
+def opened(path: Path, form: Form, folder: Path) -> Run:
+    """Read a recording in a form, which is written below a folder, with all that an audit looks at."""
+    return open_judged(as_form(path, form, folder / form / path.parent.name / path.name), reads=triage_reads())
+
+
+def codes_of(path: Path, form: Form, since: int = 0) -> tuple[str, ...]:
+    """Return the codes of what counts in a recording by itself."""
+    with TemporaryDirectory(prefix="run-") as folder:
+        return _codes(triage_run(opened(path, form, Path(folder))), since)
+
+
+def judged(name: str, run: Run, siblings: Sequence[Run], *, since: int = 0) -> Judged:
+    """Judge a run alone and beside siblings."""
+    gate = with_siblings(OPEN, [OpenedSibling(sibling.name, sibling) for sibling in siblings])
+    alone, beside = triage_run(run), triage_run(run, gate=gate)
+    return Judged(
+        name=name,
+        alone=_codes(alone, since),
+        beside=_codes(beside, since),
+        quieted=tuple(sorted({suppressed.finding.code for suppressed in beside.suppressed})),
+        siblings=sum(sibling.counts for sibling in beside.siblings or ()),
+    )
+
+
+def _codes(report: Report, since: int) -> tuple[str, ...]:
+    codes = {finding.code for finding in counting_findings(report, since)}
+    return tuple(sorted(codes - {OF_THE_CLOCK}))
+
+
+def siblings_of(folder: Path, recordings: Path) -> list[Path]:
+    """Return the siblings of a draw that are recorded."""
+    return sorted(path for path in (recordings / folder.name).glob("[0-9]*") if path.is_dir())
+
+
+# Recording: which draws get siblings, and how these are trained.
+def record(folder: Path, recordings: Path, count: int) -> None:
+    """Train healthy siblings of a draw, but those that are there."""
+    from ckaudit.lab.wild.draw import draw
+    from ckaudit.lab.zoo.trainers import train
+
+    _, seed, index = folder.name.split(".")
+    drawn = draw(SPLIT, int(seed), int(index))
+    for number in range(1, count + 1):
+        target = recordings / folder.name / str(number)
+        partial = target.with_name(f".{number}")
+        if target.exists():
+            continue
+        rmtree(partial, ignore_errors=True)
+        train(drawn.healthy, partial, drawn.training_seed + number * SEEDS_APART, data_seed=drawn.training_seed)
+        rmtree(partial.with_name(f"{partial.name}.out"), ignore_errors=True)
+        partial.rename(target)
+
+
+def chosen(known: Sequence[tuple[Path, Pair]], healthy: int, ill: int, *, max_seconds: float = 8.0) -> list[Path]:
+    """Return which draws are worth siblings.
+
+    Args:
+        known: The draws.
+        healthy: So many whose twin has no false finding.
+        ill: So many of which something is found.
+        max_seconds: No draw that took longer is among those that are chosen by chance.
+    """
+    source = Random("siblings")
+    quick = [(folder, pair) for folder, pair in known if pair.seconds <= max_seconds]
+    source.shuffle(quick)
+    flagged = [folder for folder, _ in known if any(codes_of(folder / HEALTHY, form) for form in FORMS)]
+    felt = [(folder, pair) for folder, pair in quick if has_effect(pair, folder / ILL, folder / HEALTHY)]
+    found = {folder: bool(codes_of(folder / ILL, "recorder", _since(pair))) for folder, pair in felt}
+    missed = [folder for folder, is_found in found.items() if not is_found]
+    others = [folder for folder, is_found in found.items() if is_found]
+    well = [folder for folder, _ in quick if folder not in flagged]
+    return list(dict.fromkeys([*flagged, *missed, *others[:ill], *well[:healthy]]))
+
+
+def _since(pair: Pair) -> int:
+    return pair.onset if pair.onset > 1 else 0
+
+
+# Scoring.
+class Scores(Struct):
+    """What was judged in one form.
+
+    Attributes:
+        form: The form.
+        healthy: The healthy twins beside two siblings.
+        ill: The ill ones, likewise.
+        bands: Healthy runs beside others, by how many these are.
+    """
+
+    form: Form
+    healthy: list[Judged] = field(default_factory=list)
+    ill: list[Judged] = field(default_factory=list)
+    bands: dict[int, list[Judged]] = field(default_factory=dict)
+
+
+def scored(known: Sequence[tuple[Path, Pair]], recordings: Path, form: Form) -> Scores:
+    """Judge all draws that have siblings, and the siblings, in one form."""
+    scores = Scores(form)
+    for folder, pair in known:
+        paths = siblings_of(folder, recordings)
+        if len(paths) < SIBLINGS:
+            continue
+        with TemporaryDirectory(prefix="run-") as temporary:
+            runs = [opened(path, form, Path(temporary)) for path in (folder / HEALTHY, *paths)]
+            scores.healthy.append(judged(folder.name, runs[0], runs[1 : 1 + SIBLINGS]))
+            for place, run in enumerate(runs):
+                others = [other for other in runs if other is not run]
+                for count in sorted({1, 2, len(others)}):
+                    scores.bands.setdefault(count, []).append(judged(f"{folder.name}/{place}", run, others[:count]))
+            if has_effect(pair, folder / ILL, folder / HEALTHY):
+                run = opened(folder / ILL, form, Path(temporary))
+                scores.ill.append(judged(f"{folder.name} {pair.fault}", run, runs[1 : 1 + SIBLINGS], since=_since(pair)))
+    return scores
+
+
+def lines_of(scores: Scores) -> Iterator[str]:
+    """Yield what siblings change, a line each."""
+    healthy, ill = scores.healthy, scores.ill
+    alone, beside = sum(bool(each.alone) for each in healthy), sum(bool(each.beside) for each in healthy)
+    yield f"{scores.form}: {len(healthy)} healthy twins; with a false finding alone {alone}, beside siblings {beside}"
+    yield from (f"  {each.name}: {_both(each)}" for each in healthy if each.alone or each.beside)
+    for count, judged_ones in sorted(scores.bands.items()):
+        accused = [each for each in judged_ones if each.from_siblings]
+        named = "".join(f"; {each.name} {' '.join(each.from_siblings)}" for each in accused)
+        yield f"  healthy runs that leave the band of {count}: {len(accused)} of {len(judged_ones)}{named}"
+    alone, beside = sum(bool(each.alone) for each in ill), sum(bool(each.beside) for each in ill)
+    told = sum(bool(each.siblings) for each in ill)
+    yield f"{scores.form}: {len(ill)} ill draws, siblings count for {told}; found alone {alone}, beside siblings {beside}"
+    for each in ill:
+        word = "LOST" if each.alone and not each.beside else "more" if each.beside and not each.alone else "less"
+        if word != "less" or each.quieted:
+            yield f"  {word} {each.name}: {_both(each)}; normal: {' '.join(each.quieted) or '-'}"
+
+
+def _both(each: Judged) -> str:
+    return f"alone {' '.join(each.alone) or '-'}; beside siblings {' '.join(each.beside) or '-'}"
+
+
+def main() -> None:
+    """Train siblings where that is asked for, and print what they change."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("cache", type=Path, nargs="+")
+    parser.add_argument("--recordings", type=Path, required=True)
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--healthy", type=int, default=20)
+    parser.add_argument("--ill", type=int, default=30)
+    given = parser.parse_args()
+    known = list(draws(given.cache))
+    for folder in chosen(known, given.healthy, given.ill) if given.record else ():
+        record(folder, given.recordings, SIBLINGS)
+    for form in FORMS:
+        for line in lines_of(scored(known, given.recordings, form)):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
