@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import pytest
 
 KEY, SECRET = "ckaudit-tests", "no-secret"
-BUSY = b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
+BUSY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 
 
 def free_port() -> int:
@@ -150,7 +150,7 @@ class Proxy:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> "Proxy":
+    def __enter__(self) -> Self:
         self._ready = threading.Event()
         self._thread.start()
         assert self._ready.wait(10)

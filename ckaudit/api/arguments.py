@@ -43,7 +43,7 @@ def path_of(run: RunPath) -> Path:
 
     Raises:
         UnreadableError: Where it is not, or may not be read.
-        ModuleNotFoundError: Where nothing is installed that reads such addresses.
+        UsageError: Where nothing reads such addresses.
     """
     path = local_copy(run)
     if not path.exists():

@@ -57,7 +57,7 @@ class FastS3:
         found: list[Entry] = []
         try:
             for page in self.store.list(self.key or None, chunk_size=1000):
-                found += [_entry(facts["path"].removeprefix(start), facts) for facts in page]
+                found += [_entry(facts["path"][len(start) :], facts) for facts in page if facts["path"].startswith(start)]
                 if len(found) >= limit:
                     break
         except Exception:  # noqa: BLE001

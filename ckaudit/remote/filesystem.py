@@ -4,12 +4,12 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib import import_module
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
-from ckaudit.optional import needed
+from ckaudit.optional import install_command
 from ckaudit.remote.location import EXTRA_OF, kind_of, scheme_of, shown
 
 if TYPE_CHECKING:
@@ -69,19 +69,20 @@ def open_filesystem(uri: str) -> "tuple[AbstractFileSystem, str]":
 
     Raises:
         UsageError: Where nothing here reads such addresses.
-        UnreadableError: Where the client cannot be set up, such as for a profile that is not there.
-        ModuleNotFoundError: Where the client is not installed, with the command that installs it.
+        UnreadableError: Where the client is not installed, or cannot be set up, as for a profile that is not there.
     """
     kind = kind_of(uri)
     if kind not in EXTRA_OF:
         schemes = ", ".join(f"{name}://" for name in (*EXTRA_OF, "https"))
         raise UsageError(f"{shown(uri)}: nothing here reads {scheme_of(uri)}:// addresses", hint=f"what is read: {schemes}")
-    with needed(f"reading {kind}:// addresses", EXTRA_OF[kind]):
-        import fsspec
+    try:
+        for library in ("fsspec", *_libraries(kind)):
+            import_module(library)
+    except ModuleNotFoundError as error:
+        said = f"{shown(uri)}: to read it takes {error.name}, which is not installed"
+        raise UnreadableError(said, hint=install_command(EXTRA_OF[kind])) from None
+    import fsspec
 
-        for library in _libraries(kind):
-            if find_spec(library) is None:
-                raise ModuleNotFoundError(library, name=library)
     with naming(uri):
         client = fsspec.get_filesystem_class(scheme_of(uri))
         filesystem = client(**client._get_kwargs_from_urls(uri), **_settings(kind))  # noqa: SLF001  fsspec's own protocol
@@ -118,7 +119,7 @@ def naming(uri: str) -> Iterator[None]:
     """Turn what a client raises into an `UnreadableError` that names the object and says what to do."""
     try:
         yield
-    except (CkauditError, ModuleNotFoundError):
+    except CkauditError:
         raise
     except Exception as error:
         raise unreadable(error, uri) from error

@@ -1,6 +1,7 @@
 """A copy of what lies at an address, in the cache of this machine: what has changed is fetched, the rest is there."""
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -43,9 +44,8 @@ def local_copy(
         everything: Fetch files of weights too.
 
     Raises:
-        UnreadableError: Where there is nothing, it may not be read, or the storage does not answer.
+        UnreadableError: Where there is nothing, it may not be read, the storage does not answer, or its client is not installed.
         UsageError: Where nothing reads such addresses.
-        ModuleNotFoundError: Where the client is not installed, with the command that installs it.
     """
     text = os.fspath(uri)
     if not is_uri(text):
@@ -81,8 +81,7 @@ def objects_below(uri: str, *, limit: int) -> list[Entry]:
         UsageError: Where nothing reads such addresses.
     """
     with naming(uri):
-        found = _open(uri).entries(limit)
-    return [entry for entry in found if entry.name and not entry.name.endswith("/")]
+        return _objects(_open(uri).entries(limit))
 
 
 def _of_file(uri: str) -> Path:
@@ -108,7 +107,7 @@ def _listing(storage: Storage, uri: str, *, everything: bool) -> Listing:
     """
     named_like_a_file = not uri.endswith("/") and "." in last_name(uri)
     alone = storage.itself() if named_like_a_file else None
-    found = [] if alone else [entry for entry in storage.entries(MAX_OBJECTS + 1) if entry.name and not entry.name.endswith("/")]
+    found = [] if alone else _objects(storage.entries(MAX_OBJECTS + 1))
     if not found and not named_like_a_file:
         alone = storage.itself()
     if not found and alone is None:
@@ -123,6 +122,12 @@ def _listing(storage: Storage, uri: str, *, everything: bool) -> Listing:
         said = f"{shown(uri)} holds {total / GIGABYTE:,.1f} GB, more than the cache takes"
         raise UnreadableError(said, hint=f"Name one run in it, or set {LIMIT}={2 * total / GIGABYTE:.0f}.")
     return Listing(entries, is_file=alone is not None)
+
+
+def _objects(found: list[Entry]) -> list[Entry]:
+    """Return what is more than the sign of an empty folder, which some programs write, and some clients call like a file."""
+    folders = {entry.name[: slash.start()] for entry in found for slash in re.finditer("/", entry.name)}
+    return [entry for entry in found if entry.name.rstrip("/") == entry.name != "" and (entry.size or entry.name not in folders)]
 
 
 def _check_names(found: list[Entry], uri: str) -> None:

@@ -61,7 +61,7 @@ class AnyStorage:
 
         Raises:
             UsageError: Where nothing reads such addresses.
-            ModuleNotFoundError: Where the client is not installed.
+            UnreadableError: Where the client is not installed.
         """
         self.uri = uri
         self.filesystem, self.root = open_filesystem(uri)
