@@ -16,6 +16,9 @@ READ |= {"triage", "validate"}
 WRITE = ("-o", "--output", "--out", "--into", "--write-checksums")
 """Options whose value is written to."""
 
+READ_LATER = ("--like",)
+"""Options whose value may be a pattern of addresses, which whoever looks for runs reads himself."""
+
 ONE_CHECKPOINT = re.compile(r"(.+)(@(?:\d+|last))", re.DOTALL)
 
 
@@ -34,9 +37,11 @@ def with_copies(arguments: Sequence[str]) -> list[str]:
         option, equals, value = words[place].partition("=") if words[place].startswith("-") else ("", "", words[place])
         if not is_uri(value):
             continue
-        writing = option or words[place - 1]
-        if writing in WRITE:
-            raise UsageError(f"{writing}: {shown(value)} is an address", hint="write to a path of this machine")
+        name = option or words[place - 1]
+        if name in WRITE:
+            raise UsageError(f"{name}: {shown(value)} is an address", hint="write to a path of this machine")
+        if name in READ_LATER:
+            continue
         words[place] = option + equals + _copied(value, words[0], quiet=quiet)
     return words
 

@@ -8,6 +8,7 @@ from ckaudit.diff.siblings.yardstick import open_siblings, with_siblings
 from ckaudit.errors import UsageError
 from ckaudit.fleet.find_runs import find_runs
 from ckaudit.policy.gate import Gate
+from ckaudit.remote.mirror import local_copy
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 
@@ -41,7 +42,8 @@ def gate_like(
     patterns = [str(pattern) for pattern in like if not isinstance(pattern, Run)]
     found = find_runs(patterns) if patterns else None
     judged = {path.resolve() for path in runs if isinstance(path, Path)}
-    paths = [Path(path) for path in (found.paths.values() if found else ()) if Path(path).resolve() not in judged]
+    named = [local_copy(path) for path in (found.paths.values() if found else ())]
+    paths = [path for path in named if path.resolve() not in judged]
     all_siblings: list[Path | Run] = [*(run for run in in_memory if run not in runs), *paths]
     if not all_siblings:
         raise UsageError("--like names no run but the one that is judged", hint="name healthy runs: --like 'good/*'")

@@ -52,7 +52,7 @@ def local_copy(
         return Path(text)
     if scheme_of(text) == "file":
         return _of_file(text)
-    slot = Slot(cache_folder(cache), text, last_name(text))
+    slot = Slot(cache_folder(cache), text.rstrip("/"), last_name(text))
     with naming(text):
         storage = _open(text)
         with slot.locked():

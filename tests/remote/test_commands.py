@@ -81,6 +81,19 @@ def _at(runs: Bucket, word: str) -> str:
     return word
 
 
+def test_siblings_are_named_by_a_pattern_of_addresses(s3: Bucket, capfd) -> None:
+    for name in ("replica", "replica_2", "base", "lr_doubled"):
+        s3.put(f"pairs/{name}", ROOT / "fixtures/pairs" / name)
+    code, out, err = said(
+        capfd, "triage", s3.uri("pairs/lr_doubled/"), "--like", s3.uri("pairs/*"), "-f", "json", "--fail-on", "sev0"
+    )
+    assert code == 0, err
+    report = json.loads(out)
+    assert {"SIB004", "SIB007"} <= {finding["code"] for finding in report["findings"]}
+    assert "cache" not in out + err
+    assert "held against 3 healthy siblings" in out
+
+
 def test_files_in_findings_stay_relative_and_sarif_says_from_where(runs: Bucket, capfd) -> None:
     uri = runs.uri("runs/bad run")
     runs.put("runs/bad run", RUNS / "healthy")
