@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ckaudit.causes import causes
+from ckaudit.diff.siblings.kinds import KINDS
 from ckaudit.explain import Page, explain
 from ckaudit.explain.docstring import MEANINGS
 from ckaudit.metrics import metrics
@@ -105,7 +106,16 @@ def illnesses() -> str:
     rows += [
         f"| {' '.join(each.ids)} | {_link(each)} | {each.facts['severity'].split()[0]} | {text(each.title)} |" for each in found
     ]
-    return "\n".join([RULES, _cited(), *rows, "", markdown_pages([_uncited(each) for each in found])])
+    return "\n".join([RULES, _cited(), *rows, "", *_beside_siblings(), markdown_pages([_uncited(each) for each in found])])
+
+
+def _beside_siblings() -> Iterator[str]:
+    """Yield the table of what leaves the band of healthy siblings, which is no rule but found like one."""
+    yield "Beside healthy siblings ([--like](../siblings.md)) more is found:\n"
+    yield "| code | name | at most | what it sees |"
+    yield "|---|---|---|---|"
+    yield from (f"| {kind.code} | {code(kind.name)} | {kind.severity} | {text(kind.title)} |" for kind in KINDS)
+    yield ""
 
 
 def hypotheses() -> str:

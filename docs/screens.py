@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-DOCUMENTS = tuple(DOCS / name for name in ("commands.md", "verdict.md", "reading-pictures.md", "gate.md"))
+DOCUMENTS = tuple(DOCS / name for name in ("commands.md", "verdict.md", "reading-pictures.md", "gate.md", "siblings.md"))
 PICTURES = DOCS / "pictures"
 PICTURED = "triage fixtures/runs/zeroed_projection"
 SCREEN = re.compile(r"(<!-- screen: ([^\n]*) -->\n```text\n)(.*?)(```\n)", re.DOTALL)
