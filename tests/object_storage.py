@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import re
 import shutil
 import socket
 import subprocess
@@ -188,6 +189,9 @@ class Proxy:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Hand one request on and its answer back, and tell whether the connection goes on."""
         head = await reader.readuntil(b"\r\n\r\n")
+        if b"expect: 100-continue" in head.lower():
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            head = re.sub(rb"(?i)expect:[^\r]*\r\n", b"", head)
         body = await reader.readexactly(_length(head))
         method, path, *_ = head.split(b"\r\n", 1)[0].decode().split(" ")
         count = self.asked[path] = self.asked.get(path, 0) + 1
