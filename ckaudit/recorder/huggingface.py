@@ -53,7 +53,7 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
     Attention is recorded with `attn_implementation` "sdpa" and "eager", before any of it is dropped.
 
     Args:
-        folder: The run folder.
+        folder: The run folder, or an address such as "s3://bucket/run".
         **options: Arguments of `Recorder`, in place of what the callback would choose, such as `cadence`, `grids`, `grad_of`
             or facts of `run.json`.
 

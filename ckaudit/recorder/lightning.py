@@ -47,7 +47,7 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
     `callback.log_after(...)` after a validation, `callback.pin(batch)` before `trainer.fit`.
 
     Args:
-        folder: The run folder.
+        folder: The run folder, or an address such as "s3://bucket/run".
         batch_of: Makes inputs and targets, as the loss saw them, of a batch. Default: its inputs only, because where the
             targets are, and whether the model shifts them, is not known.
         validation: Which logged metrics are recorded after a validation, by catalogue name.

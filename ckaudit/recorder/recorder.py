@@ -84,7 +84,8 @@ class Recorder(OnDemand):
 
     Args:
         model: The model. Wrappers of `torch.compile` and data parallelism are looked through.
-        folder: The run folder; made where it is missing.
+        folder: The run folder; made where it is missing. Or an address, such as "s3://bucket/run": files are written to a
+            spool on this machine, and a thread puts them up from there; no step waits for it. See docs/object-storage.md.
         optimizer: The optimizer, or several of them. Without it there are no learning rates, and no weight movement
             unless `after_backward` is called.
         scaler: The `GradScaler`, if any. Where gradients are still scaled when they are read, their statistics are

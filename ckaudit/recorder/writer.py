@@ -62,7 +62,8 @@ class Writer:
     what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
 
     Args:
-        folder: The run folder; made where it is missing. One that holds a run gets a session more.
+        folder: The run folder; made where it is missing. One that holds a run gets a session more. Or an address, such as
+            "s3://bucket/run", as for `Recorder`.
         tensors: Facts of tensors by name, such as {"kind": "attention", "depth": 3, "tied_to": "embedding"}; what is not
             given is told from name and array.
         start_step: Update attempts already finished, at a resume.

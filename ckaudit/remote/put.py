@@ -3,9 +3,10 @@
 import os
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
+from typing import Any
 
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.remote.fast_s3 import FastS3, serves
@@ -17,6 +18,11 @@ OBJECT_STORES = ("s3", "gs", "az", "memory")
 """Storage in which an object appears whole, or stays as it was."""
 
 _QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")  # it may be signed
+
+_LOST = re.compile(
+    r"Error performing \w+ (?P<where>\S+) in .* - (?P<why>HTTP error.*|.*status code: (?:5\d\d|408|429).*)", re.DOTALL
+)
+"""How obstore says that a server cannot be reached or is busy."""
 
 MAX_FILES = 1_000_000
 """Files of a run that are listed at most."""
@@ -71,10 +77,8 @@ class RemoteFolder:
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file; a reader sees the old one or the new one."""
-        if self._fast is not None:
-            with suppress(Exception):
-                self._fast.store.put(self._key(name), data)
-                return
+        if self._by_fast(lambda store: store.put(self._key(name), data)):
+            return
         filesystem, path = self._slow.filesystem, self._path(name)
         if not self._is_made:
             filesystem.makedirs(self._root(), exist_ok=True)
@@ -88,12 +92,26 @@ class RemoteFolder:
 
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
-        if self._fast is not None:
-            with suppress(Exception):
-                self._fast.store.delete(self._key(name))
-                return
+        if self._by_fast(lambda store: store.delete(self._key(name))):
+            return
         if self._slow.filesystem.exists(self._path(name)):
             self._slow.filesystem.rm_file(self._path(name))
+
+    def _by_fast(self, call: Callable[[Any], Any]) -> bool:
+        """Have the fast client do something, and tell whether it did.
+
+        Raises:
+            ConnectionError: Where the server cannot be reached, or is busy: the other client would find the same.
+        """
+        if self._fast is None:
+            return False
+        try:
+            call(self._fast.store)
+        except Exception as error:  # noqa: BLE001  whatever else it is, the other client says it
+            if lost := _LOST.search(str(error).partition("Debug source")[0]):
+                raise ConnectionError(f"{lost['where']}: {' '.join(lost['why'].split())}") from None
+            return False
+        return True
 
     def _key(self, name: str) -> str:
         key = self._fast.key if self._fast else ""
