@@ -75,6 +75,16 @@ Jobs = Annotated[
     str, typer.Option("--jobs", "-j", metavar="N", help="Processes; without it, as many as there are cores.", show_default=False)
 ]
 
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="ADDRESS",
+        help="Hand the work to a cluster: dask://HOST:8786 or ray://HOST:10001; without it, to processes of this machine.",
+        show_default=False,
+    ),
+]
+
 
 def command(
     patterns: Patterns = None,
@@ -85,6 +95,7 @@ def command(
     format: Annotated[str, options.one_format(FORMATS)] = "terminal",  # noqa: A002  what the option is called
     output: Output = DATASET,
     jobs: Jobs = "",
+    engine: Engine = "",
     fail_on: FailOn = "",
     require: Require = "",
     config: Config = "",
@@ -102,7 +113,7 @@ def command(
     required = options.one_of(require, ("vital",), "requirement") if require else None
     choice = options.choice(map, "", unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
     gate = open_gate("triage", config=config, no_config=no_config, baseline="", update=False)
-    from ckaudit.fleet.engines.local import LocalEngine
+    from ckaudit.fleet.engines import engine_at
     from ckaudit.fleet.fleet import FleetRequest, audit_fleet
 
     request = FleetRequest(
@@ -114,9 +125,9 @@ def command(
         changed_only=changed_only,
         group_by=[name.strip() for word in group_by or () for name in word.split(",") if name.strip()],
     )
-    engine = LocalEngine(workers(jobs))
+    chosen = engine_at(engine, workers=workers(jobs))
     with progress_bar() as progress:
-        fleet = audit_fleet(request, engine, progress=progress)
+        fleet = audit_fleet(request, chosen, progress=progress)
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
     write_text(render(fleet, format, view), encoding)
     from ckaudit.reports.outcome import fleet_outcome

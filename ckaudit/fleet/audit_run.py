@@ -3,14 +3,13 @@
 import time
 from collections.abc import Iterator, Sequence
 from itertools import count
-from pathlib import Path
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.audit.engine import ExplainedRun, broken_plugins, explain_run, open_judged, triage_reads, verdict
-from ckaudit.audit.figures import shape_preserving, state
+from ckaudit.audit.figures import state
 from ckaudit.audit.load_run import is_ours, open_runs
 from ckaudit.audit.vital_checks import VITAL, judged, vital_checks
 from ckaudit.contract.io.folder import shown_name
@@ -21,7 +20,10 @@ from ckaudit.errors import CkauditError
 from ckaudit.fleet.facts import facts_of
 from ckaudit.fleet.source import Source
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.remote.addresses import with_addresses
+from ckaudit.remote.mirror import local_copy
 from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Steps
 
 MAX_FINDINGS = 50
 CURVE_POINTS = 120
@@ -39,10 +41,12 @@ def audit_run(source: Source) -> list[FleetRun]:
             rows.append(_row(run, _unlike(f"{source.name}#{shown_name(name)}" if name else source.name, rows), source))
     except CkauditError as error:
         rows.append(_failed(source, "unreadable", f"{error}. {error.hint}" if error.hint else str(error)))
+    except ModuleNotFoundError as error:  # a client of some storage, with the command that installs it
+        rows.append(_failed(source, "unreadable", str(error)))
     except Exception as error:  # noqa: BLE001  one bad run must not cost the verdict of the others
         rows.append(failed(source, f"{type(error).__name__}: {error}"))
     seconds = (time.perf_counter() - started) / max(1, len(rows))
-    return [replace(row, seconds=seconds, written=source.written) for row in rows]
+    return [with_addresses(replace(row, seconds=seconds, written=source.written)) for row in rows]
 
 
 def failed(source: Source, problem: str) -> FleetRun:
@@ -114,7 +118,7 @@ def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> di
 
 
 def _runs(source: Source) -> Iterator[tuple[str, Run]]:
-    path, reads = Path(source.path), triage_reads()
+    path, reads = local_copy(source.path), triage_reads()
     if not source.choice.run and path.exists() and is_ours(path):
         yield "", open_judged(path, reads=reads, choice=source.choice)
         return
@@ -144,8 +148,25 @@ def _curve(run: Run) -> Curve | None:
         return None
     rows = series.recorded_rows()
     values = rows.values[:, 0]
-    chosen = np.union1d(shape_preserving(values, CURVE_POINTS - 1), [0])
+    chosen = thinned(values, CURVE_POINTS)
     return Curve(steps=rows.steps[chosen].tolist(), values=[to_word(value) for value in values[chosen].tolist()])
+
+
+def thinned(values: Floats, points: int) -> Steps:
+    """Return at most so many rows of values (N,) in order: the first, the last, and of equal stretches both extremes.
+
+    A value that is no number is an extreme of its stretch.
+    """
+    count = max(1, (points - 2) // 2)
+    if len(values) <= points:
+        return np.arange(len(values))
+    size = -(-len(values) // count)
+    padded = np.concatenate([values, np.repeat(values[-1:], size * count - len(values))]).reshape(count, size)
+    starts = np.arange(count) * size
+    low = np.argmin(padded, axis=1) + starts  # what is no number is the least and the greatest to numpy
+    high = np.argmax(padded, axis=1) + starts
+    chosen: Steps = np.unique(np.minimum(np.concatenate([low, high, [0, len(values) - 1]]), len(values) - 1))
+    return chosen
 
 
 def _failed(source: Source, status: Status, problem: str) -> FleetRun:

@@ -56,7 +56,7 @@ def read_runs(folder: Path | str) -> list[FleetRun]:
 
 def read_stored(folder: Path) -> Stored:
     """Return the newest row of every run of a data set, and what could not be read; nothing where none is there yet."""
-    newest: dict[str, tuple[float, bytes]] = {}
+    newest: dict[str, tuple[int, bytes]] = {}
     problems: list[str] = []
     for path in _files(folder / "runs"):
         try:
@@ -94,14 +94,17 @@ def _files(table: Path) -> Iterator[Path]:
         seen |= names
 
 
-def _rows(path: Path) -> list[tuple[str, float, bytes]]:
+def _rows(path: Path) -> list[tuple[str, int, bytes]]:
+    import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     with ParquetFile(path) as file:
         table = file.read(columns=list(_DOCUMENTS), use_threads=False)
-    runs, audited, documents = (table.column(name).to_pylist() for name in _DOCUMENTS)
+    # As whole numbers: pyarrow would load pandas, half a second, to make times of them.
+    audited = table.column("audited").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+    runs, documents = table.column("run").to_pylist(), table.column("document").to_pylist()
     return [
-        (run, when.timestamp(), document.encode())
+        (run, when, document.encode())
         for run, when, document in zip(runs, audited, documents, strict=True)
         if run is not None and when is not None and document is not None
     ]

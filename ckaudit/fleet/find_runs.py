@@ -7,6 +7,7 @@ taken whatever it is, a link too. A file that no importer knows is passed over w
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct, field
 
@@ -14,8 +15,10 @@ from ckaudit.audit.load_run import is_ours
 from ckaudit.contract.io.files import MANIFEST_NAME
 from ckaudit.contract.io.folder import holds_run, is_own_name, shown_name
 from ckaudit.errors import CkauditError, UsageError
+from ckaudit.fleet.fingerprint import State
 from ckaudit.importers import is_known, is_one_log, places_below
 from ckaudit.importers.log_search import MAX_SHOWN
+from ckaudit.remote.location import is_uri, scheme_of, shown
 
 MAX_ENTRIES = 5_000_000
 """Files and folders below one folder that are looked at."""
@@ -30,24 +33,31 @@ class Found(Struct):
         paths: By the name that a user would give it, each source of runs, in the order of the patterns, then of names.
         notes: What was not looked at or passed over, a sentence each.
         passed: Names of what is no run.
+        states: By name, the state of what lies at an address, which its listing told.
     """
 
     paths: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
+    states: dict[str, State] = field(default_factory=dict)
 
 
-def find_runs(patterns: Sequence[str]) -> Found:
+def find_runs(patterns: Sequence[str], audit: bytes = b"") -> Found:
     """Return every source of runs that patterns name.
 
     Args:
-        patterns: Paths, or patterns with `*`, `?`, `[...]` and `**` for any number of folders.
+        patterns: Paths or addresses, or patterns of them with `*`, `?`, `[...]` and `**` for any number of folders.
+        audit: What else verdicts depend on, from `audit_key`: it makes states of addresses.
 
     Raises:
         UsageError: Where a pattern matches nothing.
+        UnreadableError: Where a storage does not list what is there.
     """
     found, seen = Found(), set[str]()
-    for pattern in patterns:
+    for pattern in map(_without_scheme, patterns):
+        if is_uri(pattern):
+            _add_remote(pattern, audit, found)
+            continue
         for path, named in _matches(pattern):
             for source in _sources(path, found, named=named):
                 real = os.path.realpath(source)
@@ -55,9 +65,25 @@ def find_runs(patterns: Sequence[str]) -> Found:
                     seen.add(real)
                     found.paths[shown_name(str(source))] = str(source)
     if found.passed:
-        more = f" and {len(found.passed) - 1:,} more" if len(found.passed) > 1 else ""
+        more = f" and {len(found.passed) - 1:,} more" if found.passed[1:] else ""
         found.notes.append(f"passed over, because no run is known in it: {found.passed[0][:MAX_SHOWN]}{more}")
     return found
+
+
+def _without_scheme(pattern: str) -> str:
+    """Return the path of an address on this machine, anything else as it is."""
+    return unquote(urlsplit(pattern).path) if scheme_of(pattern) == "file" else pattern
+
+
+def _add_remote(pattern: str, audit: bytes, found: Found) -> None:
+    from ckaudit.fleet.remote_runs import find_remote
+
+    remote = find_remote(pattern, audit)
+    for address, state in remote.states.items():
+        found.paths[shown(address)] = address
+        found.states[shown(address)] = state
+    found.passed += remote.passed
+    found.notes += remote.notes
 
 
 def _matches(pattern: str) -> Iterator[tuple[Path, bool]]:

@@ -12,13 +12,14 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.fleet.common_causes import common_causes
 from ckaudit.fleet.dataset import DatasetWriter, Stored, read_stored
 from ckaudit.fleet.engines import Engine
-from ckaudit.fleet.find_runs import find_runs
+from ckaudit.fleet.find_runs import Found, find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.grouping import fields_named, groups_of
 from ckaudit.fleet.ranking import is_ill, ranked, severity_of
 from ckaudit.fleet.source import Source, portable
 from ckaudit.material.counts import plural
 from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.remote.location import is_uri
 
 BATCH_SECONDS = 1.0
 """Between two batches at least; more where the audit has been running for long, so that they do not become too many."""
@@ -58,8 +59,9 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
         UsageError: Where a pattern matches nothing, or no run has a fact that is to be grouped by.
         CkauditError: Where the data set cannot be written.
     """
-    found = find_runs(request.patterns)
-    sources = [source for source in sources_of(found.paths, request) if source.written >= request.since]
+    key = audit_key(request.gate, request.choice)
+    found = find_runs(request.patterns, key)
+    sources = [source for source in sources_of(found, request, key) if source.written >= request.since]
     stored = read_stored(request.folder)
     known = rows_by_fingerprint(stored)
     fresh = [source for source in sources if source.fingerprint not in known]
@@ -79,25 +81,30 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     )
 
 
-def sources_of(paths: dict[str, str], request: FleetRequest) -> list[Source]:
+def sources_of(found: Found, request: FleetRequest, key: bytes) -> list[Source]:
     """Return the sources with what their audit depends on."""
-    key, choice = audit_key(request.gate, request.choice), portable(request.choice)
-    sources = []
-    for name, path in paths.items():
-        state = state_of(path, key)
-        sources.append(
-            Source(name=name, path=path, choice=choice, gate=request.gate, fingerprint=state.fingerprint, written=state.written)
-        )
-    return sources
+    choice, gate = portable(request.choice), request.gate
+    states = {name: found.states[name] if name in found.states else state_of(path, key) for name, path in found.paths.items()}
+    return [
+        Source(name=name, path=path, choice=choice, gate=gate, fingerprint=states[name].fingerprint, written=states[name].written)
+        for name, path in found.paths.items()
+    ]
 
 
 def rows_by_fingerprint(stored: Stored) -> dict[str, list[FleetRun]]:
-    """Return the rows that hold as long as a source is in the state they were made of; where the auditor broke it tries anew."""
+    """Return the rows that hold as long as a source is in the state they were made of.
+
+    What the auditor broke on is tried anew, and so is what could not be read over a network.
+    """
     rows: dict[str, list[FleetRun]] = {}
     for row in stored.runs:
         if row.fingerprint:
             rows.setdefault(row.fingerprint, []).append(row)
-    return {state: group for state, group in rows.items() if all(row.status != "error" for row in group)}
+    return {state: group for state, group in rows.items() if all(map(_holds, group))}
+
+
+def _holds(row: FleetRun) -> bool:
+    return row.status == "audited" or (row.status == "unreadable" and not is_uri(row.run))
 
 
 def audit_sources(

@@ -30,6 +30,7 @@ MAX_LISTED = 20
 MAX_SHOWN = 100
 _ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".log", ".txt", ".out", ".zip", ".db")
 _PACKED = (".gz", ".zst")
+_PARTS_OF_NAMES = ("tfevents", ".wandb", "meta.yaml", ".sst")
 _ARCHIVE = ".zip"
 _OF_PROGRAMS = frozenset({"node_modules", "__pycache__", "site-packages", "venv"})
 _OF_A_TRAINING = {"train_loss_raw", "val_loss", "train_ppl", "val_ppl", "grad_global_norm", "learning_rate"}
@@ -232,6 +233,11 @@ def _is_unpacked(root: Source, name: str, detect: Detect) -> bool:
     """Tell whether a folder that is a log lies beside an archive, under its name."""
     folder = root.inside(name.removesuffix(_ARCHIVE)) if name.endswith(_ARCHIVE) else None
     return folder is not None and folder.is_folder and detect(folder) is not None
+
+
+def could_be_log(name: str) -> bool:
+    """Tell by the name of a file alone whether it may be a log, or a part of one, such as TensorBoard's and W&B's."""
+    return _rank(name) < len(_ENDINGS) or any(part in name for part in _PARTS_OF_NAMES)
 
 
 def _rank(name: str) -> int:

@@ -86,6 +86,10 @@ def encode_grids(values: ArrayLike, encoding: Literal["nested", "q8"], digits: i
     return [nest(matrix, digits) for matrix in array] if packed is None else packed
 
 
+_SHARES = np.arange(256, dtype=np.uint8) / 255.0
+"""Which share of the way from the least to the greatest value each byte stands for."""
+
+
 def unpack(grid: PackedGrid | Sequence[Grid] | Sequence[Sequence[Number]]) -> Floats:
     """Return the values of a grid, or of a stack of them.
 
@@ -97,9 +101,9 @@ def unpack(grid: PackedGrid | Sequence[Grid] | Sequence[Sequence[Number]]) -> Fl
     """
     if isinstance(grid, PackedGrid):
         data = np.frombuffer(b64decode(grid.data), dtype=np.uint8).reshape(grid.shape)
-        share = data / 255.0
         # The ends come out to the bit, so that packing again gives the same bytes.
-        return np.asarray(float(grid.min) * (1.0 - share) + float(grid.max) * share, dtype=np.float64)
+        levels = float(grid.min) * (1.0 - _SHARES) + float(grid.max) * _SHARES
+        return np.asarray(levels[data], dtype=np.float64)
     if grid and isinstance(grid[0], PackedGrid):
         return np.stack([unpack(matrix) for matrix in grid])  # type: ignore[arg-type]
     return _of_lists(grid)

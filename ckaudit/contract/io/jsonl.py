@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 4 * 2**20  # a line with every per-tensor norm of 1,000 tensors has 0.1 MB
 
+FIRST_BYTES = 2**14
+"""Bytes that show what lines look like."""
+
+MANY_BYTES = 2**17
+"""Bytes from which lines are read as a table faster, what it takes to learn their fields included."""
+
 _NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", *MAGIC)  # UTF-16, or packed
 
 MAX_EXPLAINED = 20
@@ -78,7 +84,8 @@ def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Ta
     """
     faulty, number = 0, 1
     try:
-        for block in _whole_lines(read_blocks(path, shown, root=root), shown):
+        blocks = _whole_lines(read_blocks(path, shown, root=root), shown)
+        for block in blocks if tabulate is None else _first_lines_apart(blocks):
             lines = _parse(block, shown, number, faulty, tabulate)
             number += block.count(b"\n") if lines.table is None else len(lines.table.steps)
             faulty += lines.faulty
@@ -110,6 +117,15 @@ def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[bytes]:
             break
     if rest:
         yield rest
+
+
+def _first_lines_apart(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the beginning of the first block by itself: who makes tables learns from it what lines look like."""
+    for number, block in enumerate(blocks):
+        cut = block.find(b"\n", FIRST_BYTES) + 1 if number == 0 and len(block) > MANY_BYTES else 0
+        if cut:
+            yield block[:cut]
+        yield block[cut:]
 
 
 def _is_binary(head: bytes) -> bool:
