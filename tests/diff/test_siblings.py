@@ -134,6 +134,22 @@ def test_a_run_beyond_the_end_of_its_siblings_is_judged_where_they_have_steps():
     assert told(judged_in_memory(run("long", train_loss_raw=long), short))["SIB001"].last_step <= 400
 
 
+def _by_tokens(name, tokens, *, counted=True):
+    noise = np.random.default_rng(len(name)).normal(0, 0.02, len(tokens))
+    seen = {"tokens_seen": tokens} if counted else {}
+    return run(name, train_loss_raw=2 + 2 * np.exp(-tokens / 250_000) + noise, **seen)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_what_has_seen_fewer_tokens_is_held_against_siblings_that_had_seen_as_few(counted):
+    plain = 1000.0 * np.arange(1, 401)
+    siblings = [_by_tokens("one", plain, counted=counted), _by_tokens("other", plain, counted=counted)]
+    behind = np.cumsum(np.where(np.arange(400) < 250, 1000.0, 200.0))
+    report = judged_in_memory(_by_tokens("behind", behind, counted=counted), siblings)
+    assert all(sibling.counts for sibling in report.siblings)
+    assert ("SIB001" in told(report)) is not counted
+
+
 # Learning rates.
 def _rates(values, seed=1):
     return run(f"rates {seed}", learning_rate=values, train_loss_raw=losses(seed, count=len(values)))

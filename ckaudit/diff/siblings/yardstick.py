@@ -11,7 +11,8 @@ from ckaudit.audit.engine import clauses_of, open_judged, settle_run, triage_rea
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, worst
 from ckaudit.contract.violations import Kind
-from ckaudit.diff.align import Axes, common_axis
+from ckaudit.diff.align import Axes
+from ckaudit.diff.run_pair import RunPair, RunSide
 from ckaudit.diff.siblings.bands import Band, SiblingRun, all_bands, departures
 from ckaudit.diff.siblings.comparable import grave_illness, is_of_one_machine, unlike_settings
 from ckaudit.diff.siblings.kinds import KINDS, RATE
@@ -107,7 +108,7 @@ def _judged(sibling: OpenedSibling, run: Run, gate: Gate) -> JudgedSibling:
     """Return whether a sibling is a yardstick of a run, as it was where the run has come to."""
     if sibling.run is None:
         return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=f"not to be read: {sibling.error}"))
-    axes = common_axis(sibling.run, run, "tokens")
+    axes = RunPair(RunSide(sibling.run), RunSide(run)).fair.axes
     until = _until(axes, run)
     known = sibling.run if until is None else sibling.run.until(until)
     if differing := unlike_settings(sibling.run, run):
