@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from socket import create_connection
 from typing import TYPE_CHECKING
 
 from ckaudit import __version__
@@ -11,6 +12,7 @@ from ckaudit.errors import CkauditError, UsageError
 from ckaudit.fleet.engines.local import KILLED, QUEUED, Work, work
 from ckaudit.fleet.source import Source
 from ckaudit.optional import needed
+from ckaudit.run.memory import memory_limit
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,6 +41,7 @@ class DaskEngine:
         with needed("--engine dask://", "dask"):
             from distributed import Client
         try:
+            must_answer(address)
             self._client = Client(f"tcp://{address}", timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise UsageError(
@@ -47,6 +50,7 @@ class DaskEngine:
         self._work = work
         self.workers = sum(self._client.nthreads().values())
         if not self.workers:
+            self._client.close()
             raise UsageError(f"the Dask cluster at {address} has no worker", hint=f"Start one: dask worker tcp://{address}")
         check_versions(_versions(self._client))
 
@@ -55,8 +59,8 @@ class DaskEngine:
         from distributed import as_completed
 
         waiting = iter(sources)
-        handed_out = {self._submit(source): source for source in islice(waiting, self.workers * QUEUED)}
-        with cluster_errors("Dask"):
+        with cluster_errors("Dask"), self._client:
+            handed_out = {self._submit(source): source for source in islice(waiting, self.workers * QUEUED)}
             done = as_completed(handed_out, loop=self._client.loop)
             for future in done:
                 source = handed_out.pop(future)
@@ -67,7 +71,17 @@ class DaskEngine:
                 yield _rows(future, source)
 
     def _submit(self, source: Source) -> object:
-        return self._client.submit(self._work, source, pure=False)
+        return self._client.submit(within_worker, self._work, source, pure=False)
+
+
+def within_worker(work: Work, source: Source) -> list[FleetRun]:
+    """Audit a source within the memory that its worker has for each of its threads."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    limit: int | None = worker.memory_manager.memory_limit
+    with memory_limit(limit // max(1, worker.state.nthreads) if limit else None):
+        return work(source)
 
 
 def _rows(future: "object", source: Source) -> list[FleetRun]:
@@ -121,3 +135,11 @@ def cluster_errors(name: str) -> Iterator[None]:
             f"the {name} cluster is gone: {type(error).__name__}: {error}".split("\n", 1)[0],
             hint="Run the same command again once it is back: it goes on where it was.",
         ) from error
+
+
+def must_answer(address: str) -> None:
+    """Raise `OSError` where nobody listens: the libraries themselves would try for up to minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal():
+        with create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
+            pass

@@ -1,18 +1,19 @@
 """The workers of a Ray cluster that somebody runs: its scheduler hands out the runs, and tries again where a worker is lost."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, redirect_stdout
 from io import StringIO
 from itertools import islice
-from socket import create_connection
 from typing import Any
 
 from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.errors import UsageError
-from ckaudit.fleet.engines.dask_cluster import CONNECT_SECONDS, check_versions, cluster_errors, version_here
+from ckaudit.fleet.engines.dask_cluster import check_versions, cluster_errors, must_answer, version_here
 from ckaudit.fleet.engines.local import KILLED, QUEUED, Work, work
 from ckaudit.fleet.source import Source
 from ckaudit.optional import needed
+from ckaudit.run.memory import free_memory, memory_limit
 
 RETRIES = 1
 
@@ -38,15 +39,15 @@ class RayEngine:
         with needed("--engine ray://", "ray"):
             import ray
         try:
-            _must_answer(address)
+            must_answer(address)
             ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, configure_logging=False)
         except (OSError, RuntimeError, ValueError) as error:
             raise UsageError(
                 f"no Ray cluster answers at {address}: {error}", hint="Name the address that `ray start --head` prints, or auto."
             ) from None
-        self._ray = ray
+        self._ray, self._work = ray, work
         self.workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._audit = ray.remote(max_retries=RETRIES, num_cpus=1)(work)
+        self._audit = ray.remote(max_retries=RETRIES, num_cpus=1)(within_share).options(name="ckaudit")
         with cluster_errors("Ray"):
             check_versions([ray.get(ray.remote(version_here).remote())])
 
@@ -59,7 +60,7 @@ class RayEngine:
             at_end.callback(self._ray.shutdown)
             while True:
                 for source in islice(waiting, self.workers * QUEUED - len(handed_out)):
-                    handed_out[self._audit.remote(source)] = source
+                    handed_out[self._audit.remote(self._work, source)] = source
                 if not handed_out:
                     return
                 done, _ = self._ray.wait([*handed_out], num_returns=1)
@@ -76,9 +77,7 @@ class RayEngine:
         return rows
 
 
-def _must_answer(address: str) -> None:
-    """Raise `OSError` where nobody listens: Ray itself would try for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal():
-        with create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
-            pass
+def within_share(work: Work, source: Source) -> list[FleetRun]:
+    """Audit a source within the memory that each processor of its machine has."""
+    with memory_limit(free_memory() // (os.cpu_count() or 1)):
+        return work(source)
