@@ -66,11 +66,13 @@ def _named(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _place(manifest: Manifest, found: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield on which node and device a run was trained, as far as its environment or its configuration says so."""
-    for fact, names in (("node", NODES), ("device", DEVICES)):
+    """Yield on which nodes and devices a run was trained, as its sessions, its environment or its configuration says."""
+    for fact, field, names in (("node", "node", NODES), ("device", "accelerator", DEVICES)):
+        told = (getattr(session, field) for session in manifest.sessions or ())
+        known = list(dict.fromkeys(value for value in told if value is not UNSET))
         keys = (f"{prefix}.{name}" for name in names for prefix in ("environment", "config"))
-        if value := next((found[key] for key in keys if key in found), None):
-            yield fact, value
+        if value := ", ".join(known) or next((found[key] for key in keys if key in found), None):
+            yield fact, shown(value)
         elif fact == "device" and manifest.tensors is not UNSET:
             devices = {facts.device for facts in manifest.tensors.values() if facts.device is not UNSET}
             if devices:

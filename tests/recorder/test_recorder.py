@@ -1,4 +1,5 @@
 import logging
+import platform
 
 import pytest
 import torch
@@ -47,6 +48,7 @@ def test_a_manifest_says_what_the_run_is(tiny, train, tmp_path, manifest):
     (session,) = found.sessions
     assert session.start <= session.end
     assert (session.checkpoint_ok, session.write_errors, session.look_errors, session.world_size) == (True, 0, 0, 1)
+    assert session.node == platform.node()
 
 
 def test_a_fact_of_the_wrong_type_is_left_out_and_counted(tiny, train, tmp_path, manifest, caplog):

@@ -48,6 +48,8 @@ class Session(Struct, kw_only=True, omit_defaults=True):
     end: Annotated[NonNegative | UnsetType, doc("When it ended, Unix time; absent: it was cut off.", unit="s")] = UNSET
     commit: Annotated[str | UnsetType, doc("Version of the training code.")] = UNSET
     world_size: Annotated[Count | UnsetType, doc("Processes that trained together.", unit="ranks")] = UNSET
+    node: Annotated[str | UnsetType, doc("Name of the machine on which rank 0 ran.")] = UNSET
+    accelerator: Annotated[str | UnsetType, doc("Kind and unique number of rank 0's accelerator; absent: none.")] = UNSET
     resumed_from: Annotated[Step | UnsetType, doc("Step of the resume checkpoint.", unit="steps")] = UNSET
     weight_norms: Annotated[
         dict[str, Number] | UnsetType, doc("Frobenius norm of each weight tensor before the first update of a resume.")

@@ -75,7 +75,13 @@ def begin(earlier: Manifest | None, facts: Mapping[str, Any], guard: Guard, *, s
             setattr(manifest, name, msgspec.convert(msgspec.to_builtins(value, enc_hook=str, str_keys=True), types[name]))
     manifest.source = f"ckaudit recorder {__version__}"
     sessions = list(manifest.sessions or [])
-    session = Session(start=start, commit=manifest.commit, world_size=manifest.world_size)
+    session = Session(
+        start=start,
+        commit=manifest.commit,
+        world_size=manifest.world_size,
+        node=platform.node() or msgspec.UNSET,
+        accelerator=accelerator() or msgspec.UNSET,
+    )
     if sessions:
         session.resumed_from = start_step
     manifest.sessions = [*sessions, session]
@@ -215,6 +221,18 @@ def environment() -> dict[str, str]:
     if cuda := getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None):
         versions["cuda"] = str(cuda)
     return versions
+
+
+def accelerator() -> str:
+    """Return kind and unique number of the accelerator that this process has begun to use; empty: none, or it does not say."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    try:
+        if cuda is None or not cuda.is_initialized():
+            return ""
+        facts = cuda.get_device_properties(cuda.current_device())
+        return f"{facts.name} {getattr(facts, 'uuid', '')}".strip()
+    except Exception:  # noqa: BLE001  no driver may cost a training its record
+        return ""
 
 
 def artifact_hashes(artifacts: Mapping[str, str | os.PathLike[str]]) -> dict[str, str]:
