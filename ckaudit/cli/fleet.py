@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli import options
+from ckaudit.cli import fleet_page, options
 from ckaudit.cli.gate import Config, NoConfig, failing_severity, open_gate
 from ckaudit.cli.options import AllowEmpty, FailOn, Map, Require, TauSlices, Verbose
 from ckaudit.cli.output import fit_to_stdout, say, write_text
@@ -34,6 +34,7 @@ Examples:
   ckaudit fleet 'runs/**/seed-?' other/log.csv --jobs 16
   ckaudit fleet 'runs/*' --group-by config.lr,git.commit
   ckaudit fleet 'runs/*' --since 7d --changed-only --format json
+  ckaudit fleet 'runs/*' --html overview.html --reports reports/
   ckaudit fleet query "SELECT cause, count(*) FROM runs GROUP BY ALL"
 \b
 Rows of all runs are kept as Parquet tables in --output, batch by batch: an
@@ -96,6 +97,8 @@ def command(
     output: Output = DATASET,
     jobs: Jobs = "",
     engine: Engine = "",
+    html: fleet_page.Html = "",
+    reports: fleet_page.Reports = "",
     fail_on: FailOn = "",
     require: Require = "",
     config: Config = "",
@@ -110,6 +113,7 @@ def command(
     if not patterns:
         raise UsageError("no run was named", hint="ckaudit fleet 'runs/*'")
     options.one_of(format, FORMATS, "format")
+    fleet_page.check(html, reports)
     required = options.one_of(require, ("vital",), "requirement") if require else None
     choice = options.choice(map, "", unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
     gate = open_gate("triage", config=config, no_config=no_config, baseline="", update=False)
@@ -130,6 +134,7 @@ def command(
         fleet = audit_fleet(request, chosen, progress=progress)
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
     write_text(render(fleet, format, view), encoding)
+    fleet_page.write(fleet, html, reports, choice, gate)
     from ckaudit.reports.outcome import fleet_outcome
 
     needed = required or (gate.policy.base.require if gate.policy else None)

@@ -25,7 +25,12 @@ RENDERERS: dict[str, dict[str, str]] = {
         "brief": "brief.coverage:render",
     },
     "Drop": {"terminal": "benchmark_drop:terminal", "json": "json:render", "markdown": "benchmark_drop:markdown"},
-    "Fleet": {"terminal": "terminal.fleet:render", "json": "json:render", "markdown": "fleet:markdown"},
+    "Fleet": {
+        "terminal": "terminal.fleet:render",
+        "json": "json:render",
+        "markdown": "fleet:markdown",
+        "html": "html.fleet:render",
+    },
     "Score": {"terminal": "lab.terminal:render", "json": "json:render", "markdown": "lab.markdown:render"},
     "PairScore": {"terminal": "lab.wild:pairs_on_screen", "json": "json:render", "markdown": "lab.wild:pairs_on_paper"},
     "WildScore": {"terminal": "lab.wild:on_screen", "json": "json:render", "markdown": "lab.wild:on_paper"},

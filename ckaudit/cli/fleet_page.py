@@ -1,0 +1,111 @@
+"""The overview of a fleet as a file, and the reports of its ill runs beside it."""
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ckaudit.cli.output import check_folder, open_output, progress, say
+from ckaudit.errors import CkauditError, UsageError
+
+if TYPE_CHECKING:
+    from ckaudit.contract.schema.fleet import Fleet, FleetRun
+    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.policy.gate import Gate
+
+Html = Annotated[
+    str, typer.Option("--html", metavar="FILE", help="Write the overview too, as one HTML file.", show_default=False)
+]
+Reports = Annotated[
+    str,
+    typer.Option(
+        "--reports",
+        metavar="DIR",
+        help="With --html: write the report of each ill run to DIR, and link to it.",
+        show_default=False,
+    ),
+]
+UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
+MAX_LETTERS = 60
+
+
+def check(html: str, reports: str) -> None:
+    """Say before the work, and not after, what of it could not be written.
+
+    Raises:
+        UsageError: Where reports are asked for without an overview, or a place cannot be written to.
+        CkauditError: Where a library is missing.
+    """
+    if reports and not html:
+        raise UsageError("--reports without --html: nothing would link to them", hint="name a file too: --html overview.html")
+    from ckaudit.cli.report import check_libraries, check_replaceable
+
+    if html:
+        check_folder(html)
+        check_replaceable(Path(html))
+    if reports:
+        check_libraries("html")
+        if Path(reports).exists() and not Path(reports).is_dir():
+            raise UsageError(f"--reports {reports} is no folder", hint="name another one")
+
+
+def write(fleet: "Fleet", html: str, reports: str, choice: "Choice", gate: "Gate") -> None:
+    """Write the overview, after the reports that it links to; what was written before and still holds is left as it is."""
+    if not html:
+        return
+    from ckaudit.reports.html.fleet import page
+    from ckaudit.reports.words import plural
+
+    links: dict[str, str] = {}
+    if reports:
+        ill = [run for run in fleet.runs if run.status == "audited" and run.severity not in (None, "note")]
+        links = _write_reports(ill, Path(reports), Path(html).parent, choice, gate)
+    with open_output(html) as stream:
+        stream.write(page(fleet, links).encode(errors="backslashreplace"))
+    say(f"wrote {html}" + (f", and {plural(len(links), 'report')} in {reports}" if reports else ""))
+
+
+def _write_reports(runs: "list[FleetRun]", folder: Path, beside: Path, choice: "Choice", gate: "Gate") -> dict[str, str]:
+    """Write a report for each run, and return where it is as seen from the overview; one that fails costs only itself."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CkauditError(f"cannot make {folder}: {error.strerror}", hint="choose another --reports") from None
+    links = {}
+    with progress("reports") as tick:
+        for done, run in enumerate(runs):
+            if tick is not None:
+                tick(done, len(runs))
+            file = folder / file_name(run)
+            try:
+                if not file.is_file():
+                    _write_report(run, file, choice, gate)
+            except CkauditError as error:
+                say(f"note: no report of {run.run}: {error}")
+            else:
+                links[run.run] = Path(os.path.relpath(file, beside)).as_posix()
+    return links
+
+
+def _write_report(run: "FleetRun", file: Path, choice: "Choice", gate: "Gate") -> None:
+    from msgspec.structs import replace
+
+    from ckaudit.cli.report import draw, drawn, judge
+    from ckaudit.remote.addresses import with_addresses
+    from ckaudit.remote.mirror import local_copy
+
+    which = run.run.removeprefix(f"{run.source}#") if run.source else choice.run
+    judged = judge(local_copy(run.source or run.run), None, replace(choice, run=which), gate)
+    content = drawn("html", *with_addresses((judged.report, draw(judged)))).content
+    with open_output(str(file)) as stream:
+        stream.write(content)
+
+
+def file_name(run: "FleetRun") -> str:
+    """Return the name of a report: that of the run as far as a file may be called so, and what tells its state from others."""
+    words = UNSAFE.sub("-", run.run).strip("-.")[-MAX_LETTERS:].lstrip("-.")
+    state = hashlib.blake2b(f"{run.run}\n{run.fingerprint}".encode(errors="replace"), digest_size=5).hexdigest()
+    return f"{words or 'run'}-{state}.html"

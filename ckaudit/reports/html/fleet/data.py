@@ -1,0 +1,119 @@
+"""What the script of the overview draws from: curves thinned once more, findings, and the facts that tell runs apart."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from shlex import quote
+from typing import Any
+from urllib.parse import quote as quote_path
+
+from ckaudit.contract.schema.fleet import Curve, Fleet, FleetRun
+from ckaudit.reports.escape import visible
+from ckaudit.reports.fleet import severity_word, what
+
+MAX_RUNS = 5000
+"""Runs on the page; the data set has all."""
+MAX_CURVES, MAX_POINTS = 1000, 40
+MAX_FINDINGS = 8
+MAX_FACTS, MAX_GROUPS = 24, 12
+"""Facts by which curves can be grouped, and the values that one may have."""
+MAX_LETTERS = 160
+BADGES = {"well": "clear", "limited": "sev2", "open": "sev2", "error": "sev1", "unreadable": "sev2"}
+"""How the words that are no severity are coloured."""
+LETTERS = {
+    "sev0": "0",
+    "sev1": "1",
+    "sev2": "2",
+    "note": "n",
+    "well": "w",
+    "not_judged": "?",
+    "not_applicable": "-",
+    "disabled": "-",
+}
+"""A letter for each state of a vital check; `!` for all of a run that was not audited."""
+
+
+def checks_of(fleet: Fleet) -> list[str]:
+    """Return the names of the vital checks, in the order in which the runs have them."""
+    return list(dict.fromkeys(check for run in fleet.runs for check in run.vital))
+
+
+def states_of(run: FleetRun, checks: Sequence[str]) -> str:
+    """Return a letter for each vital check."""
+    if run.status != "audited":
+        return "!" * len(checks)
+    return "".join(LETTERS[run.vital.get(check, "not_applicable")] for check in checks)
+
+
+def facts_shown(fleet: Fleet) -> list[str]:
+    """Return the facts that runs are told apart by: those that were asked for, and those with a few values."""
+    runs = fleet.runs[:MAX_RUNS]
+    values: dict[str, Counter[str]] = {}
+    for run in runs:
+        for name, value in run.facts.items():
+            values.setdefault(name, Counter())[value] += 1
+    shared = {cause.name for cause in fleet.common_causes if cause.name in values}
+    few = [name for name, counts in values.items() if 1 < len(counts) <= MAX_GROUPS and len(counts) <= len(runs) / 2]
+    return list(dict.fromkeys([*fleet.grouped_by, *sorted(shared), *sorted(few)]))[:MAX_FACTS]
+
+
+def data_of(fleet: Fleet, links: Mapping[str, str]) -> dict[str, Any]:
+    """Return everything that the script reads; a line of the list has to be made of it as `sections` makes it."""
+    runs, checks, facts = fleet.runs[:MAX_RUNS], checks_of(fleet), facts_shown(fleet)
+    place = {run.run: number for number, run in enumerate(runs)}
+    return {
+        "checks": [check.replace("_", " ") for check in checks],
+        "facts": {visible(name): [_shown(run.facts.get(name, "")) for run in runs] for name in facts},
+        "columns": [visible(name) for name in fleet.grouped_by if name in facts],
+        "badges": BADGES,
+        "causes": [[place[name] for name in cause.runs if name in place] for cause in fleet.common_causes],
+        "runs": [_run(run, checks, links.get(run.run, ""), has_curve=number < MAX_CURVES) for number, run in enumerate(runs)],
+    }
+
+
+def _run(run: FleetRun, checks: Sequence[str], link: str, *, has_curve: bool) -> dict[str, Any]:
+    return {
+        "name": visible(run.run),
+        "link": quote_path(link),
+        "severity": severity_word(run),
+        "what": first_cause(run),
+        "states": states_of(run, checks),
+        "since": run.first_step,
+        "verdict": _shown(run.verdict if run.status == "audited" else run.problem or run.verdict),
+        "knob": _shown(run.knob or ""),
+        "command": visible(report_command(run)),
+        "findings": [
+            [finding.severity, finding.code, finding.first_step, _shown(finding.message)]
+            for finding in run.findings[:MAX_FINDINGS]
+        ],
+        "more": max(0, len(run.findings) - MAX_FINDINGS),
+        "loss": _thinned(run.loss) if run.loss is not None and has_curve else None,
+    }
+
+
+def first_cause(run: FleetRun) -> str:
+    """Return what the list says of a run: its first cause, or why it was not audited."""
+    return visible(what(run) if severity_word(run) != "well" else "")
+
+
+def report_command(run: FleetRun) -> str:
+    """Return the command that makes the report of a run; of several in one file it is named."""
+    which = run.run.removeprefix(f"{run.source}#") if run.source else ""
+    return f"ckaudit report {quote(run.source or run.run)}" + (f" --run {quote(which)}" if which else "")
+
+
+def _shown(words: str) -> str:
+    return visible(words if len(words) <= MAX_LETTERS else f"{words[: MAX_LETTERS - 3]}...")
+
+
+def _thinned(curve: Curve) -> list[list[float | None]]:
+    """Return steps and values: of each stretch the least and the greatest, so that no spike is lost; not finite: null."""
+    values = [float(value) for value in curve.values]
+    count = len(values)
+    stretch = max(1, -(-2 * count // MAX_POINTS))
+    kept = {0, count - 1} if count else set()
+    for start in range(0, count, stretch):
+        finite = [at for at in range(start, min(count, start + stretch)) if isfinite(values[at])]
+        kept |= {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)} if finite else {start}
+    chosen = sorted(kept)
+    return [[curve.steps[at] for at in chosen], [float(f"{values[at]:.4g}") if isfinite(values[at]) else None for at in chosen]]
