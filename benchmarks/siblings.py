@@ -23,17 +23,18 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from ckaudit.audit.engine import open_judged, triage_reads, triage_run  # noqa: E402
 from ckaudit.contract.schema.report import Report  # noqa: E402
-from ckaudit.diff.siblings.yardstick import OpenedSibling, with_siblings  # noqa: E402
+from ckaudit.diff.siblings.bands import SiblingRun, all_bands  # noqa: E402
+from ckaudit.diff.siblings.yardstick import OpenedSibling, held_against, with_siblings  # noqa: E402
 from ckaudit.lab.wild.forms import FORMS, Form, as_form  # noqa: E402
 from ckaudit.lab.wild.pair import HEALTHY, ILL, Pair, has_effect, read_note, twin_learns  # noqa: E402
 from ckaudit.lab.wild.score import counting_findings  # noqa: E402
+from ckaudit.lab.zoo import WildSplit  # noqa: E402
 from ckaudit.policy.gate import OPEN  # noqa: E402
 from ckaudit.run.run import Run  # noqa: E402
 
 SEEDS_APART = 50_021
 SIBLINGS = 2
-SPLIT = "wild-dev"
-OF_SIBLINGS = "SIB"
+SPLIT: WildSplit = "wild-dev"
 OF_THE_CLOCK = "SIB006"  # these were trained while the machine had other work
 
 
@@ -53,11 +54,6 @@ class Judged(Struct, frozen=True, kw_only=True):
     beside: tuple[str, ...]
     quieted: tuple[str, ...]
     siblings: int
-
-    @property
-    def from_siblings(self) -> tuple[str, ...]:
-        """Codes of what leaves the band of the siblings."""
-        return tuple(code for code in self.beside if code.startswith(OF_SIBLINGS))
 
 
 def draws(caches: Iterable[Path]) -> Iterator[tuple[Path, Pair]]:
@@ -91,6 +87,14 @@ def judged(name: str, run: Run, siblings: Sequence[Run], *, since: int = 0) -> J
         quieted=tuple(sorted({suppressed.finding.code for suppressed in beside.suppressed})),
         siblings=sum(sibling.counts for sibling in beside.siblings or ()),
     )
+
+
+def leaves(run: Run, siblings: Sequence[Run]) -> tuple[str, ...]:
+    """Return the codes of what leaves the band that healthy runs of the same draw make, notes and the clock left out."""
+    beside = [SiblingRun(sibling) for sibling in siblings]
+    findings = held_against(run, beside, all_bands(run, beside)).findings
+    codes = {finding.code for finding in findings if finding.severity != "note"}
+    return tuple(sorted(codes - {OF_THE_CLOCK}))
 
 
 def _codes(report: Report, since: int) -> tuple[str, ...]:
@@ -155,13 +159,13 @@ class Scores(Struct):
         form: The form.
         healthy: The healthy twins beside two siblings.
         ill: The ill ones, likewise.
-        bands: Healthy runs beside others, by how many these are.
+        bands: Codes of what leaves the band of healthy runs in others, by how many those are and by the others' names.
     """
 
     form: Form
     healthy: list[Judged] = field(default_factory=list)
     ill: list[Judged] = field(default_factory=list)
-    bands: dict[int, list[Judged]] = field(default_factory=dict)
+    bands: dict[int, dict[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def scored(known: Sequence[tuple[Path, Pair]], recordings: Path, form: Form) -> Scores:
@@ -177,7 +181,7 @@ def scored(known: Sequence[tuple[Path, Pair]], recordings: Path, form: Form) -> 
             for place, run in enumerate(runs):
                 others = [other for other in runs if other is not run]
                 for count in sorted({1, 2, len(others)}):
-                    scores.bands.setdefault(count, []).append(judged(f"{folder.name}/{place}", run, others[:count]))
+                    scores.bands.setdefault(count, {})[f"{folder.name}/{place}"] = leaves(run, others[:count])
             if has_effect(pair, folder / ILL, folder / HEALTHY):
                 run = opened(folder / ILL, form, Path(temporary))
                 scores.ill.append(judged(f"{folder.name} {pair.fault}", run, runs[1 : 1 + SIBLINGS], since=_since(pair)))
@@ -190,10 +194,10 @@ def lines_of(scores: Scores) -> Iterator[str]:
     alone, beside = sum(bool(each.alone) for each in healthy), sum(bool(each.beside) for each in healthy)
     yield f"{scores.form}: {len(healthy)} healthy twins; with a false finding alone {alone}, beside siblings {beside}"
     yield from (f"  {each.name}: {_both(each)}" for each in healthy if each.alone or each.beside)
-    for count, judged_ones in sorted(scores.bands.items()):
-        accused = [each for each in judged_ones if each.from_siblings]
-        named = "".join(f"; {each.name} {' '.join(each.from_siblings)}" for each in accused)
-        yield f"  healthy runs that leave the band of {count}: {len(accused)} of {len(judged_ones)}{named}"
+    for count, by_name in sorted(scores.bands.items()):
+        accused = {name: codes for name, codes in by_name.items() if codes}
+        named = "".join(f"; {name} {' '.join(codes)}" for name, codes in accused.items())
+        yield f"  healthy runs that leave the band of {count}: {len(accused)} of {len(by_name)}{named}"
     alone, beside = sum(bool(each.alone) for each in ill), sum(bool(each.beside) for each in ill)
     told = sum(bool(each.siblings) for each in ill)
     yield f"{scores.form}: {len(ill)} ill draws, siblings count for {told}; found alone {alone}, beside siblings {beside}"
