@@ -51,7 +51,7 @@ Tick = Callable[[int], None]
 ALLOWED = re.compile(
     r"torch\.(?:[A-Za-z0-9]+Storage|storage\.(?:Untyped|Typed)Storage|Size|device|dtype|Tensor|Generator|nn\.parameter\.Parameter"
     r"|_tensor\._rebuild_from_type_v2|serialization\._get_layout|_utils\._rebuild_\w+|_C\._rebuild_\w+"
-    r"|(?:u?int|float|bfloat|complex|quint|qint)\d+\w*|bool|strided|per_\w+_\w+|contiguous_format|preserve_format"
+    r"|(?:u?int|float|bfloat|complex|quint|qint)\d\w*|bool|strided|per_(?:tensor|channel)_\w+|contiguous_format|preserve_format"
     r"|distributed\.(?:checkpoint\.(?:metadata\.\w+|filesystem\._StorageInfo)|_?tensor(?:\.(?:_dtensor_spec|placement_types))?\.[A-Z]\w+"
     r"|device_mesh\.DeviceMesh))"
     r"|numpy(?:\._?core)?\.(?:multiarray\.(?:_reconstruct|scalar)|ndarray|dtype|bool_?|u?int\d*|float\d*|numeric\._frombuffer)"

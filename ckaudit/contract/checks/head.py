@@ -1,6 +1,5 @@
 """The head of a checkpoint: its step, session and rank against the file name, its time, its events."""
 
-import re
 from collections.abc import Iterator
 
 from msgspec import UNSET
@@ -11,13 +10,11 @@ from ckaudit.contract.io.files import CHECKPOINT_NAME
 from ckaudit.contract.schema.checkpoint import PLANNED
 from ckaudit.contract.schema.report import Finding
 
-_FOLDERS = re.compile(r".*[/\\]", re.DOTALL)
-
 
 @check(kinds.STEP_AND_NAME, kinds.SESSION_AND_NAME, reads=("step", "session", "rank"))
 def file_name(subject: Subject) -> Iterator[Finding]:
     """The file name repeats step, session and rank."""
-    match = CHECKPOINT_NAME.match(_FOLDERS.sub("", subject.file))
+    match = CHECKPOINT_NAME.match(subject.file.replace("\\", "/").rpartition("/")[2])
     if match is None:
         return
     for key, kind in (("step", kinds.STEP_AND_NAME), ("session", kinds.SESSION_AND_NAME), ("rank", kinds.SESSION_AND_NAME)):

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Finding
 
-_TOKEN = re.compile(r'[ \t\n\r]*(?:([{}\[\],:])|("(?:[^"\\]|\\.)*")|([^\s{}\[\],:"]+))', re.DOTALL)
+# No repeat gives back what it took, and a text without its end is a token too: else a broken document takes hours.
+_TOKEN = re.compile(r'[ \t\n\r]*+(?:([{}\[\],:])|("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|([^\s{}\[\],:"]++)|[^ \t\n\r]|\Z)', re.DOTALL)
 
 
 class Spot(Struct, frozen=True):
@@ -83,8 +84,7 @@ def walk(text: str, *, max_depth: int = 1000) -> Iterator[Spot]:
             level.key = _unquoted(quoted)
             level.repeated = level.key in level.seen
             level.seen.add(level.key)
-        elif mark is None:
-            token = quoted if quoted is not None else plain
+        elif mark is None and (token := quoted if quoted is not None else plain) is not None:
             yield Spot(level.child() if level else "", match.end() - len(token), token, level.repeated if level else False)
 
 

@@ -28,7 +28,8 @@ from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 NAME = "key:value text log"
 GENERIC = True
 _STEP = re.compile(
-    r"(?<![\w./-])(?:(?:(?:train_|global_|optimizer_)?(?:step|update)s?|iterations?)|(iter))\s*[:=#]?\s*(\d+)(?:\s*/\s*(\d+))?(?![\w.])",
+    r"(?<![\w./-])(?:(?:(?:train_|global_|optimizer_)?(?:step|update)s?|iterations?)|(iter))\s*+(?:[:=#]\s*+)?(\d++)"
+    r"(?:\s*+/\s*+(\d++))?(?![\w.])",
     re.IGNORECASE,
 )
 PAIR = re.compile(

@@ -24,7 +24,7 @@ NAME = "llm.c main.log"
 GENERIC = False
 
 _LOGGED = re.compile(r"s:(\d+) (?=(?:tel|trl|eval):)")
-_PAIR = re.compile(r"(\w+):([-+.\deEnaifNAIF]+)")
+_PAIR = re.compile(r"(?<!\w)(\w++):([-+.\deEnaifNAIF]++)")
 _PRINTED = re.compile(
     r"step\s+(?P<step>\d+)/(?P<total>\d+) \| (?:train )?loss (?P<trl>[-+.\denaif]+) (?:\((?P<zloss>[-+.\dnaif]+)z\))?\s?\| norm "
     r"(?P<norm>[-+.\denaif]+) (?:\((?P<znorm>[-+.\dnaif]+)z\))?\s?\| lr (?P<lr>[-+.\denaif]+) \| \(?(?P<ms>[.\d]+) ms \| "

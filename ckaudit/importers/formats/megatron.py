@@ -27,13 +27,15 @@ from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 NAME = "Megatron or DeepSpeed text log"
 GENERIC = False
 _ITERATION = re.compile(r"\biteration\s+(\d+)\s*/\s*(\d+)\s*\|")
-_PAIR = re.compile(r"\s*([^|:]*[^|:\s])\s*:\s*([-+.\deEnaifNAIF]+)[^|]*(?:\||$)")
+_VALUE = re.compile(r"\s*+([-+.\deEnaifNAIF]++)")
 _VALIDATION = re.compile(r"\s*validation (?:loss|results) at iteration\s+(\d+)(?: on validation set)?\s*\|")
 _DEEPSPEED = re.compile(r"\bstep=(\d+), skipped=(\d+), lr=\[([-+.\deE]+)")
 _PIPELINE = re.compile(r"\bsteps: (\d+) loss: ([-+.\deEnaif]+) iter time \(s\): ([.\d]+)")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
-_FINAL = re.compile(r"\s*validation (?:loss|results) at the end of training[^|]*\bval[^|]*\|\s*lm.loss value: ([-+.\deEnaif]+)")
-_ARGUMENT = re.compile(r"\s{2,}(\w+) \.{2,} (.+?)\s*\Z")
+_FINAL = re.compile(
+    r"validation (?:loss|results) at the end of training(?=[^|]{0,200}\bval)[^|]{0,400}\|\s*+lm.loss value: ([-+.\deEnaif]+)"
+)
+_ARGUMENT = re.compile(r"(\w+) \.{2,} (.+)")
 _FACTS = (
     ("resumed", re.compile(r"successfully loaded checkpoint from .{1,500} at iteration (\d+)")),
     ("start", re.compile(r"\[before the start of training step\] datetime: ([-\d]+ [:\d]+)")),
@@ -109,12 +111,24 @@ def _cells(line: str, start: int) -> list[Cell] | None:
 
 
 def _pairs(line: str, start: int, end: int) -> Iterator[Cell]:
+    """Yield the first key with a number of each field between bars, unless a field before it has the same key."""
     seen = set()
-    for pair in _PAIR.finditer(line, start, end):
-        key = pair[1].lower().replace("_", " ")
-        if key not in seen:
-            seen.add(key)
-            yield Cell(key, *pair.span(2))
+    while start < end:
+        bar = line.find("|", start, end)
+        stop = end if bar < 0 else bar
+        if (cell := _pair(line, start, stop)) is not None and cell.key not in seen:
+            seen.add(cell.key)
+            yield cell
+        start = stop + 1
+
+
+def _pair(line: str, start: int, stop: int) -> Cell | None:
+    while (colon := line.find(":", start, stop)) >= 0:
+        key = line[start:colon].strip()
+        if key and (value := _VALUE.match(line, colon + 1, stop)) is not None:
+            return Cell(key.lower().replace("_", " "), *value.span(1))
+        start = colon + 1
+    return None
 
 
 def _facts(text: str) -> Iterator[tuple[str, str]]:
@@ -124,7 +138,7 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
             yield key, match[1]
             if key == "resumed":
                 yield "start", ""
-    if match := _ARGUMENT.match(f"  {text}"):
+    if match := _ARGUMENT.fullmatch(text.strip()):
         yield f"argument {match[1]}", shortened(match[2])
 
 
