@@ -268,6 +268,14 @@ def test_what_is_smaller_elsewhere_milder_or_something_else_is_not_the_same(thei
     assert why_normal(RISES, [found(theirs)], []) is None
 
 
+def test_what_comes_later_and_lasts_is_not_what_siblings_had_early():
+    early = replace(RISES, first_step=10, last_step=60)
+    assert why_normal(RISES, [found(early)], [], last_step=300) is None
+    assert why_normal(replace(RISES, first_step=30, last_step=80), [found(early)], [], last_step=300) is not None
+    spike = replace(RISES, first_step=200, last_step=205)
+    assert why_normal(spike, [found(early)], [], last_step=300) is not None
+
+
 @pytest.mark.parametrize("severity", ["sev0", "sev1", "note"])
 def test_nothing_grave_is_ever_normal(severity):
     finding = replace(RISES, severity=severity)

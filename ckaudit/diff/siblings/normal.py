@@ -39,7 +39,9 @@ class SiblingFindings(Struct, frozen=True):
         return any(check.code == code and check.outcome in ("passed", "failed") for check in self.checks)
 
 
-def why_normal(finding: Finding, siblings: Sequence[SiblingFindings], losses: Sequence[Band]) -> str | None:
+def why_normal(
+    finding: Finding, siblings: Sequence[SiblingFindings], losses: Sequence[Band], *, last_step: int | None = None
+) -> str | None:
     """Return why a finding is normal among healthy siblings, or None where it is not.
 
     Nothing of sev0 or sev1 is, nor what files contradict or the clock alone says, nor a departure from the siblings themselves.
@@ -48,20 +50,21 @@ def why_normal(finding: Finding, siblings: Sequence[SiblingFindings], losses: Se
         finding: What was found.
         siblings: What was found in the healthy siblings, which are a yardstick.
         losses: Bands of the training loss and the held-out loss.
+        last_step: The last step of the run.
     """
     is_judged_of_training = finding.code in rules() or finding.code in BAD
     if finding.severity != "sev2" or finding.file is not None or not is_judged_of_training or finding.code in OF_CLOCK:
         return None
     able = [sibling for sibling in siblings if sibling.could_judge(finding.code)]
-    same = [other for sibling in able if (other := _same(finding, sibling.findings)) is not None]
+    same = [other for sibling in able if (other := _same(finding, sibling.findings, last_step or 0)) is not None]
     if same and 2 * len(same) >= len(able):
         size = _sizes(same)
         return f"{len(same)} of {plural(len(able), 'healthy sibling')} have it too, of comparable size{size}"
     return _why_level(finding, losses)
 
 
-def _same(finding: Finding, others: Iterable[Finding]) -> Finding | None:
-    """Return the finding of a sibling that is the same illness at a comparable place, of comparable size and as grave."""
+def _same(finding: Finding, others: Iterable[Finding], end: int) -> Finding | None:
+    """Return the finding of a sibling that is the same illness, as grave, of a comparable place, time and size."""
     return next(
         (
             other
@@ -69,6 +72,7 @@ def _same(finding: Finding, others: Iterable[Finding]) -> Finding | None:
             if other.code == finding.code
             and SEVERITIES.index(other.severity) <= SEVERITIES.index(finding.severity)
             and _is_of_place(finding, other)
+            and _is_of_time(finding, other, end)
             and _is_of_size(finding, other)
         ),
         None,
@@ -83,6 +87,20 @@ def _is_of_place(finding: Finding, other: Finding) -> bool:
 
 def _places(finding: Finding) -> set[str]:
     return {_NUMBER.sub("*", place or "") for place in (finding.where, *finding.also)}
+
+
+def _is_of_time(finding: Finding, other: Finding, end: int, *, short: float = 0.1) -> bool:
+    """Tell whether half of a finding's steps are steps of another; of one that is over within a share of the run any will do."""
+    first, last = _span(finding, end)
+    if last - first <= short * end:
+        return True
+    since, until = _span(other, end)
+    return 2 * (min(last, until) - max(first, since)) >= last - first
+
+
+def _span(finding: Finding, end: int) -> tuple[int, int]:
+    first = 0 if finding.first_step is None else finding.first_step
+    return first, max(first, end if finding.last_step is None else finding.last_step)
 
 
 def _is_of_size(finding: Finding, other: Finding) -> bool:

@@ -96,7 +96,7 @@ def with_siblings(gate: Gate, siblings: Sequence[OpenedSibling], *, notes: Seque
         losses = [band for band in bands if band.quantity in LOSSES]
         return replace(
             held,
-            why_normal=(lambda finding: why_normal(finding, found, losses)) if found else None,
+            why_normal=(lambda finding: why_normal(finding, found, losses, last_step=run.last_step)) if found else None,
             siblings=tuple(sibling.told for sibling in judged),
             notes=(*_notes([sibling.told for sibling in judged]), *notes),
         )
