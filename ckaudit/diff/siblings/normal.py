@@ -58,8 +58,9 @@ def why_normal(
     able = [sibling for sibling in siblings if sibling.could_judge(finding.code)]
     same = [other for sibling in able if (other := _same(finding, sibling.findings, last_step or 0)) is not None]
     if same and 2 * len(same) >= len(able):
-        size = _sizes(same)
-        return f"{len(same)} of {plural(len(able), 'healthy sibling')} have it too, of comparable size{size}"
+        blind = f", and {plural(len(siblings) - len(able), 'other')} could not judge" if len(able) < len(siblings) else ""
+        have = "the healthy sibling has it" if len(able) == 1 else f"{len(same)} of {len(able)} healthy siblings have it"
+        return f"{have} too, of comparable size{_sizes(same)}{blind}"
     return _why_level(finding, losses)
 
 
@@ -122,7 +123,8 @@ def _sizes(found: Sequence[Finding]) -> str:
     values = sorted(float(one.value) for one in found if isinstance(one.value, int | float))
     if not values:
         return ""
-    return f" ({values[0]:.4g} there)" if len(values) == 1 else f" ({values[0]:.4g} to {values[-1]:.4g} there)"
+    low, high = f"{values[0]:.4g}", f"{values[-1]:.4g}"
+    return f" ({low} there)" if low == high else f" ({low} to {high} there)"
 
 
 def _why_level(finding: Finding, losses: Sequence[Band], *, least_siblings: int = 2) -> str | None:
