@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 DOCS = Path(__file__).parent
-DOCUMENTS = ("tutorial.md", "trainers.md", "jax.md", "foreign-log.md", "cluster.md")
+DOCUMENTS = ("tutorial.md", "trainers.md", "jax.md", "foreign-log.md", "cluster.md", "fleet.md")
 NEEDS = {"tutorial.md": ("transformers",), "trainers.md": ("transformers", "lightning"), "jax.md": ("jax",)}
 """What has to be installed, so that a page can be run."""
 

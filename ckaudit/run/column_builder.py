@@ -170,18 +170,25 @@ class Collector:
             labels = self._labels[-1]
         if type(values) is not list and type(values) is not tuple:
             values = tuple(values)
-        mask, pack = None, _packer(len(values)).pack
-        try:
-            row = pack(*values)
-        except struct.error:
-            row = pack(*map(_WORDS.__getitem__ if self._is_word else _number, values))
-            if UNSET in values or None in values:
-                mask = bytes(value is not UNSET and value is not None for value in values)
+        row, mask = _NOTHING if len(values) == 1 and values[0] is UNSET else self._packed(values)
         self._steps.append(step)
         self._labels.append(labels)
         self._rows.append(row)
         self._masks.append(mask)
         self.size += len(row)
+
+    def _packed(self, values: list[Any] | tuple[Any, ...]) -> tuple[bytes, bytes | None]:
+        """Return values as numbers, and which are recorded; None: all are."""
+        pack = _packer(len(values)).pack
+        try:  # a row of words is never one of numbers
+            if not (self._is_word and values and type(values[0]) is str):
+                return pack(*values), None
+        except struct.error:
+            pass
+        row = pack(*map(_WORDS.__getitem__ if self._is_word else _number, values))
+        if UNSET in values or None in values:
+            return row, bytes(value is not UNSET and value is not None for value in values)
+        return row, None
 
     def move_to_disk(self) -> None:
         """Put the rows that are in memory into a file."""
@@ -271,6 +278,10 @@ class GridCollector:
         samples = sorted(self._grids, key=lambda sample: sample[0])
         steps, labels, values = zip(*samples, strict=True) if samples else ((), (), ())
         return Grids(steps, labels, values)
+
+
+_NOTHING = struct.pack("d", float("nan")), b"\0"
+"""A single cell that is not recorded."""
 
 
 @lru_cache(maxsize=256)

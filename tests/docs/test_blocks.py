@@ -36,6 +36,7 @@ TESTED = {
     ("drill.md", "python"): HERE,
     ("drill.md", "sh"): COMMANDS,
     ("drill.md", "text"): HERE,
+    ("fleet.md", "python"): "tests/fleet/test_page.py",
     ("gate.md", "sh"): COMMANDS,
     ("gate.md", "toml"): HERE,
     ("importers.md", ""): COMMANDS,

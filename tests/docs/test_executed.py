@@ -11,7 +11,7 @@ import ckaudit
 from tests import forked
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("tutorial.md", "trainers.md", "jax.md", "foreign-log.md", "cluster.md")
+PAGES = ("tutorial.md", "trainers.md", "jax.md", "foreign-log.md", "cluster.md", "fleet.md")
 ENDS = re.compile(
     r"^(?:Also noted|Findings|What to do now|Is the loss going down\?|Questions|\d+ of \d+ checks|\s+likely:)", re.MULTILINE
 )

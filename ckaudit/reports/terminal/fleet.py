@@ -141,17 +141,19 @@ def _groups(fleet: Fleet, view: View, width: int) -> list[str]:
     if not fleet.groups:
         return []
     fields = [printable(field, view) for field in fleet.grouped_by]
-    rows = [[*(printable(value, view) for value in group_values(group)), *group_cells(group)] for group in fleet.groups]
+    shown = fleet.groups if view.verbose else fleet.groups[: view.limit]
+    rows = [[*(printable(value, view) for value in group_values(group)), *group_cells(group)] for group in shown]
+    more = [f"and {len(fleet.groups) - len(shown):,} more groups; -v shows them"] if len(shown) < len(fleet.groups) else []
     head = [*fields, *GROUP_HEAD]
     widths = [max(columns(row[column]) for row in [head, *rows]) for column in range(len(head))]
     if sum(widths) + len(GAP) * (len(widths) - 1) > width:
-        return [line for row in rows for line in _group_paragraph(head, row, len(fields), width)]
+        return [line for row in rows for line in _group_paragraph(head, row, len(fields), width)] + more
     right = range(len(fields), len(fields) + 3)
     drawn = [
         GAP.join(pad(cell, widths[column], right=column in right) for column, cell in enumerate(row)).rstrip()
         for row in [head, *rows]
     ]
-    return [paint(drawn[0], "dim", view), *drawn[1:]]
+    return [paint(drawn[0], "dim", view), *drawn[1:], *more]
 
 
 def _group_paragraph(head: Sequence[str], row: Sequence[str], fields: int, width: int) -> list[str]:
