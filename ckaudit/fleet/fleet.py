@@ -75,6 +75,7 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     return fleet_of(
         audited if request.changed_only else [*audited, *unchanged],
         request,
+        beside=unchanged if request.changed_only else (),
         audited=len(audited),
         unchanged=len(unchanged),
         notes=notes,
@@ -136,9 +137,24 @@ def audit_sources(
 
 
 def fleet_of(
-    rows: Iterable[FleetRun], request: FleetRequest, *, audited: int = 0, unchanged: int = 0, notes: Sequence[str] = ()
+    rows: Iterable[FleetRun],
+    request: FleetRequest,
+    *,
+    beside: Iterable[FleetRun] = (),
+    audited: int = 0,
+    unchanged: int = 0,
+    notes: Sequence[str] = (),
 ) -> Fleet:
-    """Return rows as a fleet: ranked, grouped, and with what ill runs have in common."""
+    """Return rows as a fleet: ranked, grouped, and with what ill runs have in common.
+
+    Args:
+        rows: The runs that are told.
+        request: What was asked.
+        beside: Runs that are not told, but may have the same in common.
+        audited: How many were audited now.
+        unchanged: Of how many an earlier verdict holds.
+        notes: What a reader must know.
+    """
     runs = ranked(rows)
     fields = fields_named(request.group_by, runs)
     return Fleet(
@@ -148,7 +164,7 @@ def fleet_of(
         verdict=verdict(runs),
         severity=severity_of(runs),
         runs=runs,
-        common_causes=common_causes(runs),
+        common_causes=common_causes([*runs, *beside]),
         grouped_by=fields,
         groups=groups_of(runs, fields) if fields else [],
         audited=audited,

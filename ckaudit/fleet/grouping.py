@@ -34,11 +34,14 @@ def _field(name: str, known: set[str]) -> str:
 
 
 def groups_of(runs: Iterable[FleetRun], fields: Sequence[str]) -> list[FleetGroup]:
-    """Return the groups of runs that share the values of all fields, those with the largest share of ill runs first."""
+    """Return the groups of runs that share the values of all fields, those with the largest share of ill runs first.
+
+    Runs that could not be audited say nothing of themselves, and make no group of their own.
+    """
     members: dict[Values, list[FleetRun]] = defaultdict(list)
     for run in runs:
         members[tuple(run.facts.get(field) for field in fields)].append(run)
-    groups = [_group(values, group) for values, group in members.items()]
+    groups = [_group(values, group) for values, group in members.items() if any(run.status == "audited" for run in group)]
     return sorted(
         groups, key=lambda group: (-float(group.share), -group.ill, -group.runs, [value or "" for value in group.values])
     )

@@ -111,8 +111,13 @@ def rest_sentence(rest: Sequence[FleetRun]) -> str:
 
 def sharing(sentence: str, runs: Sequence[str]) -> str:
     """Return what runs share, with the names of the first of them."""
+    return f"{sentence.rstrip('.')}. Runs: {first_names(runs)}" if runs else sentence
+
+
+def first_names(runs: Sequence[str]) -> str:
+    """Return the names of the first runs, and how many more there are."""
     more = f" and {len(runs) - MAX_SHARING:,} more" if len(runs) > MAX_SHARING else ""
-    return f"{sentence.rstrip('.')}: {', '.join(runs[:MAX_SHARING])}{more}" if runs else sentence
+    return f"{', '.join(runs[:MAX_SHARING])}{more}"
 
 
 GROUP_HEAD = ("runs", "ill", "share", "commonest cause")

@@ -7,6 +7,7 @@ from ckaudit.reports.fleet import (
     GROUP_HEAD,
     brief,
     by_severity,
+    first_names,
     group_cells,
     group_values,
     open_checks,
@@ -17,7 +18,6 @@ from ckaudit.reports.fleet import (
 )
 from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
-from ckaudit.reports.words import plural
 
 ROOMY = 90
 """Columns from which place and step stand beside the name of a run."""
@@ -121,14 +121,13 @@ def _indented(text: str, view: View, width: int, *, indent: str = GAP) -> list[s
 
 def _knobs(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
     """Return what to change first, once for the runs that have one cause and one knob."""
-    sharing_knob: dict[tuple[str, str], int] = {}
+    sharing_knob: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         if run.cause and run.knob:
-            sharing_knob[run.cause, run.knob] = sharing_knob.get((run.cause, run.knob), 0) + 1
+            sharing_knob.setdefault((run.cause, run.knob), []).append(run.run)
     lines = [paint("What to change first", "bold", view)] if sharing_knob else []
-    for (cause, knob), count in sharing_knob.items():
-        many = f" ({plural(count, 'run')})" if count > 1 else ""
-        lines += _indented(f"{cause.replace('_', ' ')}{many}: {knob}", view, width)
+    for (cause, knob), names in sharing_knob.items():
+        lines += _indented(f"{cause.replace('_', ' ')} ({first_names(names)}): {knob}", view, width)
     return lines
 
 
