@@ -169,15 +169,16 @@ def _check(kind: Kind, judged: Collection[str], findings: Sequence[Finding]) -> 
 def _notes(siblings: Sequence[Sibling]) -> Iterator[str]:
     """Yield which siblings count, and for each reason which do not."""
     counting = [sibling.run for sibling in siblings if sibling.counts]
-    if counting:
-        yield f"held against {plural(len(counting), 'healthy sibling')}: {_named(counting)}"
-    else:
-        yield "none of the siblings is a yardstick, so that nothing is held against any"
     reasons: dict[str, list[str]] = {}
     for sibling in siblings:
         if sibling.why_not is not None:
             reasons.setdefault(sibling.why_not, []).append(sibling.run)
-    yield from (f"left out of the siblings: {_named(names)} ({reason})" for reason, names in reasons.items())
+    told = [f"{_named(names)} ({reason})" for reason, names in reasons.items()]
+    if counting:
+        yield f"held against {plural(len(counting), 'healthy sibling')}: {_named(counting)}"
+        yield from (f"left out of the siblings: {left_out}" for left_out in told)
+    else:
+        yield f"none of the siblings is a yardstick: {'; '.join(told)}"
 
 
 def _named(names: Sequence[str]) -> str:
