@@ -72,7 +72,8 @@ def build(only: Collection[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
         if name in only:
             module = import_module(f"ckaudit.cli.{place}")
             settings = getattr(module, "SETTINGS", None)
-            app.command(name, epilog=module.EPILOG, context_settings=settings)(module.command)
+            # A name of two words is no word that a shell could complete; the help of the first word tells of it.
+            app.command(name, epilog=module.EPILOG, context_settings=settings, hidden=" " in name)(module.command)
     for name, place in GROUPS.items():
         if name in only:
             app.add_typer(import_module(f"ckaudit.cli.{place}").build(), name=name)
