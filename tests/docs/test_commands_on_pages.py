@@ -24,6 +24,7 @@ BLOCK = re.compile(r"^```(?:sh)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"^    (?=\S)(.*)$", re.MULTILINE)
 # Commands that train, follow a run or serve, and those that need a run with a resume or with ranks: they are parsed.
 PARSED = ("watch", "drill", "mcp", "docs", "lab run", "lab record", "lab score", "lab curriculum", "lab wild")
+ELSEWHERE = ("README.md", "object-storage.md")  # which have tests of their own
 WITHOUT_A_RUN = ("diff runs/nano --resume", "diff runs/nano --replicas")
 INLINE = re.compile(r"(?<!`)`ckaudit ([a-z][^`\n]* [^`\n]+)`(?!`)")
 
@@ -43,7 +44,7 @@ SHOWN = {path.name: found for path in PAGES if (found := commands(path.read_text
 RUN_HERE = {
     name: todo
     for name, found in SHOWN.items()
-    if name != "README.md" and (todo := [line for line in found if not line.startswith((*PARSED, *WITHOUT_A_RUN))])
+    if name not in ELSEWHERE and (todo := [line for line in found if not line.startswith((*PARSED, *WITHOUT_A_RUN))])
 }
 
 
