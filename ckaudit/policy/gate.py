@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterable
 from datetime import date
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ckaudit.contract.schema.report import Accepted, Check, Finding, PolicyUsed, Report, Sibling
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, Policy
-from ckaudit.run.run import Run
+
+if TYPE_CHECKING:
+    from ckaudit.run.run import Run
 
 
 class HeldAgainst(Struct, frozen=True, kw_only=True):
@@ -42,7 +45,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     baseline: Baseline | None = None
     today: date = date.min
-    yardstick: Callable[[Run], HeldAgainst] | None = None
+    yardstick: "Callable[[Run], HeldAgainst] | None" = None
 
     def at(self, scale: str | None = None, stage: str | None = None) -> tuple[Clauses, PolicyUsed | None]:
         """Return what holds for a run, and what the report says of it; the policy's own word on scale and stage comes first."""
@@ -60,7 +63,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             require=clauses.require,
         )
 
-    def held_against(self, run: Run) -> HeldAgainst | None:
+    def held_against(self, run: "Run") -> HeldAgainst | None:
         """Return what the siblings of a run say of it, once per run; None: there are none."""
         yardstick = self.yardstick
         return None if yardstick is None else run.derived(yardstick, lambda: yardstick(run))

@@ -210,7 +210,7 @@ def test_a_violation_says_who_finds_it(code, name, commands):
 def test_every_code_in_the_source_is_explained():
     used = set()
     for path in sorted(Path(ckaudit.__file__).parent.rglob("*.py")):
-        used |= set(re.findall(r'"((?:DAT|DIFF|SYN|SCH|VAL|RUN|RSM|MAN|PLUG|WATCH)\d{3})"', path.read_text()))
+        used |= set(re.findall(r'"((?:DAT|DIFF|SYN|SCH|VAL|RUN|RSM|MAN|PLUG|SIB|WATCH)\d{3})"', path.read_text()))
     assert len(used) > 100
     assert used == set(KINDS)
 
