@@ -124,12 +124,14 @@ class Fault(NamedTuple):
         busy: Answer 503 SlowDown instead.
         cut: Send this share of the body, then end the connection.
         reset: Drop the connection instead of ending it.
+        drip: Seconds between any two tenths of the body.
     """
 
     delay: float = 0.0
     busy: bool = False
     cut: float | None = None
     reset: bool = False
+    drip: float = 0.0
 
 
 FaultOf = Callable[[str, str, int], Fault | None]
@@ -181,7 +183,7 @@ class Proxy:
         try:
             while await self._answer(reader, writer):
                 pass
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
@@ -207,7 +209,12 @@ class Proxy:
             writer.transport.abort()
             return False
         writer.write(answer)
-        writer.write(content if fault.cut is None else content[: int(len(content) * fault.cut)])
+        sent = content if fault.cut is None else content[: int(len(content) * fault.cut)]
+        piece = len(sent) // 10 + 1 if fault.drip else len(sent) or 1
+        for start in range(0, len(sent), piece):
+            writer.write(sent[start : start + piece])
+            await writer.drain()
+            await asyncio.sleep(fault.drip)
         await writer.drain()
         return fault.cut is None
 

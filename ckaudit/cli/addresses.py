@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.remote.location import is_uri, shown
 
-READ_ALL = frozenset({"hash", "mcp", "resume-check"})
-"""Commands that read files of weights too, or are asked later what they read."""
+READ_ALL = frozenset({"hash", "resume-check"})
+"""Commands that read files of weights too."""
 
 READ = READ_ALL | {"convert", "coverage", "data", "diff", "export", "gate", "import", "metrics", "probe", "report"}
-READ |= {"triage", "validate"}
+READ |= {"mcp", "triage", "validate"}
 """Commands that read what their words name, once."""
 
 WRITE = ("-o", "--output", "--out", "--into", "--write-checksums")

@@ -9,6 +9,9 @@ from ckaudit.remote import filesystem
 from ckaudit.remote.location import kind_of, shown
 from ckaudit.remote.storage import AnyStorage, Entry, last_name
 
+PATIENCE = 30
+"""How many times as long as the server may be silent a whole answer may take."""
+
 _PROCESS: list[int] = []
 """The process whose threads obstore runs in: after a fork they are gone."""
 
@@ -92,7 +95,11 @@ def _entry(name: str, facts: Any) -> Entry:
 def _settings() -> dict[str, Any]:
     """Return what the client is made with; it reads the AWS_* variables itself, and what else AWS tools know is asked of them."""
     connect, answer = filesystem.CONNECT_SECONDS, filesystem.ANSWER_SECONDS
-    options: dict[str, Any] = {"connect_timeout": timedelta(seconds=connect), "timeout": timedelta(seconds=answer)}
+    options: dict[str, Any] = {
+        "connect_timeout": timedelta(seconds=connect),
+        "read_timeout": timedelta(seconds=answer),
+        "timeout": timedelta(seconds=answer * PATIENCE),  # of a whole answer, however steadily it comes
+    }
     settings: dict[str, Any] = {"retry_config": {"max_retries": 1, "retry_timeout": timedelta(seconds=answer)}}
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")

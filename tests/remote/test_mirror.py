@@ -152,6 +152,16 @@ def test_what_lasts_is_told_by_the_name_of_the_object_and_soon(
     assert len([path for path in through.asked if "list-type" not in path]) < 10  # what had come is not fetched again
 
 
+def test_a_slow_line_is_no_silent_server(s3: Bucket, through: Proxy, client: str, quick: None, monkeypatch) -> None:
+    monkeypatch.setattr(filesystem, "CONNECT_SECONDS", 20.0)
+    monkeypatch.setattr(filesystem, "ANSWER_SECONDS", 1.2)
+    uri = s3.put("run", HEALTHY)
+    through.fault = lambda method, path, count: Fault(drip=0.2) if path.partition("?")[0].endswith("scalars.jsonl") else None
+    assert tree(local_copy(uri)) == tree(HEALTHY)
+    (count,) = {count for path, count in through.asked.items() if "scalars.jsonl" in path}
+    assert count <= 2  # s3fs asks for the size first
+
+
 def test_nobody_at_the_endpoint_is_told(s3: Bucket, client: str, quick: None, monkeypatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(UnreadableError, match=r"^s3://bucket/run: the connection failed, tried 4 times") as told:
