@@ -7,19 +7,27 @@ until a run has as many as wished.
 """
 
 import argparse
+import gc
 import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
+from time import process_time
 from typing import Any
 
+import orjson
 import zstandard
+
+from ckaudit.fleet.audit_run import audit_run
+from ckaudit.fleet.source import Source
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from pairs import Case, compare  # noqa: E402
+from pairs import machine, measure, write_table  # noqa: E402
 
 RUNS = HERE.parent / "fixtures" / "runs"
 ILL = ("lr_too_high", "nan_batch", "overfit_tiny", "no_warmup_spike")
@@ -87,17 +95,36 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
-def cases(root: Path, runs: int, jobs: int) -> list[Case]:
-    """Return the comparisons: a first audit, and one of a fleet in which nothing has changed."""
+def one_by_one(root: Path) -> tuple[float, float]:
+    """Return processor seconds of auditing the runs below a folder, and of parsing their checkpoints, taking turns."""
+    audited, parsed = [], []
+    folders = sorted(root.iterdir())
+    audit_run(Source(name="warm", path=str(folders[0])))
+    gc.collect()
+    gc.freeze()
+    for folder in folders:
+        start = process_time()
+        audit_run(Source(name=folder.name, path=str(folder)))
+        middle = process_time()
+        for path in folder.glob("analysis*"):
+            orjson.loads(path.read_bytes())
+        audited.append(middle - start)
+        parsed.append(process_time() - middle)
+    return median(audited), median(parsed)
+
+
+def whole(root: Path, jobs: int, rounds: int) -> list[tuple[float, float, float, float]]:
+    """Return wall seconds of a first audit, of a second one, and of processes that parse, and the memory of the command."""
     ours = [str(Path(sys.executable).parent / "ckaudit"), "fleet", f"{root}/runs/*", "--jobs", str(jobs), "--no-config"]
     ours += ["-o", str(root / "data")]
-    parse = [sys.executable, str(root / "parse.py"), str(root / "runs"), str(jobs)]
-    anew = ["sh", "-c", f'rm -rf {root}/data; "$@"; test $? = 1', "sh", *ours]  # 1: some runs are ill
-    name = f"{runs:,} runs on {jobs} processes"
-    return [
-        Case(name, anew, "as many processes that parse the same with orjson", parse, "1.5"),
-        Case(f"{name}, nothing changed", ours, "the first audit", anew, "0.02", 1),
-    ]
+    (root / "parse.py").write_text(PARSE)
+    found = []
+    for _ in range(rounds):
+        shutil.rmtree(root / "data", ignore_errors=True)
+        parsed = measure([sys.executable, str(root / "parse.py"), str(root / "runs"), str(jobs)])
+        first, second = measure(ours, 1), measure(ours, 1)  # some runs are ill
+        found.append((first.wall, second.wall, parsed.wall, max(first.memory, second.memory)))
+    return found
 
 
 def main() -> None:
@@ -114,9 +141,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         write_fleet(root / "runs", wanted.runs, wanted.checkpoints)
-        (root / "parse.py").write_text(PARSE)
-        rows = [compare(case, wanted.rounds) for case in cases(root, wanted.runs, wanted.jobs)]
-    print("\n".join(rows))
+        audited, parsed = one_by_one(root / "runs")
+        rounds = whole(root, wanted.jobs, wanted.rounds)
+    first, second, parses, memory = (median(column) for column in zip(*rounds, strict=True))
+    name = f"{wanted.runs:,} runs of {wanted.checkpoints} checkpoints of 50 KB"
+    rows = [
+        ("one run, processor time", "orjson.loads of its checkpoints", audited, parsed, "1.5"),
+        (f"{name}, {wanted.jobs} processes", "as many processes that parse", first, parses, "1.5"),
+        (f"{name}, nothing changed", "the first audit", second, first, "0.02"),
+    ]
+    lines = [f"| {ours} | {peer} | {a:.3f} | {b:.3f} | {a / b:.3g} | {aim} |" for ours, peer, a, b, aim in rows]
+    head = f"{machine()}; medians; {memory:.0f} MiB in the command, without its processes."
+    table = "\n".join([head, "", "| what | against | s | s | ratio | aim |", "|---|---|---|---|---|---|", *lines])
+    print(table)
+    if wanted.write:
+        write_table("fleet", table)
 
 
 if __name__ == "__main__":

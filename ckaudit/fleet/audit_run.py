@@ -173,7 +173,7 @@ def _failed(source: Source, status: Status, problem: str) -> FleetRun:
     return FleetRun(
         run=source.name,
         status=status,
-        problem=problem[:MAX_PROBLEM],
+        problem=problem.replace(source.path, source.name)[:MAX_PROBLEM],
         verdict="Could not be audited" if status == "unreadable" else "The auditor failed",
         fingerprint=source.fingerprint,
         audited=time.time(),

@@ -61,7 +61,7 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     """
     key = audit_key(request.gate, request.choice)
     found = find_runs(request.patterns, key)
-    sources = [source for source in sources_of(found, request, key) if source.written >= request.since]
+    sources = [source for source in sources_of(found, request, key) if not source.written or source.written >= request.since]
     stored = read_stored(request.folder)
     known = rows_by_fingerprint(stored)
     fresh = [source for source in sources if source.fingerprint not in known]
@@ -85,11 +85,14 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
 def sources_of(found: Found, request: FleetRequest, key: bytes) -> list[Source]:
     """Return the sources with what their audit depends on."""
     choice, gate = portable(request.choice), request.gate
-    states = {name: found.states[name] if name in found.states else state_of(path, key) for name, path in found.paths.items()}
-    return [
-        Source(name=name, path=path, choice=choice, gate=gate, fingerprint=states[name].fingerprint, written=states[name].written)
-        for name, path in found.paths.items()
-    ]
+    sources = []
+    for name, path in found.paths.items():
+        state = found.states[name] if name in found.states else state_of(path, key)
+        place = path if is_uri(path) else str(Path(path).absolute())  # a worker may start in another folder
+        sources.append(
+            Source(name=name, path=place, choice=choice, gate=gate, fingerprint=state.fingerprint, written=state.written)
+        )
+    return sources
 
 
 def rows_by_fingerprint(stored: Stored) -> dict[str, list[FleetRun]]:

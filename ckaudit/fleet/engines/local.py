@@ -22,7 +22,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 KILLED = "the process that audited it was killed or crashed, twice: it may need more memory than there is"
 
 _max_bytes: int | None = None
-"""What a process of `LocalEngine` may take, an equal part of what is free; None: whatever is free."""
+"""What a process of `LocalEngine` may take, an equal part of what is free; None: this is none of them."""
 
 Work = Callable[[Source], list[FleetRun]]
 Running = dict["Future[list[FleetRun]]", Source]
@@ -33,6 +33,8 @@ def work(source: Source) -> list[FleetRun]:
     from ckaudit.fleet.audit_run import audit_run
     from ckaudit.run.memory import memory_limit
 
+    if _max_bytes is None:  # whoever calls this says how much
+        return audit_run(source)
     with memory_limit(_max_bytes):
         return audit_run(source)
 
