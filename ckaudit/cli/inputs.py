@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ckaudit.errors import UsageError
 
-_OUTPUTS = ("--output", "-o", "--write-checksums", "--html", "--reports")
+_OUTPUTS = ("--output", "-o", "--write-checksums", "--html", "--reports", "--prometheus")
 _REPORTS = (".html", ".svg", ".png", ".md", ".sarif", ".xml")  # no log ends so: a report may stand in the folder that it is on
 
 _inputs: list[Path] = []

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,12 +13,15 @@ from ckaudit.cli import options
 from ckaudit.cli.gate import BaselineFile, Config, NoConfig
 from ckaudit.cli.options import Map, Require, Verbose, Which
 from ckaudit.cli.output import say, silence
+from ckaudit.cli.watch_many import are_many
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.watch import WatchEvent
     from ckaudit.reports.view import View
     from ckaudit.watch.actions import Act, Worker
+    from ckaudit.watch.many_runs import ManyRuns
+    from ckaudit.watch.prometheus import Exporter
     from ckaudit.watch.scheduler import WatchRounds
 
 
@@ -30,6 +33,7 @@ Examples:
   ckaudit watch runs/a runs/b --webhook https://chat.example/hook
   ckaudit watch runs/nano --until sev0 --exec "scancel 4711"
   ckaudit watch log.csv --map loss=train/loss
+  ckaudit watch 's3://bucket/runs/*' --prometheus :9464
   python train.py & ckaudit watch runs/nano --wait 600 --until sev0 || kill $!
 \b
 A finding is told once, and once more where it becomes graver. --exec runs its
@@ -37,6 +41,9 @@ command without a shell for each finding, stall or missing rank: the event as
 JSON (ck.watch.v1) on its input, the main parts in CKAUDIT_RUN, CKAUDIT_STEP,
 CKAUDIT_SEVERITY, CKAUDIT_CODE, CKAUDIT_WHERE, CKAUDIT_CAUSE, CKAUDIT_MESSAGE.
 With --until, both are told only of what is that grave.
+\b
+A quoted pattern or an address stands for all runs there, those to come too:
+they are listed every 30 s, and what is new or has changed is judged.
 \b
 Exit codes:
   0    all runs ended, and nothing was as grave as --until
@@ -48,7 +55,9 @@ Exit codes:
 
 Runs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RUN...", help="Run folders, or logs of other programs, growing or not.", show_default=False),
+    typer.Argument(
+        metavar="RUN...", help="Run folders, or logs of other programs, growing or not; patterns, addresses.", show_default=False
+    ),
 ]
 Until = Annotated[
     str,
@@ -72,6 +81,24 @@ StallAfter = Annotated[
 Wait = Annotated[
     str, typer.Option("--wait", metavar="SECONDS", help="Wait so long for runs that are not there yet.", show_default=False)
 ]
+Every = Annotated[
+    str,
+    typer.Option(
+        "--every",
+        metavar="SECONDS",
+        help="Of patterns and addresses: list what is there so often. Without it, every 30.",
+        show_default=False,
+    ),
+]
+Prometheus = Annotated[
+    str,
+    typer.Option(
+        "--prometheus",
+        metavar="FILE|[HOST]:PORT",
+        help="Keep the state of the runs in FILE, or answer it at PORT, in the text format of Prometheus.",
+        show_default=False,
+    ),
+]
 Format = Annotated[
     str,
     typer.Option(
@@ -93,6 +120,8 @@ def command(
     webhook: Webhook = "",
     stall_after: StallAfter = "",
     wait: Wait = "",
+    every: Every = "",
+    prometheus: Prometheus = "",
     format: Format = "",  # noqa: A002  what the option is called
     config: Config = "",
     no_config: NoConfig = False,
@@ -107,22 +136,47 @@ def command(
         raise UsageError("no run was named", hint="ckaudit watch RUN...")
     least = options.severity(until) if until else None
     required = bool(require and options.one_of(require, ("vital",), "requirement"))
-    shown = options.one_of(format, FORMATS, "format") if format else "panel" if sys.stdout.isatty() else "text"
-    if shown == "panel" and not sys.stdout.isatty():
+    many, terminal = are_many(runs), sys.stdout.isatty()
+    shown = options.one_of(format, FORMATS, "format") if format else "panel" if terminal and not many else "text"
+    if shown == "panel" and not terminal:
         raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
     after = seconds(stall_after, "--stall-after") if stall_after else None
-    patience = seconds(wait, "--wait") if wait else 0.0
+    patience, pause = seconds(wait or "0", "--wait"), seconds(every or "30", "--every")
     from ckaudit.cli.gate import open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     vital = required or bool(gate.policy and gate.policy.base.require)
     workers, choice = _workers(exec, webhook), options.choice(map, which, config=config, no_config=no_config)
+    told: dict[str, Any] = {"gate": gate, "until": least, "stall_after": after, "notes": verbose, "choice": choice}
+    rounds = (_many if many else _few)([*dict.fromkeys(runs)], patience, pause, {**told, "require_vital": vital})
+    exporter = _exporter(prometheus)
+    return _watch(rounds, shown, workers, least, exporter)
+
+
+def _few(runs: list[str], patience: float, _every: float, told: dict[str, Any]) -> "WatchRounds":
     from ckaudit.watch.scheduler import WatchRounds, wait_for
 
-    paths = [Path(run) for run in dict.fromkeys(runs)]
+    paths = [Path(run) for run in runs]
     wait_for(paths, patience)
-    rounds = WatchRounds(paths, gate=gate, until=least, stall_after=after, notes=verbose, choice=choice, require_vital=vital)
-    return _watch(rounds, shown, workers, least)
+    return WatchRounds(paths, **told)
+
+
+def _many(runs: list[str], patience: float, every: float, told: dict[str, Any]) -> "ManyRuns":
+    from ckaudit.cli.watch_many import sources_of
+    from ckaudit.watch.many_runs import ManyRuns, Options
+
+    sources = sources_of(runs, gate=told["gate"], choice=told["choice"], patience=patience, every=every)
+    return ManyRuns(sources, Options(every=every, **told))
+
+
+def _exporter(where: str) -> "Exporter | None":
+    if not where:
+        return None
+    from ckaudit.cli.inputs import refuse_inputs
+    from ckaudit.watch.prometheus import Exporter
+
+    refuse_inputs(Path(where))
+    return Exporter(where, _warn)
 
 
 def seconds(word: str, option: str) -> float:
@@ -148,7 +202,9 @@ def _warn(sentence: str) -> None:
     say(f"warning: {sentence}")
 
 
-def _watch(rounds: "WatchRounds", shown: str, workers: "list[Worker]", until: str | None) -> int:
+def _watch(
+    rounds: "WatchRounds | ManyRuns", shown: str, workers: "list[Worker]", until: str | None, exporter: "Exporter | None"
+) -> int:
     """Watch until there is a reason to stop, and sum up."""
     least = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
 
@@ -157,13 +213,21 @@ def _watch(rounds: "WatchRounds", shown: str, workers: "list[Worker]", until: st
             for worker in workers:
                 worker.put(event)
 
+    def export() -> None:
+        if exporter is not None:
+            exporter.update(rounds.snapshots)
+
     try:
         if shown == "panel":
-            return _live(rounds, tell)
-        return rounds.go(_both(_printer(shown, stop_unread=not workers and until is None), tell))
+            return _live(rounds, tell, export)
+        stop_unread = not workers and until is None and exporter is None
+        return rounds.go(_both(_printer(shown, stop_unread=stop_unread), tell), after_look=export)
     except NobodyReadsError:
         return 0
     finally:
+        if exporter is not None:
+            exporter.update(rounds.snapshots, at_once=True)
+            exporter.close()
         for worker in workers:
             worker.finish(LAST_WORDS)
         _sum_up(rounds)
@@ -219,7 +283,7 @@ def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]"
     return write
 
 
-def _sum_up(rounds: "WatchRounds") -> None:
+def _sum_up(rounds: "WatchRounds | ManyRuns") -> None:
     """Say on standard error what was found in all, a line for each run."""
     for name, alerts in rounds.alerts.items():
         counts = {word: sum(alert.severity == word for alert in alerts) for word in options.SEVERITIES}
@@ -235,7 +299,7 @@ def _sum_up(rounds: "WatchRounds") -> None:
 DRAWING_SECONDS = 0.95  # seconds between two drawings
 
 
-def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
+def _live(rounds: "WatchRounds | ManyRuns", tell: "Callable[[WatchEvent], None]", export: Callable[[], None]) -> int:
     """Watch with a panel, drawn anew once a second on the terminal's other screen.
 
     What was found is written below it when it ends, so that it stays.
@@ -243,6 +307,7 @@ def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
     Args:
         rounds: The runs.
         tell: Takes each event besides.
+        export: Called after each look besides.
     """
     from rich.console import Console
     from rich.live import Live
@@ -264,6 +329,7 @@ def _live(rounds: "WatchRounds", tell: "Callable[[WatchEvent], None]") -> int:
 
         def draw() -> None:
             nonlocal drawn
+            export()
             if monotonic() - drawn < DRAWING_SECONDS:
                 return
             drawn = monotonic()

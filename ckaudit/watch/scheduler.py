@@ -1,7 +1,7 @@
 """Several runs watched in one process: each is looked at in turn until there is a reason to stop."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import monotonic, process_time, sleep, time
 
@@ -200,25 +200,27 @@ class WatchRounds:
 
     def snapshots(self) -> list[Snapshot]:
         """Return what a panel shows now."""
-        return [self._snapshot(watcher) for watcher in self._watchers]
+        return [snapshot_of(watcher, self.alerts[watcher.name]) for watcher in self._watchers]
 
-    def _snapshot(self, watcher: Announcer) -> Snapshot:
-        now = monotonic()
-        manifest = watcher.manifest
-        vitals, pace = watcher.vitals.gauges(manifest)
-        planned = manifest.planned_steps if manifest is not None and manifest.planned_steps is not UNSET else None
-        return Snapshot(
-            run=watcher.name,
-            step=watcher.step,
-            planned=planned,
-            silence=watcher.silence.lasts(now),
-            usual=watcher.silence.usual,
-            state=watcher.state,
-            vitals=vitals,
-            pace=pace,
-            alerts=tuple(self.alerts[watcher.name]),
-            early=watcher.early,
-        )
+
+def snapshot_of(watcher: Announcer, alerts: Iterable[WatchEvent]) -> Snapshot:
+    """Return one run at this moment, with what was said of it."""
+    now = monotonic()
+    manifest = watcher.manifest
+    vitals, pace = watcher.vitals.gauges(manifest)
+    planned = manifest.planned_steps if manifest is not None and manifest.planned_steps is not UNSET else None
+    return Snapshot(
+        run=watcher.name,
+        step=watcher.step,
+        planned=planned,
+        silence=watcher.silence.lasts(now),
+        usual=watcher.silence.usual,
+        state=watcher.state,
+        vitals=vitals,
+        pace=pace,
+        alerts=tuple(alerts),
+        early=watcher.early,
+    )
 
 
 def watching(name: str) -> WatchEvent:

@@ -20,11 +20,13 @@ class Silence:
 
     Attributes:
         last: When the last line was written, on the clock of the watch; None: none came yet.
+        delay: Seconds that a line may take from its writer to the watch.
     """
 
     def __init__(self, stall_after: float | None = None) -> None:
         """Begin; `stall_after` says how many seconds are too long, None: that is learned."""
         self.last: float | None = None
+        self.delay = 0.0
         self._after = stall_after
         self._pauses: deque[float] = deque(maxlen=RECENT_PAUSES)
         self._time: float | None = None
@@ -56,10 +58,10 @@ class Silence:
     def limit(self) -> float | None:
         """Seconds without a line that are too long; None: not known yet."""
         if self._after is not None:
-            return self._after
+            return self._after + self.delay
         if self.usual is None:
             return None
-        return max(MIN_SILENCE_SECONDS, TIMES_USUAL * self.usual, TIMES_LONGEST * max(self._pauses))
+        return self.delay + max(MIN_SILENCE_SECONDS, TIMES_USUAL * self.usual, TIMES_LONGEST * max(self._pauses))
 
     def lasts(self, now: float) -> float | None:
         """Return how long no line came; None: none ever did."""

@@ -100,6 +100,11 @@ class FolderPoller:
         growth.checkpoints = self._at_rest(int(wall * 1e9) - AT_REST)
         return growth
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether files are there that were not at rest at the last look."""
+        return bool(self._waiting)
+
     def pieces(self) -> Iterator[AppendedLines]:
         """Yield what was added to the logs, log by log in the order of names.
 
@@ -260,6 +265,15 @@ class Watcher(Announcer):
             yield self._say("heartbeat", message, moment, RANK_LOST.at(None, message, where=f"rank.{rank}"))
         if ending and not self._new:
             yield self._end(moment)
+
+    def rest(self) -> None:
+        """Give up what was read, and its memory; the next look reads it again, and what was told stays told."""
+        self._begin()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether the next look finds more, even where nothing changes."""
+        return self._new or self._poller.has_waiting
 
     def is_foreign(self) -> bool:
         """Tell whether what came into a folder that was empty is the log of another program."""

@@ -1,0 +1,87 @@
+"""Many runs for `ckaudit watch`: patterns and addresses, listed again and again."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from ckaudit.errors import UsageError
+from ckaudit.remote.location import is_uri, scheme_of, shown
+
+if TYPE_CHECKING:
+    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.fleet.find_runs import Found
+    from ckaudit.policy.gate import Gate
+    from ckaudit.watch.many_runs import Place, Sources
+
+_MAGIC = "*?["
+
+
+def are_many(runs: Sequence[str]) -> bool:
+    """Tell whether any of the words is an address, or a pattern that is no file."""
+    return any((is_uri(run) and scheme_of(run) != "file") or _is_pattern(run) for run in runs)
+
+
+def sources_of(runs: Sequence[str], *, gate: "Gate", choice: "Choice", patience: float, every: float) -> "Sources":
+    """Return what is watched for words of the command line.
+
+    Args:
+        runs: Paths, addresses and patterns of either.
+        gate: Policy and baseline.
+        choice: What logs do not say themselves.
+        patience: Seconds to wait until a pattern matches anything.
+        every: Seconds between two lists.
+
+    Raises:
+        UsageError: Where a pattern matches nothing even then.
+        UnreadableError: Where a storage cannot be listed.
+    """
+    from ckaudit.fleet.find_runs import Found, find_runs
+    from ckaudit.fleet.fingerprint import audit_key
+    from ckaudit.watch.many_runs import Sources
+
+    key = audit_key(gate, choice)
+    first = [_first(runs, key, patience, every)]
+    named = {shown(run).rstrip("/") for run in runs if not _is_pattern(run)}
+
+    def find() -> "Mapping[str, Place]":
+        found = first.pop() if first else Found()
+        if not found.paths:
+            with suppress(UsageError):  # what a pattern matched is gone
+                found = find_runs(runs, key)
+        return {name: _place(name, path, found, key) for name, path in found.paths.items()}
+
+    def fetch(path: str) -> Path:
+        from ckaudit.remote.mirror import local_copy
+
+        return local_copy(path)
+
+    is_open = any(map(_is_pattern, runs)) or not named.issuperset(first[0].paths)
+    return Sources(shown=" ".join(map(shown, runs)), find=find, fetch=fetch, named=named, is_open=is_open)
+
+
+def _first(runs: Sequence[str], key: bytes, patience: float, every: float) -> "Found":
+    """Return what is there at the start, as soon as that is anything."""
+    from ckaudit.fleet.find_runs import find_runs
+
+    end = monotonic() + patience
+    while True:
+        try:
+            return find_runs(runs, key)
+        except UsageError:
+            if monotonic() >= end:
+                raise
+        sleep(min(every, max(0.0, end - monotonic())))
+
+
+def _place(name: str, path: str, found: "Found", key: bytes) -> "Place":
+    from ckaudit.fleet.fingerprint import state_of
+    from ckaudit.watch.many_runs import Place
+
+    state = found.states[name] if name in found.states else state_of(path, key)
+    return Place(path, state.fingerprint)
+
+
+def _is_pattern(run: str) -> bool:
+    return any(letter in run for letter in _MAGIC) and (is_uri(run) or not Path(run).exists())
