@@ -33,7 +33,7 @@ def told(
     parts = [
         _of_value_in_words(first, counts) if shared is None else _of_step_in_words(shared, counts, asked.orders),
         _since(first) if shared is None else "",
-        f"Chance alone would show such a thing in {in_words(first.adjusted)} fleets; {plural(asked.count, 'question')} counted.",
+        f"By chance alone {in_words(first.adjusted)} fleets would show as much, with {plural(asked.count, 'question')} counted.",
         f"The same runs have {listed(codes)} too." if codes else "",
         _beside(first, beside, asked),
         _first_commit(first, runs),
