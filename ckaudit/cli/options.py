@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from ckaudit.errors import UsageError
+from ckaudit.remote.addresses import address_of
 from ckaudit.reports import FORMATS
 
 if TYPE_CHECKING:
@@ -183,6 +184,8 @@ def base(paths: Sequence[str]) -> str:
     first, *others = dict.fromkeys(paths)
     if others or not Path(first).is_dir():
         return ""
+    if address := address_of(first):
+        return address
     relative = os.path.relpath(first)
     if relative.startswith(os.pardir):
         return first
@@ -240,7 +243,8 @@ Run = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import --formats`).",
+        help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import --formats`): "
+        "its path, or its address, such as s3://bucket/run.",
         show_default=False,
     ),
 ]

@@ -94,7 +94,8 @@ def test_siblings_are_named_by_a_pattern_of_addresses(s3: Bucket, capfd) -> None
     assert "held against 3 healthy siblings" in out
 
 
-def test_files_in_findings_stay_relative_and_sarif_says_from_where(runs: Bucket, capfd) -> None:
+def test_files_in_findings_stay_relative_and_sarif_says_from_where(runs: Bucket, capfd, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the cache lies below it
     uri = runs.uri("runs/bad run")
     runs.put("runs/bad run", RUNS / "healthy")
     runs.put("runs/bad run/analysis_checkpoint_step_00000100.json", b"{")
@@ -102,12 +103,25 @@ def test_files_in_findings_stay_relative_and_sarif_says_from_where(runs: Bucket,
     report = json.loads(out)
     assert (code, report["subject"]) == (1, uri)
     assert "analysis_checkpoint_step_00000100.json" in {finding["file"] for finding in report["findings"]}
+    _, out, _ = said(capfd, "validate", uri, "-f", "github")
+    assert f"file={uri}/analysis_checkpoint_step_00000100.json" in out.replace("%3A", ":")
+    assert "cache" not in out
     _, out, _ = said(capfd, "validate", uri, "-f", "sarif")
     (log,) = json.loads(out)["runs"]
     (base,) = log["originalUriBaseIds"].values()
     assert base["uri"] == uri.replace(" ", "%20") + "/"
     (place, *_) = [each for result in log["results"] for each in result["locations"]]
     assert place["physicalLocation"]["artifactLocation"]["uri"] == "analysis_checkpoint_step_00000100.json"
+
+
+def test_reports_name_the_address(runs: Bucket, capfd, tmp_path: Path) -> None:
+    one, other = runs.uri("runs/nan_batch"), runs.uri("runs/healthy")
+    for name in ("report.html", "report.svg", "report.md"):
+        code, _, err = said(capfd, "report", one, other, "-o", tmp_path / name, "--fail-on", "sev0")
+        assert code == 1, err
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "cache" + os.sep + "runs" not in text
+        assert runs.name in text
 
 
 def test_outputs_stay_on_this_machine(s3: Bucket, capfd) -> None:
