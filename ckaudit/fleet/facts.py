@@ -12,8 +12,8 @@ from ckaudit.run.run import Run
 
 MAX_FACTS = 400
 MAX_LENGTH = 200
-BATCHES = 64
-"""Batches by whose hashes an order of the data is known again."""
+BATCHES = 8
+"""Batches by whose hashes an order of the data is known again; a run that ended before them has none, or it would be its own."""
 NODES = ("node", "host", "hostname", "nodename")
 DEVICES = ("device", "gpu", "gpu_uuid", "accelerator")
 
@@ -83,7 +83,7 @@ def _order(run: Run) -> Iterator[tuple[str, str]]:
     """Yield by what the order of the data is known again: the hashes of its first batches, where they were recorded."""
     for name in ("input_hash", "batch_id"):
         labels = run.texts.get(name)
-        if labels is not None and len(labels.values) > 1:
+        if labels is not None and len(labels.values) >= BATCHES:
             first = "\n".join(f"{step} {word}" for step, word in zip(labels.steps[:BATCHES], labels.values, strict=False))
             yield "data_order", hashlib.blake2b(first.encode(errors="replace"), digest_size=8).hexdigest()
             return

@@ -363,7 +363,7 @@ function legend(of, names, front, runs, every) {
     const swatch = made("span", undefined, "swatch");
     swatch.style.background = front && front !== name ? colour("--dim") : colourOf(name, place);
     head.append(swatch, name);
-    row.append(head, made("td", count(own.length, "run")), made("td", `${ill.toLocaleString("en")} ill`), made("td", ends.length ? `median last loss ${brief(ends[Math.floor(ends.length / 2)])} (${brief(ends[0])} to ${brief(ends[ends.length - 1])})` : ""));
+    row.append(head, made("td", count(own.length, "run")), made("td", `${ill.toLocaleString("en")} ill`), made("td", lastLosses(ends)));
     return row;
   });
   const more = [];
@@ -371,6 +371,11 @@ function legend(of, names, front, runs, every) {
   if (every > 1) more.push(`of the others one run in ${every} is drawn`);
   if (more.length) { const row = made("tr"); const cell = made("td", more.join("; "), "dim"); cell.colSpan = 4; row.append(cell); rows.push(row); }
   byId("legend").replaceChildren(...rows);
+}
+
+function lastLosses(ends) {
+  if (ends.length < 2) return ends.length ? `last loss ${brief(ends[0])}` : "";
+  return `median last loss ${brief(ends[Math.floor(ends.length / 2)])} (${brief(ends[0])} to ${brief(ends[ends.length - 1])})`;
 }
 
 function nearest(event) {
