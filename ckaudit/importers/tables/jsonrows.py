@@ -89,11 +89,16 @@ class _NoObjects(Struct):
 
 @lru_cache(maxsize=8)
 def sample(head: bytes) -> list[Object]:
-    """Return the objects in the first bytes of a file, one to a line, flat; none where its first line holds no object."""
+    """Return the objects in the first bytes of a file, one to a line, flat; none where it begins otherwise.
+
+    Its first line may be torn, or two of them fused, where the others are whole.
+    """
     lines = [line for line in head.removeprefix(BOM).split(b"\n")[:SAMPLE_LINES] if line.strip()]
-    if not lines or not lines[0].lstrip().startswith(b"{") or _object(lines[0]) is None:
+    if not lines or not lines[0].lstrip().startswith(b"{"):
         return []
-    return [flat(row) for line in lines if (row := _object(line)) is not None]
+    is_whole = _object(lines[0]) is not None
+    rows = [flat(row) for line in lines if line.startswith(b"{") and (row := _object(line)) is not None]
+    return rows if is_whole or len(rows) > 1 else []
 
 
 def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: Collection[str] = ()) -> JsonRows:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.importer import Row, rows_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, nothing, numbers
+from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead, note_on_torn
 
 Entry = tuple[int, Mapping[str, float | str]]
 Values = Sequence[float | None]
@@ -23,12 +24,14 @@ class MergedLines(Struct, frozen=True):
         resumes: For each resume the last step before it and the first one after it.
         replaced: Values that stood twice at one step with different numbers; the later one was taken.
         disordered: Entries whose step is below that of the entry before, though no value differs from an earlier one.
+        torn: Entries that were left out, because their step can only be a part of one.
     """
 
     table: LineTable
     resumes: tuple[tuple[int, int], ...]
     replaced: int
     disordered: int
+    torn: int = 0
 
     @property
     def rows(self) -> list[Row]:
@@ -52,7 +55,12 @@ def merge(entries: Iterable[Entry]) -> MergedLines:
     resumes: list[tuple[int, int]] = []
     replaced = disordered = 0
     last = -1
-    for step, values in entries:
+    logged = list(entries)
+    steps = np.array([step for step, _ in logged], np.int64)
+    torn = set(far_ahead(steps))
+    for number, (step, values) in enumerate(logged):
+        if number in torn:
+            continue
         row = sessions[-1].get(step)
         if row is None:
             sessions[-1][step] = {"step": step, **values}
@@ -60,6 +68,9 @@ def merge(entries: Iterable[Entry]) -> MergedLines:
         elif not (changed := _changed(row, values)):
             row.update(values)
             disordered += step < last
+        elif step < last and (alone := fallen_back(steps, [number])):
+            torn.update(alone)
+            continue
         elif step < last:
             resumes.append((last, step))
             sessions.append({step: {"step": step, **values}})
@@ -67,7 +78,7 @@ def merge(entries: Iterable[Entry]) -> MergedLines:
             row.update(values)
             replaced += changed
         last = step
-    return MergedLines(table_of(sessions), tuple(resumes), replaced, disordered)
+    return MergedLines(table_of(sessions), tuple(resumes), replaced, disordered, len(torn))
 
 
 def merge_columns(steps: Sequence[int | None], series: Mapping[str, Values]) -> MergedLines:
@@ -161,7 +172,7 @@ def table_of(sessions: Sequence[Mapping[int, Row]]) -> LineTable:
 
 def merge_notes(merged: MergedLines) -> list[str]:
     """Return notes on how the entries were joined; none where each step stood there once and in order."""
-    notes = []
+    notes = note_on_torn(merged.torn)
     if merged.resumes:
         before, after = merged.resumes[0]
         times = "once" if len(merged.resumes) == 1 else f"{len(merged.resumes):,} times"

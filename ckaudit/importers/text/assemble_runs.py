@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.tables.numbers import Numbers, nothing
+from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints
 from ckaudit.importers.text.line_reader import StepLines
 
@@ -52,6 +53,16 @@ class TextRun(Struct):
     def last_line(self) -> int:
         """Number of the last line of a step."""
         return int(self.parts[-1].rows.origin.lines.max())
+
+
+def without_torn(rows: StepLines, starts: Sequence[int]) -> tuple[StepLines, int]:
+    """Leave out lines whose step can only be a part of one, and count them; the log says of none that it starts there."""
+    ahead = far_ahead(rows.steps)
+    rows = rows.at(np.delete(np.arange(len(rows.steps)), ahead)) if ahead else rows
+    logged = _logged(rows, starts)
+    back = [at for at in _cuts(rows, starts) if at not in logged and rows.steps[at] < rows.steps[at - 1]]
+    torn = fallen_back(rows.steps, back)
+    return rows.at(np.delete(np.arange(len(rows.steps)), torn)) if torn else rows, len(ahead) + len(set(torn))
 
 
 def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) -> list[TextRun]:
@@ -153,9 +164,14 @@ def _one_rank(rows: StepLines) -> tuple[StepLines, list[str]]:
     ]
 
 
+def _logged(rows: StepLines, starts: Sequence[int]) -> set[int]:
+    """Return the rows right behind the lines on which the program says that it starts."""
+    return {int(at) for at in np.searchsorted(rows.origin.lines, np.array(starts, np.int64)) if 0 < at < len(rows.steps)}
+
+
 def _cuts(rows: StepLines, starts: Sequence[int]) -> list[int]:
     """Return the rows at which a start begins: where the log says so, or where steps go back and repeat a column."""
-    logged = {int(at) for at in np.searchsorted(rows.origin.lines, np.array(starts, np.int64)) if 0 < at < len(rows.steps)}
+    logged = _logged(rows, starts)
     back = (np.flatnonzero(np.diff(rows.steps) <= 0) + 1).tolist()
     reached = {name: _reached(rows.steps, column) for name, column in rows.columns.items()} if back else {}
     again = {

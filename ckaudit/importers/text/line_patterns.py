@@ -18,8 +18,9 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 NO_RANK = -1
-_NUMBER = r"[-+.\deEnaifNAIF]++"
-_WORD = {" ": r"[^\s|]++", "|": r"[^\s|]++", "": r"[^\s|]++", ",": r"[^\s,]++"}  # by what follows; matches faster than a number
+# Nothing but numbers: a form that was learnt from a broken line must not fit good ones with their fields in its values.
+_PLAIN_NUMBER = re.compile(r"[-+.0-9eEnaifNAIF]+")
+_NUMBER, _NUMBER_WITH_COMMAS, _WORD = r"[-+.0-9eEnaifNAIF]++", r"[-+.,0-9eEnaifNAIF]++", r"[^\s|,/:=]++"
 
 
 class Cell(NamedTuple):
@@ -57,6 +58,8 @@ class LinePattern(Struct):
         origins: Where the lines come from, a piece per flush.
         columns: Values by key, a piece per flush.
         last: Text of the last value that was flushed.
+        head: What stands before the first value, blanks left out.
+        is_fused: Whether more than one line stands on each of these.
     """
 
     keys: tuple[str, ...]
@@ -70,6 +73,8 @@ class LinePattern(Struct):
     origins: list[LineOrigin] = field(default_factory=list)
     columns: dict[str, list[Numbers]] = field(default_factory=dict)
     last: str = ""
+    head: str = ""
+    is_fused: bool = False
 
     def take(self, number: int, prefix: str, texts: tuple[str, ...]) -> None:
         """Take a line."""
@@ -121,13 +126,22 @@ def learn_pattern(line: str, start: int, cells: Sequence[Cell], wanted: Callable
     taken = [wanted(cell.key) or (cell is cells[-1] and not rest) for cell in cells]
     parts, at = [], start
     for cell, is_taken in zip(cells, taken, strict=True):
-        value = _WORD.get(line[cell.end : cell.end + 1], _NUMBER)
+        value = _value(line[cell.start : cell.end])
         parts += [_between(line[at : cell.start], first=at == start), f"({value})" if is_taken else value]
         at = cell.end
     pattern = re.compile("".join([*parts, _between(rest, first=False), r"\s*\Z"]))
     keys = tuple(cell.key for cell, is_taken in zip(cells, taken, strict=True) if is_taken)
     others = tuple(cell.key for cell in cells if not wanted(cell.key))
-    return LinePattern(keys, others, start, pattern.match, bool(rest))
+    head = line[start : cells[0].start].rstrip(" ")
+    is_fused = len({cell.key for cell in cells}) < len(cells) or (bool(head) and head in rest)
+    return LinePattern(keys, others, start, pattern.match, bool(rest), head=head, is_fused=is_fused)
+
+
+def _value(text: str) -> str:
+    """Return a pattern for values that are written as this one is."""
+    if _PLAIN_NUMBER.fullmatch(text):
+        return _NUMBER
+    return _NUMBER_WITH_COMMAS if _PLAIN_NUMBER.fullmatch(text.replace(",", "")) else _WORD
 
 
 def concatenated(origins: Sequence[LineOrigin]) -> LineOrigin:

@@ -130,7 +130,14 @@ def scan(data: bytes, dialect: Dialect) -> LogContent:
         if block.torn is not None:
             lines += 1
             scanner.take_torn(lines, block.torn)
-    return LogContent(scanner.rows(), scanner.facts, scanner.sightings, lines, scanner.notes, scanner.unwanted)
+    rows = scanner.rows()
+    notes = [*scanner.notes, *scanner.notes_on_broken()]
+    return LogContent(rows, scanner.facts, scanner.sightings, lines, notes, scanner.unwanted)
+
+
+def _begins_as(line: str, start: int, head: str) -> bool:
+    """Tell whether a line has a number where lines of steps have their first."""
+    return bool(head) and line.startswith(head, start) and line[start + len(head) :].lstrip(" ")[:1].isdigit()
 
 
 class _Scanner:
@@ -144,6 +151,18 @@ class _Scanner:
         self._dialect = dialect
         self._form = unmatchable_pattern(())
         self._odd: dict[tuple[str, ...], LinePattern] = {}
+        self._unread: list[int] = []  # lines that begin as those of a step do
+
+    def notes_on_broken(self) -> list[str]:
+        """Return notes on lines of steps that could not be read, or hold a key twice."""
+        notes = []
+        if self._unread:
+            what = "1 line begins" if len(self._unread) == 1 else f"{len(self._unread):,} lines begin"
+            notes.append(f"{what} as a step's do and could not be read, first line {self._unread[0]:,}: left out")
+        if count := sum(len(origin.lines) for form in self.forms if form.is_fused for origin in form.origins):
+            what = "1 line holds" if count == 1 else f"{count:,} lines hold"
+            notes.append(f"{what} a step or a key twice, as lines without a line end between them do: the first was taken")
+        return notes
 
     @property
     def unwanted(self) -> list[str]:
@@ -209,6 +228,8 @@ class _Scanner:
                 return True
         cells = self._dialect.cells(line, start)
         if not cells:
+            if len(self._unread) < MAX_FACTS and any(_begins_as(line, start, form.head) for form in self.forms):
+                self._unread.append(number)
             return False
         if len(self.forms) < MAX_FORMS:
             self._form = form = learn_pattern(line, start, cells, self._dialect.wanted)

@@ -11,7 +11,8 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import loss_kind_of_names, notes_on_left_out, resolve_columns, slices_of
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
-from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of
+from ckaudit.importers.tables.torn_steps import note_on_torn
+from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of, without_torn
 from ckaudit.importers.text.errors import add_rates, clock_of, error_events, of_last_day
 from ckaudit.importers.text.line_patterns import Cell, Floats
 from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines, scan
@@ -82,9 +83,11 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
 
 def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], form: Format) -> list[Imported]:
     """Read every run of a log whose lines of steps were found already, as `read_log` does."""
-    keys = list(log.rows.columns)
+    starts = [fact.line for fact in log.facts if fact.key == "start"]
+    rows, torn = without_torn(log.rows, starts)
+    keys = list(rows.columns)
     mapped = {keys[at]: name for name, at in resolve_columns(columns, keys).items()} if columns else {}
-    meaning = form.meaning(log.rows, mapped, log.facts)
+    meaning = form.meaning(rows, mapped, log.facts)
     for empty in [name for name, column in meaning.rows.columns.items() if not column.recorded.any()]:
         del meaning.rows.columns[empty]
     if not len(meaning.rows.steps) or all(name.startswith(HELPER) for name in meaning.rows.columns):
@@ -93,7 +96,8 @@ def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], fo
             hint="Name the keys, as in --map loss=KEY.",
         )
     resumes = {fact.line: int(fact.value) for fact in log.facts if fact.key == "resumed" and fact.value.isdecimal()}
-    runs = runs_of(meaning.rows, [fact.line for fact in log.facts if fact.key == "start"], resumes)
+    runs = runs_of(meaning.rows, starts, resumes)
+    meaning.notes += note_on_torn(torn)
     return [_imported(run, number, runs, log, meaning, form) for number, run in enumerate(runs)]
 
 

@@ -1,0 +1,56 @@
+"""Steps that are no steps: of a line that lost its beginning, or was written into another one, only some digits may be left."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_TORN_ROWS = 2  # that one torn line leaves: its beginning, and its end with the line behind it
+FAR_BACK = 3  # steps between two lines: whoever began again so far back would have logged more lines since
+FAR_AHEAD = 50  # of them: digits of two steps in a row make one ten times as large or more
+
+
+def fallen_back(steps: NDArray[np.int64], back: Iterable[int]) -> list[int]:
+    """Return the rows that go back alone: those behind them go on beyond the row before, as no training does that began again.
+
+    Args:
+        steps: Shape (N,), in the order of the log.
+        back: Rows whose step lies below the one before, and stands in the log already.
+
+    >>> fallen_back(np.array([7, 8, 9, 1, 10, 11]), [3]), fallen_back(np.array([7, 8, 9, 8, 9, 10]), [3])
+    ([3], [])
+    """
+    torn: list[int] = []
+    usual = _usual_rise(steps)
+    for row in back:
+        before = steps[row - 1]
+        beyond = np.flatnonzero(steps[row + 1 : row + 1 + MAX_TORN_ROWS] > before)
+        if beyond.size and before - steps[row] > FAR_BACK * usual:
+            torn += range(row, row + 1 + int(beyond[0]))
+    return torn
+
+
+def far_ahead(steps: NDArray[np.int64]) -> list[int]:
+    """Return the rows that lie alone far ahead, though the log goes on behind them where it was before.
+
+    >>> far_ahead(np.array([7, 8, 910, 10, 11])), far_ahead(np.array([7, 8, 10, 9, 11]))
+    ([2], [])
+    """
+    falls = np.flatnonzero(np.diff(steps) < 0)
+    falls = falls[falls > 0]
+    before, ahead, behind = steps[falls - 1], steps[falls], steps[falls + 1]
+    alone = (behind >= before) & (ahead - before > FAR_AHEAD * np.maximum(behind - before, _usual_rise(steps)))
+    return falls[alone].tolist()  # type: ignore[no-any-return]
+
+
+def _usual_rise(steps: NDArray[np.int64]) -> float:
+    rises = np.diff(steps)
+    return float(np.median(rises[rises > 0])) if (rises > 0).any() else 1.0
+
+
+def note_on_torn(count: int) -> list[str]:
+    """Return a note on rows that were left out; none where there were none."""
+    what = "1 line was" if count == 1 else f"{count:,} lines were"
+    return (
+        [f"{what} left out: the step stands alone, far from those around it, as of lines that are torn or fused"] if count else []
+    )
