@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 TABLES = ("findings", "verdicts", "metrics", "runs")
 """In the order in which a batch is written: a run is in the data set when `runs` has it."""
 
+LEFT_SECONDS = 86_400
+"""After which what is half written will not be written to its end."""
+
 _DOCUMENTS = ("run", "audited", "document")
 
 
@@ -133,6 +136,7 @@ class DatasetWriter:
         try:
             for table in TABLES:
                 (folder / table).mkdir(parents=True, exist_ok=True)
+                _remove_left(folder / table)
         except OSError as error:
             raise CkauditError(f"cannot write to {folder}: {error.strerror}", hint="Choose another folder with -o.") from None
 
@@ -157,7 +161,7 @@ class DatasetWriter:
 
         for table in TABLES:
             parts = [self.folder / table / f"{self._name}-{batch:05d}.parquet" for batch in range(1, self._batches + 1)]
-            with suppress(OSError):  # the parts stay, and hold the same
+            with suppress(OSError, CkauditError):  # the parts stay, and hold the same
                 joined = concat_tables(read_table(part, use_threads=False) for part in parts)
                 self._write(joined, table, f"{self._name}.parquet")
                 for part in parts:
@@ -183,6 +187,14 @@ class DatasetWriter:
                 f"cannot write {target}: {error.strerror or error}",
                 hint="Make room or choose another folder with -o; runs that were written already are not audited again.",
             ) from None
+
+
+def _remove_left(table: Path) -> None:
+    """Remove what writers that were killed have left half written, a day ago or longer."""
+    for path in table.glob(".part-*.partial"):
+        with suppress(OSError):
+            if path.stat().st_mtime < time.time() - LEFT_SECONDS:
+                path.unlink()
 
 
 def tables_of(runs: Sequence[FleetRun]) -> "dict[str, pa.Table]":

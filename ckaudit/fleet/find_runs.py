@@ -6,6 +6,7 @@ taken whatever it is, a link too. A file that no importer knows is passed over w
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +23,9 @@ from ckaudit.remote.location import is_uri, scheme_of, shown
 
 MAX_ENTRIES = 5_000_000
 """Files and folders below one folder that are looked at."""
+
+MAX_TRIED = 8
+"""Folders inside a folder that are looked into before every importer is asked about it."""
 
 _MAGIC = "*?["
 
@@ -129,7 +133,7 @@ def _sources(path: Path, found: Found, *, named: bool) -> Iterator[Path]:
             yield path
             return
         below = list(places_below(path, found.notes, max_entries=MAX_ENTRIES))
-    except CkauditError:
+    except (CkauditError, OSError):
         below = [path]  # its audit says what is wrong with it
     if not below and not named:
         found.passed.append(shown_name(str(path)))
@@ -140,7 +144,14 @@ def _is_source(folder: Path) -> bool:
     """Tell whether all of a folder is one source: a run folder, or what one program wrote."""
     if holds_run(folder) or (folder / MANIFEST_NAME).exists():
         return True
-    return is_one_log(folder)
+    return not _begins_with_run(folder) and is_one_log(folder)
+
+
+def _begins_with_run(folder: Path) -> bool:
+    """Tell whether one of the first folders inside a folder is a run of ours: then no other program wrote all of it."""
+    with os.scandir(folder) as listing:
+        inside = islice((entry for entry in listing if entry.is_dir(follow_symlinks=False)), MAX_TRIED)
+        return any(holds_run(Path(entry.path)) for entry in inside)
 
 
 def _holds_log(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """The data set: what is written comes back, by us and by others; several writers, broken files, newer rows."""
 
 import multiprocessing
+import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -99,6 +100,31 @@ def test_where_no_data_set_is(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(CkauditError, match="cannot write to"):
         DatasetWriter(tmp_path / "file")
+
+
+def test_what_a_killed_writer_left_is_removed_the_day_after(tmp_path):
+    write(tmp_path, [row("a")])
+    old, new = (tmp_path / "runs" / f".part-{name}.parquet.partial" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_bytes(b"PAR1")
+    os.utime(old, (1, 1))
+    DatasetWriter(tmp_path)
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path, monkeypatch):
+    writer = DatasetWriter(tmp_path)
+    writer.add([row("a")])
+    writer.add([row("b")])
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.parquet.write_table", full)
+    with pytest.raises(CkauditError, match="No space left on device"):
+        writer.add([row("c")])
+    writer.close()  # the parts hold the same as what they would be joined to
+    assert [run.run for run in read_runs(tmp_path)] == ["a", "b"]
 
 
 def _write_many(folder: Path, writer: int) -> None:
