@@ -1,6 +1,6 @@
 """`ckaudit push`: runs that wait on this machine go up to where they belong."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,8 +8,10 @@ from ckaudit.cli.output import say, write_text
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.material.counts import plural
 from ckaudit.remote.location import shown
-from ckaudit.remote.spool import Spool, spools
 from ckaudit.reports.escape import visible
+
+if TYPE_CHECKING:
+    from ckaudit.remote.spool import Spool
 
 EPILOG = """
 \b
@@ -42,6 +44,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went w
 def command(runs: Runs = None, *, to: To = "", list_only: List = False, time_out: TimeOut = "", quiet: Quiet = False) -> int:
     """Put up runs whose recorder could not, because it was killed or the storage was out of reach."""
     from ckaudit.recorder.files.push import spool_named, spool_to
+    from ckaudit.remote.spool import spools
 
     patience = _seconds(time_out)
     if to and (len(runs or []) != 1 or list_only):
@@ -54,7 +57,7 @@ def command(runs: Runs = None, *, to: To = "", list_only: List = False, time_out
     return max((_push(spool, patience, quiet=quiet) for spool in chosen), default=0)
 
 
-def _list(chosen: list[Spool]) -> int:
+def _list(chosen: "list[Spool]") -> int:
     from ckaudit.recorder.files.push import waiting
 
     lines, some = [], False
@@ -66,7 +69,7 @@ def _list(chosen: list[Spool]) -> int:
     return 1 if some else 0
 
 
-def _push(spool: Spool, patience: float, *, quiet: bool) -> int:
+def _push(spool: "Spool", patience: float, *, quiet: bool) -> int:
     from ckaudit.recorder.files.push import push
 
     try:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
 Document = TypeVar("Document")
 
 _GIVEN: dict[str, str] = {}
@@ -39,6 +37,8 @@ def with_addresses(document: Document) -> Document:
 
 
 def _changed(value: Any) -> Any:
+    import msgspec
+
     if isinstance(value, str):
         return as_given(value)
     if isinstance(value, msgspec.Struct):

@@ -13,7 +13,8 @@ from tests.forked import CLOSED, ckaudit
 from tests.reports.sample import ill, invalid
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"numpy", "pyarrow", "jsonschema", "torch", "pydantic", "rich"}
+STORAGE = {"fsspec", "s3fs", "obstore", "aiohttp", "botocore", "asyncio"}
+HEAVY = {"numpy", "pyarrow", "jsonschema", "torch", "pydantic", "rich", *STORAGE}
 
 # Runs the real main() with a report in the engine's place; MANY runs it for each of several command lines.
 SCRIPT = """
