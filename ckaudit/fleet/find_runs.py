@@ -5,6 +5,7 @@ taken whatever it is, a link too. A file that no importer knows is passed over w
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,7 @@ from ckaudit.audit.load_run import is_ours
 from ckaudit.contract.io.files import MANIFEST_NAME
 from ckaudit.contract.io.folder import holds_run, is_own_name, shown_name
 from ckaudit.errors import CkauditError, UsageError
+from ckaudit.fleet.dataset import TABLES
 from ckaudit.fleet.fingerprint import State
 from ckaudit.importers import is_known, is_one_log, places_below
 from ckaudit.importers.log_search import MAX_SHOWN
@@ -28,6 +30,7 @@ MAX_TRIED = 8
 """Folders inside a folder that are looked into before every importer is asked about it."""
 
 _MAGIC = "*?["
+_OF_DATASET = re.compile(rf"(?:^|/)(?:{'|'.join(TABLES)})/part-\d{{8}}T\d{{6}}-[0-9a-f]{{12}}(?:-\d+)?\.parquet$")
 
 
 class Found(Struct):
@@ -123,6 +126,8 @@ def _sources(path: Path, found: Found, *, named: bool) -> Iterator[Path]:
         if named or is_own_name(path.name) or path.name == MANIFEST_NAME:
             # a pattern that goes too deep names the files of a run one by one: they are one run
             yield path if named else path.parent
+        elif is_of_dataset(str(path)):
+            return
         elif _holds_log(path):
             yield path
         else:
@@ -132,12 +137,22 @@ def _sources(path: Path, found: Found, *, named: bool) -> Iterator[Path]:
         if _is_source(path):
             yield path
             return
-        below = list(places_below(path, found.notes, max_entries=MAX_ENTRIES))
+        places = list(places_below(path, found.notes, max_entries=MAX_ENTRIES))
+        below = [place for place in places if not is_of_dataset(str(place))]
     except (CkauditError, OSError):
-        below = [path]  # its audit says what is wrong with it
-    if not below and not named:
+        places = below = [path]  # its audit says what is wrong with it
+    if not below and not named and not places:
         found.passed.append(shown_name(str(path)))
-    yield from below or ([path] if named else [])
+    yield from below or ([path] if named and not places else [])
+
+
+def is_of_dataset(name: str) -> bool:
+    """Tell whether a file is one of a fleet's own data set, which may lie among the runs.
+
+    >>> is_of_dataset("ckaudit-fleet/runs/part-20261128T111213-0a1b2c3d4e5f.parquet"), is_of_dataset("runs/part-1.parquet")
+    (True, False)
+    """
+    return _OF_DATASET.search(name) is not None
 
 
 def _is_source(folder: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.errors import UsageError
+from ckaudit.fleet.find_runs import is_of_dataset
 from ckaudit.fleet.fingerprint import State
 from ckaudit.importers.log_search import could_be_log
 from ckaudit.remote.location import shown
@@ -49,7 +50,7 @@ def find_remote(pattern: str, audit: bytes) -> RemoteRuns:
         UsageError: Where a pattern matches nothing.
     """
     base, wanted = _split(pattern)
-    entries = objects_below(base, limit=MAX_OBJECTS)
+    entries = [entry for entry in objects_below(base, limit=MAX_OBJECTS) if not is_of_dataset(entry.name)]
     if not entries and not wanted:
         return RemoteRuns({pattern: State()}, [], [])  # an object, or nothing: its audit says so
     sources = _sources(entries, wanted.split("/") if wanted else ["*"])

@@ -192,6 +192,15 @@ def test_what_else_a_verdict_depends_on_makes_it_anew(tmp_path):
     assert state_of(str(tmp_path / "gone"), key).fingerprint == ""
 
 
+@pytest.mark.parametrize("pattern", ["logs", "logs/*", "logs/**/*"])
+def test_the_data_set_may_lie_among_the_runs(tmp_path, pattern):
+    paths = a_fleet(tmp_path / "logs")
+    fleet_at(tmp_path / "logs" / "data", tmp_path / pattern)
+    again = fleet_at(tmp_path / "logs" / "data", tmp_path / pattern)
+    assert sorted(run.run for run in again.runs) == [str(path) for path in paths]
+    assert again.notes == []
+
+
 def test_since_leaves_out_what_nobody_wrote_to(tmp_path):
     paths = a_fleet(tmp_path / "logs")
     os.utime(paths[0], (1_000_000, 1_000_000))
