@@ -1,6 +1,5 @@
 """Spools: the folders of this machine in which runs wait for their way to an address, and what of them is up already."""
 
-import fcntl
 import os
 import re
 import shutil
@@ -10,11 +9,12 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Struct, field
 
-from ckaudit.remote.location import EXTRA_OF, SPELLINGS, is_uri, shown
+from ckaudit.remote.location import EXTRA_OF, SPELLINGS, is_uri, scheme_of, shown
 
 DEFAULT_GB = 2.0
 """Size that all spools together keep to, as far as what is up already can be deleted."""
@@ -37,16 +37,19 @@ class Spool(Struct, frozen=True):
     run: Path
 
     def make(self) -> None:
-        """Make the folder where it is missing.
+        """Make the folder where it is missing; it is the user's alone.
 
         Raises:
-            OSError: If it cannot be made.
+            OSError: If it cannot be made, or lies in a folder that another user has put where ours should be.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.folder.parent.is_relative_to(gettempdir()) and self.folder.parent.stat().st_uid != _user():
+            raise PermissionError(f"{self.folder.parent} is another user's: set CKAUDIT_SPOOL to a folder of yours")
+        self.folder.mkdir(exist_ok=True, mode=0o700)
         self.run.mkdir(parents=True, exist_ok=True)
-        facts = self.folder / _FACTS
-        if not facts.exists():
-            facts.write_bytes(msgspec.json.encode({"address": self.address, "run": os.fspath(self.run)}))
+        facts, wanted = self.folder / _FACTS, msgspec.json.encode({"address": self.address, "run": os.fspath(self.run)})
+        if not facts.exists() or facts.read_bytes() != wanted:
+            facts.write_bytes(wanted)
 
     def lock(self, *, alone: bool = False) -> int | None:
         """Return an open file that tells other processes that this one puts the run up; None where another does.
@@ -56,14 +59,16 @@ class Spool(Struct, frozen=True):
         Args:
             alone: Whether no other process may; the recorders of several ranks share a spool.
         """
-        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
+            import fcntl
+
             fcntl.lockf(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             os.close(descriptor)
             return None
-        except OSError:
-            pass  # a file system without locks
+        except (ImportError, OSError):
+            pass  # a system or a file system without such locks
         return descriptor
 
     def note_unfinished(self, rank: int = 0) -> None:
@@ -119,7 +124,11 @@ def root() -> Path:
     folder = (Path(states) if states.startswith("/") else home) / "ckaudit" / "spool"
     if folder.is_absolute() and _takes_files(folder):
         return folder
-    return Path(gettempdir()) / f"ckaudit-spool-{os.getuid()}"
+    return Path(gettempdir()) / f"ckaudit-spool-{_user()}"
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0
 
 
 def _takes_files(folder: Path) -> bool:
@@ -232,13 +241,30 @@ class Journal(Struct):
 
     @classmethod
     def load(cls, path: Path) -> "Journal":
-        """Read the journal; a torn line counts as not written."""
+        """Read the journal, in which a torn line counts as not written, and shorten it where it has become long."""
         journal, decoder = cls(path), msgspec.json.Decoder(Entry)
-        data = path.read_bytes() if path.exists() else b""
-        for line in data.split(b"\n"):
+        lines = path.read_bytes().split(b"\n") if path.exists() else []
+        for line in lines:
             with suppress(msgspec.DecodeError):
                 journal._take(decoder.decode(line))
+        entries = [*journal._entries()]
+        if len(lines) > 100 + 2 * len(entries):
+            with suppress(OSError):
+                write_whole(path, b"".join(b"\n" + msgspec.json.encode(entry) for entry in entries))
         return journal
+
+    def _entries(self) -> Iterator[Entry]:
+        """Yield the fewest entries that say the same."""
+        for name, sent in self.sent.items():
+            yield Entry(name, sent=sent)
+        for name, lines in self.lines.items():
+            yield Entry(name, lines=lines)
+        for name in self.freed:
+            yield Entry(name, is_freed=True)
+        for name in self.aside:
+            yield Entry(name, is_aside=True)
+        for manifest in sorted(self.manifests, key=lambda each: each == self.manifest):  # the latest last
+            yield Entry("", manifest=manifest, sessions=self.sessions)
 
     def add(self, name: str, **happened: Any) -> None:
         """Take what happened to a file, and keep it; where the disk is full it is known until the process ends."""
@@ -268,17 +294,24 @@ class Journal(Struct):
             self.aside.add(name)
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
 def address_of(folder: str | os.PathLike[str]) -> str | None:
     """Return the address that a recorder was given for its folder; None where it is a folder of this machine.
 
     `Path("s3://bucket/run")` has one stroke less, and is understood as well.
 
-    >>> address_of(Path("s3://bucket/run")), address_of("run/")
-    ('s3://bucket/run', None)
+    >>> address_of(Path("s3://bucket/run")), address_of("run/"), address_of("file:///runs/nano")
+    ('s3://bucket/run', None, None)
     """
     text = os.fspath(folder)
     if is_uri(text):
-        return text
+        return None if scheme_of(text) == "file" else text
     scheme, separator, rest = text.partition(":/")
     known = separator and not isinstance(folder, str) and scheme in {*EXTRA_OF, *SPELLINGS}
     return f"{scheme}://{rest}" if known else None
@@ -286,5 +319,7 @@ def address_of(folder: str | os.PathLike[str]) -> str | None:
 
 def folder_of(folder: str | os.PathLike[str]) -> Path:
     """Return the folder of this machine that a recorder writes to: the one that it was given, or the spool of an address."""
-    address = address_of(folder)
-    return spool_of(address).run if address else Path(folder).absolute()
+    address, text = address_of(folder), os.fspath(folder)
+    if address:
+        return spool_of(address).run
+    return Path(unquote(urlsplit(text).path) if scheme_of(text) == "file" else text).absolute()

@@ -40,6 +40,7 @@ TESTED = {
     ("gate.md", "sh"): COMMANDS,
     ("gate.md", "toml"): HERE,
     ("importers.md", ""): COMMANDS,
+    ("object-storage.md", "python"): "tests/recorder/test_spool_s3.py",
     ("object-storage.md", "sh"): "tests/remote/test_page.py",
     ("plugins.md", "toml"): HERE,
     ("policy.md", ""): "tests/policy/test_document.py",

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import stat
 import threading
 from pathlib import Path
 from time import monotonic, sleep
@@ -16,7 +17,7 @@ from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.files import remote_run, uploader
 from ckaudit.remote.put import RemoteFolder
-from ckaudit.remote.spool import Journal, Sent, address_of, root, spool_of, spools
+from ckaudit.remote.spool import Journal, Sent, Stretch, address_of, root, spool_of, spools
 
 EVERY = [Cadence(until=None, every=5)]
 ADDRESS = "memory://bucket/runs/nano"
@@ -372,6 +373,27 @@ def test_a_torn_journal_is_read_up_to_there(tmp_path):
         stream.write(b'\n{"name":"b","se')
     journal.add("c", sent=Sent(3, 4))
     assert Journal.load(journal.path).sent == {"a": Sent(1, 2), "c": Sent(3, 4)}
+
+
+def test_a_long_journal_is_shortened_and_says_the_same(tmp_path):
+    journal = Journal(tmp_path / "journal")
+    for number in range(500):
+        journal.add("scalars.jsonl", lines=Stretch(0, number))
+        journal.add("run.json", manifest=str(number % 3), sessions=2)
+    journal.add("a", sent=Sent(1, 2), is_freed=True)
+    journal.add("b", is_aside=True)
+    for _ in range(2):
+        read = Journal.load(journal.path)
+        assert {name: getattr(read, name) for name in read.__struct_fields__} == {
+            name: getattr(journal, name) for name in read.__struct_fields__
+        }
+    assert len(journal.path.read_bytes().splitlines()) < 10
+
+
+def test_a_spool_is_the_users_alone():
+    spool = spool_of(ADDRESS)
+    spool.make()
+    assert stat.S_IMODE(spool.folder.stat().st_mode) == 0o700
 
 
 def test_one_address_has_one_spool_and_shows_no_password():

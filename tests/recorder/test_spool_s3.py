@@ -1,6 +1,7 @@
 """Trainings that record to a real S3 server, over lines that break, and in processes that are killed."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,9 @@ import torch
 
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.recorder.files import uploader
-from ckaudit.remote.spool import spool_of
+from ckaudit.recorder.files import remote_run, uploader
+from ckaudit.recorder.files.uploader import CLOSE_PATIENCE, PAUSE
+from ckaudit.remote.spool import DEFAULT_GB, spool_of
 from tests.object_storage import Fault, Proxy, forget_clients, s3, s3_server  # noqa: F401
 from tests.recorder.kill_many import what_is_left
 
@@ -126,3 +128,19 @@ def test_an_address_is_judged_as_its_local_copy_is(s3, tiny, train, capfd):  # n
         report = json.loads(capfd.readouterr().out.replace(name, "RUN"))
         reports.append((code, report))
     assert reports[0] == reports[1]
+
+
+def test_the_page_on_object_storage_says_what_is_done(s3, tiny, train):  # noqa: F811
+    page = (ROOT / "docs" / "object-storage.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    model = tiny()
+    given = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
+    exec(block.replace("s3://bucket", f"s3://{s3.name}"), given)
+    given["recorder"].step(1.0)
+    given["recorder"].close()
+    assert files(s3.folder / "runs" / "nano") == files(spool_of(s3.uri("runs/nano")).run)
+    text = " ".join(page.split())
+    assert f"until nothing has gone up for {CLOSE_PATIENCE:g} seconds" in text
+    assert f"every {PAUSE:g} seconds what is new" in text
+    assert f"a log beyond {remote_run.SEGMENT // 2**20} MB" in text
+    assert f"They keep to {DEFAULT_GB:g} GB together" in text
