@@ -47,10 +47,10 @@ CODES = (
 """Findings with made-up frequencies; the first half of what begins with LOSS, NUM or SYS is seen in logs too."""
 IN_LOGS = ("NUM001", "LOSS001", "LOSS003", "LOSS004", "SYS003", "EVL001")
 FOLLOWS = {"NUM001": ("LOSS001", "GRD001"), "GRD001": ("LOSS004",), "ACT002": ("ATT001",), "UPD002": ("LOSS003",)}
-BEGINS_AT = {"LOSS003": 201, "ACT002": 100, "DATA002": 0, "EVL001": 1000, "UPD002": 50}
+BEGINS_AT = {"LOSS001": 21, "LOSS003": 201, "ACT002": 100, "DATA002": 0, "EVL001": 1000, "UPD002": 50}
 """First steps that a rule gives by itself to most of its findings."""
 ON_CHECKPOINTS = ("ACT002", "ATT001", "UPD002", "GRD004")
-KINDS = ("node", "device", "commit", "value", "threshold", "window", "step")
+KINDS = ("node", "device", "commit", "value", "threshold", "window", "step", "step of the only order")
 
 
 class Planted(NamedTuple):
@@ -87,6 +87,7 @@ def facts_of_fleet(rng: np.random.Generator, count: int) -> list[dict[str, str]]
     flags = [(f"config.flag_{at}", rng.random(count) < rng.uniform(0.02, 0.98)) for at in range(int(rng.integers(3, 25)))]
     words = [(f"config.kind_{at}", grouped(rng, count, int(rng.integers(2, 12)))) for at in range(int(rng.integers(2, 12)))]
     noise = [(f"config.value_{at}", rng.normal(size=count).round(4)) for at in range(int(rng.integers(0, 8)))]
+    only_order = "0ne0rder" if rng.random() < 0.2 else ""
     since, known_order, extra = rng.integers(0, commit.max() + 1), rng.random() < 0.7, rng.random(count) < 0.8
     rows = []
     for at in range(count):
@@ -117,7 +118,7 @@ def facts_of_fleet(rng: np.random.Generator, count: int) -> list[dict[str, str]]
         if extra[at]:
             facts["config.tags"] = f"t{rng.integers(6)}"
         if known_order:
-            facts["data_order"] = f"{hash((int(seed[at]), int(dataset[at]), int(batch[at]))) & 0xFFFFFFFF:08x}"
+            facts["data_order"] = only_order or f"{hash((int(seed[at]), int(dataset[at]), int(batch[at]))) & 0xFFFFFFFF:08x}"
         rows.append(facts)
     return rows
 
@@ -173,6 +174,9 @@ def exposed_to(rng: np.random.Generator, runs: list[FleetRun], kind: str) -> tup
     """Return fact, value and places of the runs that a cause of the kind would meet; None where the fleet has no such group."""
     names = {"node": "node", "device": "device", "commit": "git.commit", "step": "data_order"}
     count = len(runs)
+    if kind == "step of the only order":
+        chosen = rng.choice(count, max(8, int(count * rng.uniform(0.05, 0.4))), replace=False)
+        return ("data_order", "", chosen.tolist()) if runs[0].facts.get("data_order") == "0ne0rder" else None
     if kind == "threshold":
         numbers = np.array([float(run.facts["config.lr"]) for run in runs])
         cut = np.quantile(numbers, rng.uniform(0.7, 0.95), method="nearest")
@@ -205,7 +209,7 @@ def plant(rng: np.random.Generator, runs: list[FleetRun], kind: str) -> tuple[li
     if met is None:
         return None
     name, value, places = met
-    code, attack = str(rng.choice(IN_LOGS)), rng.uniform(0.5, 0.95)
+    code, attack = str(rng.choice(IN_LOGS if kind != KINDS[-1] else ("NUM001", "LOSS001"))), rng.uniform(0.5, 0.95)
     step = int(rng.integers(50, min(runs[at].last_step or 0 for at in places) + 1))
     ill = [at for at in places if rng.random() < attack]
     if len(ill) < 5:
@@ -213,13 +217,13 @@ def plant(rng: np.random.Generator, runs: list[FleetRun], kind: str) -> tuple[li
     planted = list(runs)
     for at in ill:
         last = runs[at].last_step or 0
-        found = findings_of(rng, code, step if kind == "step" else first_step(rng, code, last), log=False)
+        found = findings_of(rng, code, step if "step" in kind else first_step(rng, code, last), log=False)
         planted[at] = replace(
             runs[at], findings=[*found, *(one for one in runs[at].findings if one.code not in {f.code for f in found})]
         )
-    shown = str(step) if kind == "step" else value
+    shown = str(step) if "step" in kind else value
     return planted, Planted(
-        kind, "step" if kind == "step" else name, shown, code, frozenset(runs[at].run for at in ill), len(places)
+        kind, "step" if "step" in kind else name, shown, code, frozenset(runs[at].run for at in ill), len(places)
     )
 
 
@@ -227,6 +231,8 @@ def names_it(cause: CommonCause, planted: Planted) -> bool:
     """Return whether a cause that was told names the one that was planted, itself or beside."""
     if planted.kind in {"threshold", "window"}:
         return f"{planted.name} " in f"{cause.name} {cause.sentence}"
+    if planted.name == "step" and cause.field == "step":  # what follows of it begins a step or two later
+        return abs(int(cause.value) - int(planted.value)) <= 2
     return (cause.name, cause.value) == (planted.name, planted.value) or f"{planted.name} {planted.value}" in cause.sentence
 
 

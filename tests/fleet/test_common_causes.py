@@ -171,6 +171,7 @@ def test_step_in_the_only_order_there_is() -> None:
     assert (cause.field, cause.value, cause.ill_with) == ("step", "4217", 80)
     assert not common_causes(fleet(4000))
     assert not common_causes(fleet(41))
+    assert not common_causes([replace(one, findings=[replace(f, code="LOSS003") for f in one.findings]) for one in fleet(4217)])
     assert not common_causes(fleet(4217, config__warmup_steps=4217))
 
 

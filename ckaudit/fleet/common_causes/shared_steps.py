@@ -16,6 +16,10 @@ APART, APART_IF_PLAIN = 0.001, 0.05
 """How unlikely it must be that others who are ill of it begin there as often; the second for a step that is not round."""
 OF_DATA = ("data", "batch_size", "train_batch", "per_device_batch", "sequence_length", "seq_len", "shuffle", "world_size")
 """Parts of the names of facts that decide, with the seed, which batch a step gets."""
+SUDDEN = ("NUM001", "LOSS001")
+"""What begins at the step at which it happens; other rules may begin where a window of theirs ends, in every run alike."""
+EARLY = 0.05
+"""Part of the longest run in which something may begin at one step because it could not be told before."""
 MANY_CELLS = 16
 """Steps that a step must be one of, before it is no wonder that two runs have it in common."""
 
@@ -108,19 +112,22 @@ def in_the_only_order(runs: Sequence[FleetRun], ill: Sequence[Illness], order: O
     """Yield steps that runs share where all have one order of the data, so that there is no other to compare with.
 
     What begins at a step by itself (the first that a rule can judge, an evaluation, the end of the warm-up) must not be taken for
-    the data. So some of the ill runs must have begun before, the step must be no round one, and no number of the configuration;
-    and chance is asked whether so many meet there, were their first steps strewn over the run as those of the others are.
+    the data. So only what happens suddenly is looked at, at steps that are not early, not round and no number of the
+    configuration; and chance is asked whether so many meet there, strewn as the others are.
     """
     known = order.of[order.of >= 0]
     if known.size < MIN_HITS or np.bincount(known).max() < known.size:
         return
     numbers = _whole_numbers(runs)
+    late = EARLY * max(run.last_step or 0 for run in runs)
     for illness in ill:
+        if illness.code not in SUDDEN:
+            continue
         since = illness.since[illness.ill & (illness.since >= 0) & (order.of >= 0)]
         steps, counts = np.unique(since, return_counts=True)
         for step, count in zip(steps.tolist(), counts.tolist(), strict=True):
             plain = step % ROUND != 0 and not numbers & {step - 1, step, step + 1}
-            if count >= MIN_HITS and plain and (since < step).sum() >= 2:
+            if count >= MIN_HITS and plain and step > late:
                 shared = illness.ill & (illness.since == step) & (order.of >= 0)
                 yield SharedStep(illness, int(known[0]), step, shared, _chance_of_meeting(since, step, runs))
 
@@ -135,7 +142,7 @@ def _chance_of_meeting(since: Ints, step: int, runs: Sequence[FleetRun]) -> floa
     if cells < MANY_CELLS:
         return 1.0
     near = np.sort(np.abs(others - step))[: max(2, int(np.sqrt(others.size)))]
-    width = max(1.0, 2.0 * float(near[-1]) / cell)
+    width = max(1.0, 2.0 * float(near[-1]) / cell) if near.size else float(cells)
     share = min(1.0, max((near.size + 1) / ((others.size + 1) * width), 1.0 / cells))
     return min(1.0, cells * binomial_tail(int((since == step).sum()), since.size, share))
 
