@@ -14,6 +14,8 @@ MAX_FACTS = 400
 MAX_LENGTH = 200
 BATCHES = 8
 """Batches by whose hashes an order of the data is known again; a run that ended before them has none, or it would be its own."""
+PARTS = ("config", "model", "environment", "data_manifest")
+"""What run.json holds of any size."""
 NODES = ("node", "host", "hostname", "nodename")
 DEVICES = ("device", "gpu", "gpu_uuid", "accelerator")
 
@@ -24,24 +26,25 @@ def facts_of(run: Run) -> dict[str, str]:
     found = dict(_order(run))
     if manifest is not None:
         found |= dict(_named(manifest))
-        for prefix in ("config", "model", "environment", "data_manifest"):
+        for prefix in PARTS:
             part = getattr(manifest, prefix)
             found |= {} if part is UNSET else {f"{prefix}.{name}": value for name, value in flat(part)}
         found |= dict(_place(manifest, found))
-    return dict(sorted(found.items())[:MAX_FACTS])
+    kept = sorted(found, key=lambda name: name.startswith(PARTS))[:MAX_FACTS]  # of a huge configuration the rest is left out
+    return {name: found[name] for name in sorted(kept)}
 
 
-def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested dictionaries by their path with dots; a list is one leaf.
+def flat(value: Any, prefix: str = "", *, depth: int = 12) -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested dictionaries by their path with dots; a list is one leaf, and so is what lies too deep.
 
     >>> dict(flat({"optimizer": {"lr": 0.01}, "betas": [0.9, 0.99], "seed": None}))
     {'optimizer.lr': '0.01', 'betas': '[0.9, 0.99]', 'seed': 'null'}
     """
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not depth:
         yield prefix, shown(value)
         return
     for key, inner in value.items():
-        yield from flat(inner, f"{prefix}.{key}" if prefix else str(key))
+        yield from flat(inner, f"{prefix}.{key}" if prefix else str(key), depth=depth - 1)
 
 
 def shown(value: Any) -> str:
