@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Literal, NamedTuple
@@ -89,11 +89,11 @@ class Values:
     def _ask(self, name: str, field: CommonField, texts: Mapping[int, str]) -> list[Question]:
         whose, words = _several(texts) if name in {"node", "device"} else (list(texts), list(texts.values()))
         numbers = {} if NUMBERED.search(name) else _numbers(set(words))
+        if not numbers and max(Counter(words).values(), default=0) < MIN_HITS:
+            return []
         names = sorted(set(words), key=lambda word: (numbers.get(word, 0.0), word))
-        number = {word: place for place, word in enumerate(names)}
-        levels = np.fromiter(map(number.__getitem__, words), np.int64, len(words))
+        levels, having = _levels(words, names)
         first = self._add(names, np.array(whose, np.int64), levels)
-        having = np.bincount(levels, minlength=len(names))
         single = [Question(field, name, first + at, first + at + 1, "is") for at in np.flatnonzero(having >= MIN_HITS).tolist()]
         end = first + len(names)
         for cut in _cuts(np.array([numbers[word] for word in names]), having) if numbers else ():
@@ -105,10 +105,9 @@ class Values:
         if not numbers:
             return []
         names = sorted(numbers, key=lambda word: numbers[word])
-        number = {word: place for place, word in enumerate(names)}
-        levels = np.fromiter(map(number.__getitem__, texts.values()), np.int64, len(texts))
+        levels, _ = _levels(texts.values(), names)
         first = self._add(names, np.array(list(texts), np.int64), levels)
-        commits = _first_of_each((number[text], runs[run].facts.get("git.commit")) for run, text in texts.items())
+        commits = _first_of_each(zip(levels.tolist(), (runs[run].facts.get("git.commit") for run in texts), strict=True))
         borders = _borders(np.array([numbers[word] for word in names]), commits)
         return [
             Question("start", name, first + low, first + high, "between")
@@ -209,6 +208,13 @@ def _several(texts: Mapping[int, str]) -> tuple[list[int], list[str]]:
     split = {text: sorted(filter(None, set(SEVERAL.split(text)))) for text in set(texts.values())}
     pairs = [(run, word) for run, text in texts.items() for word in split[text]]
     return [run for run, _ in pairs], [word for _, word in pairs]
+
+
+def _levels(words: Collection[str], names: Sequence[str]) -> tuple[Ints, Ints]:
+    """Return the place of each word among the names, and how often each name is there."""
+    number = {word: place for place, word in enumerate(names)}
+    levels = np.fromiter(map(number.__getitem__, words), np.int64, len(words))
+    return levels, np.bincount(levels, minlength=len(names))
 
 
 def _numbers(texts: Iterable[str]) -> dict[str, float]:

@@ -63,7 +63,7 @@ def data_of(fleet: Fleet, links: Mapping[str, str]) -> dict[str, Any]:
     place = {run.run: number for number, run in enumerate(runs)}
     return {
         "checks": [check.replace("_", " ") for check in checks],
-        "facts": {visible(name): [_shown(run.facts.get(name, "")) for run in runs] for name in facts},
+        "facts": {visible(name): [cut(run.facts.get(name, "")) for run in runs] for name in facts},
         "columns": [visible(name) for name in fleet.grouped_by if name in facts],
         "badges": BADGES,
         "causes": [[place[name] for name in cause.runs if name in place] for cause in fleet.common_causes],
@@ -79,12 +79,11 @@ def _run(run: FleetRun, checks: Sequence[str], link: str, *, has_curve: bool) ->
         "what": first_cause(run),
         "states": states_of(run, checks),
         "since": run.first_step,
-        "verdict": _shown(run.verdict if run.status == "audited" else run.problem or run.verdict),
-        "knob": _shown(run.knob or ""),
+        "verdict": cut(run.verdict if run.status == "audited" else run.problem or run.verdict),
+        "knob": cut(run.knob or ""),
         "command": visible(report_command(run)),
         "findings": [
-            [finding.severity, finding.code, finding.first_step, _shown(finding.message)]
-            for finding in run.findings[:MAX_FINDINGS]
+            [finding.severity, finding.code, finding.first_step, cut(finding.message)] for finding in run.findings[:MAX_FINDINGS]
         ],
         "more": max(0, len(run.findings) - MAX_FINDINGS),
         "loss": _thinned(run.loss) if run.loss is not None and has_curve else None,
@@ -102,7 +101,8 @@ def report_command(run: FleetRun) -> str:
     return f"ckaudit report {quote(run.source or run.run)}" + (f" --run {quote(which)}" if which else "")
 
 
-def _shown(words: str) -> str:
+def cut(words: str) -> str:
+    """Return words as they stand on the page: on one line, and not endless."""
     return visible(words if len(words) <= MAX_LETTERS else f"{words[: MAX_LETTERS - 3]}...")
 
 

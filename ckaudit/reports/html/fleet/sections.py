@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from ckaudit.contract.schema.fleet import Fleet, FleetRun
 from ckaudit.reports.fleet import GROUP_HEAD, group_cells, group_values, severity_word
-from ckaudit.reports.html.fleet.data import BADGES, MAX_RUNS, checks_of, first_cause, states_of
+from ckaudit.reports.html.fleet.data import BADGES, MAX_RUNS, checks_of, cut, first_cause, states_of
 from ckaudit.reports.markup import Markup, join, tag
 from ckaudit.reports.words import plural
 
@@ -170,7 +170,7 @@ def _row(at: int, run: FleetRun, link: str, facts: Sequence[str], checks: Sequen
         tag("th", more, " ", name, scope="row"),
         tag("td", "" if run.first_step is None else f"{run.first_step:,}", class_="number"),
         tag("td", first_cause(run), class_="because"),
-        *(tag("td", run.facts.get(fact, "")) for fact in facts),
+        *(tag("td", cut(run.facts.get(fact, ""))) for fact in facts),
         *(
             tag("td", SHORT.get(letter, WORDS[letter][1]), class_=f"check v-{WORDS[letter][0]}")
             for letter in states_of(run, checks)
