@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import count
 
 import msgspec
@@ -118,11 +119,17 @@ def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> di
 
 
 def _runs(source: Source) -> Iterator[tuple[str, Run]]:
-    path, reads = local_copy(source.path), triage_reads()
+    path, reads = local_copy(source.path), _reads()
     if not source.choice.run and path.exists() and is_ours(path):
         yield "", open_judged(path, reads=reads, choice=source.choice)
         return
     yield from open_runs(path, reads=reads, choice=source.choice)
+
+
+@cache
+def _reads() -> frozenset[str]:
+    """Return what is read of checkpoints, which every run of a process asks for anew."""
+    return triage_reads()
 
 
 def _verdict(explained: ExplainedRun, vital: Sequence[VitalCheck]) -> str:
