@@ -160,7 +160,6 @@ def _worth_a_word(findings: list[Finding]) -> Iterator[Finding]:
 def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = (), gate: Gate = OPEN) -> Report:
     """Audit a run that is in memory."""
     run = at_step(run, step)
-    notes = list(run.notes)
     explained = explain_run(run, gate)
     run, clauses, settled = explained.run, explained.clauses, explained.settled
     findings, diagnoses = explained.findings, explained.diagnoses
@@ -168,11 +167,11 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     normal = sum(suppressed.by == "siblings" for suppressed in settled.suppressed)
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*settled.checks, *broken_plugins(), *broken_questions(answers, settled.checks)]
+    held = gate.held_against(run)
+    notes = [*(() if held is None else held.notes), *run.notes]
     notes += [*over(settled.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
     vital = vital_checks(run, checks)
     drawn = [*charts(run), *finding_charts(run, findings)]
-    held = gate.held_against(run)
-    notes += [] if held is None else held.notes
     return Report(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",

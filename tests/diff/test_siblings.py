@@ -75,6 +75,29 @@ def test_without_siblings_the_report_has_no_word_of_them():
     assert report == triage(PAIRS / "base")
 
 
+PYTHIA = PAIRS.parent / "real" / "pythia"
+
+
+@pytest.mark.parametrize(("seed", "other"), [(6, 8), (8, 6)])
+def test_two_public_seeds_of_one_model_stay_in_the_band_of_each_other(seed, other):
+    report = judged(PYTHIA / f"160m-{seed}.first5000.csv", [str(PYTHIA / f"160m-{other}.first5000.csv")])
+    assert not told(report)
+    assert next(check for check in report.checks if check.code == "SIB001").outcome == "passed"
+
+
+def test_a_public_loss_that_is_a_tenth_higher_from_some_step_on_is_found_there(tmp_path):
+    head, *rows = (PYTHIA / "160m-6.first5000.csv").read_text().splitlines()
+    place = head.split(",").index("train/lm_loss")
+    cells = [row.split(",") for row in rows]
+    for row in cells[3000:]:
+        row[place] = str(1.1 * float(row[place]))
+    (tmp_path / "raised.csv").write_text("\n".join([head, *map(",".join, cells)]) + "\n")
+    found_there = told(judged(tmp_path / "raised.csv", [str(PYTHIA / "160m-8.first5000.csv")]))["SIB001"]
+    assert found_there.severity == "sev2"
+    assert 2900 <= found_there.first_step <= 3100
+    assert "above its sibling" in found_there.message
+
+
 def _curves(seeds, **made):
     return [run(f"sibling {seed}", train_loss_raw=losses(seed, **made)) for seed in seeds]
 
@@ -315,7 +338,8 @@ def test_an_illness_that_siblings_share_does_not_count_and_is_told_with_its_reas
 
 def test_a_policy_grades_and_ignores_what_siblings_say():
     clauses = Clauses(severities={"SIB004": "note"}, ignore=(Ignore(code="SIB007", reason="meant"),))
-    report = judged(PAIRS / "lr_doubled", REPLICAS, gate=Gate(policy=Policy(file="ckaudit.toml", base=clauses, profiles={})))
+    siblings = [*REPLICAS, str(PAIRS / "base")]
+    report = judged(PAIRS / "lr_doubled", siblings, gate=Gate(policy=Policy(file="ckaudit.toml", base=clauses, profiles={})))
     assert told(report)["SIB004"].severity == "note"
     assert "SIB007" not in told(report)
     assert [(suppressed.finding.code, suppressed.by) for suppressed in report.suppressed] == [("SIB007", "policy")]

@@ -48,6 +48,7 @@ TESTED = {
     ("policy.md", "toml"): "tests/policy/test_document.py",
     ("recording.md", "python"): HERE,
     ("reliability.md", "sh"): COMMANDS,
+    ("siblings.md", "sh"): COMMANDS,
     ("trainers.md", "python"): "tests/examples/test_readme.py",
     ("watch.md", "python"): "tests/alarm/test_watch.py",
 }

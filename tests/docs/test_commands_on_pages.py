@@ -78,8 +78,10 @@ def folder(tmp_path, monkeypatch):
 
 
 def words_of(line):
-    """Return the words of a command, its patterns filled in as a shell does."""
-    return [found for word in shlex.split(line) for found in (sorted(glob(word)) if "*" in word else []) or [word]]  # noqa: PTH207
+    """Return the words of a command, its patterns filled in as a shell does, which leaves those in quotes alone."""
+    words = zip(shlex.split(line), shlex.split(line, posix=False), strict=True)
+    filled = [(word, sorted(glob(word)) if "*" in word and word == written else []) for word, written in words]  # noqa: PTH207
+    return [found for word, matches in filled for found in matches or [word]]
 
 
 @pytest.mark.parametrize("name", RUN_HERE)

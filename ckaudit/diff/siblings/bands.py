@@ -19,8 +19,9 @@ TINY_SHARE = 1e-6
 """Share of the smallest positive value that stands for 0 where values are compared by their logarithms."""
 
 KEPT = 0.5
-"""How much of its widest a band of losses keeps: what set two seeds apart while the loss fell is still there when a schedule has
-ended the fall, and with it the pace by which `noise.stretches` tells how far apart they can be."""
+"""How much a band of losses keeps of its widest in the second half of the steps so far: what set two seeds apart while the loss
+fell is still there when a schedule has ended the fall, and with it the pace by which `noise.stretches` tells how far apart they
+can be."""
 
 MIN_ROWS = 3
 """Points that the run and its siblings must share."""
@@ -136,11 +137,17 @@ def _band(quantity: Quantity, label: str, columns: Columns, unit: str, own: floa
     size = 1 if quantity.is_evaluation else 0
     parts = stretches(columns.steps, first, columns.own, others, size=size, own=own, seed=quantity.seed)
     if not quantity.is_ratio:
-        parts = replace(parts, spread=np.maximum(parts.spread, KEPT * np.maximum.accumulate(parts.spread)))
+        parts = replace(parts, spread=np.maximum(parts.spread, KEPT * _widest_of_late(parts)))
     ends = np.searchsorted(columns.steps, parts.last, side="right")
     cuts = np.searchsorted(columns.steps, parts.first, side="left")
     levels = np.array([[median(column[cut:end]) for cut, end in zip(cuts, ends, strict=True)] for column in columns.theirs])
     return Band(quantity, label, parts, levels, unit)
+
+
+def _widest_of_late(parts: Stretches) -> Floats:
+    """Return the widest spread of each stretch and those before it back to half of its steps, shape (K,)."""
+    starts = np.searchsorted(parts.last, parts.last / 2)
+    return np.array([parts.spread[start : row + 1].max() for row, start in enumerate(starts)])
 
 
 def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, Axes]], *, is_ratio: bool) -> Columns | None:
@@ -181,7 +188,7 @@ def _looked_up(label: str, series: Series, steps: Steps) -> tuple[Floats, Mask, 
     return aligned.values[:, 0], (age >= 0) & (age <= 2 * spacing) & (steps >= 0), age == 0
 
 
-def departures(bands: Sequence[Band], *, tests: int, share: float = 0.01) -> Iterator[Departure]:
+def departures(bands: Sequence[Band], *, tests: int, share: float = 0.003) -> Iterator[Departure]:
     """Yield where a run leaves each band for good, most of the siblings agreeing.
 
     Args:
