@@ -251,15 +251,16 @@ function drawCurves() {
   const front = byId("group").value;
   const runs = shown.filter((at) => data.runs[at].loss);
   const every = Math.max(1, Math.ceil(runs.length / MAX_DRAWN));
-  const always = (at) => (front ? of[at] === front : /^sev/.test(data.runs[at].severity));
-  const drawn = runs.filter((at, place) => place % every === 0 || always(at));
+  const first = runs.filter((at) => (front ? of[at] === front : /^sev/.test(data.runs[at].severity)));
+  const always = new Set(first.length <= MAX_DRAWN ? first : []);
+  const drawn = runs.filter((at, place) => place % every === 0 || always.has(at));
   const { pen, width, height } = canvasOf(canvas);
   const values = drawn.flatMap((at) => data.runs[at].loss[1]).filter((value) => value !== null);
   const steps = drawn.flatMap((at) => data.runs[at].loss[0]);
   near = [];
   pen.font = "12px system-ui, sans-serif";
   pen.fillStyle = colour("--dim");
-  if (!values.length) { pen.fillText("No loss of these runs was recorded.", 10, 24); legend(of, names, front, runs, every); return; }
+  if (!values.length) { pen.fillText("No loss of these runs was recorded.", 10, 24); legend(of, names, front, runs, every, always); return; }
   const scale = scales(steps, values, width, height);
   axes(pen, scale, width, height);
   const shades = { dim: colour("--dim") };
@@ -275,7 +276,7 @@ function drawCurves() {
     curve(pen, at, scale);
   }
   pen.globalAlpha = 1;
-  legend(of, names, front, runs, every);
+  legend(of, names, front, runs, every, always);
 }
 
 function scales(steps, values, width, height) {
@@ -352,7 +353,7 @@ function cross(pen, [x, y]) {
   pen.moveTo(x, y);
 }
 
-function legend(of, names, front, runs, every) {
+function legend(of, names, front, runs, every, always) {
   const rows = names.slice(0, 12).map((name, place) => {
     const own = runs.filter((at) => of[at] === name);
     const ends = own.map((at) => data.runs[at].loss[1].findLast((value) => value !== null)).filter((value) => value !== undefined).sort((one, other) => one - other);
@@ -368,7 +369,7 @@ function legend(of, names, front, runs, every) {
   });
   const more = [];
   if (names.length > 12) more.push(`${names.length - 12} more groups`);
-  if (every > 1) more.push(`of the others one run in ${every} is drawn`);
+  if (every > 1) more.push(`${always.size ? "of the others " : ""}one run in ${every} is drawn`);
   if (more.length) { const row = made("tr"); const cell = made("td", more.join("; "), "dim"); cell.colSpan = 4; row.append(cell); rows.push(row); }
   byId("legend").replaceChildren(...rows);
 }

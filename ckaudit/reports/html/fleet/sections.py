@@ -22,7 +22,7 @@ WORDS = {
 }
 """For each letter of `data.LETTERS` the class of its colour, and the word that it stands for."""
 FIRST = 200
-"""Runs listed at once; the script lists the others."""
+"""Runs listed or named at once; the script lists the others."""
 SHORT = {"?": "open", "-": "-", "!": "-"}
 FILTERS = (
     ("", "every run"),
@@ -41,7 +41,9 @@ def causes(fleet: Fleet) -> Iterator[Markup]:
         show = tag(
             "button", f"Show {'it' if len(cause.runs) == 1 else 'these'} below", type="button", class_="only", data_cause=place
         )
-        names = tag("p", *(part for run in cause.runs for part in (tag("code", run), " ")), class_="dim")
+        named = [part for run in cause.runs[:FIRST] for part in (tag("code", run), " ")]
+        more = [f"and {len(cause.runs) - FIRST:,} more"] if len(cause.runs) > FIRST else []
+        names = tag("p", *named, *more, class_="dim")
         yield tag(
             "div",
             tag("h3", tag("code", cause.name), " ", tag("code", cause.value)),
