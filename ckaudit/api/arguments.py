@@ -1,6 +1,7 @@
 """What the functions are told of runs, columns and a policy, as the engine takes it."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -16,6 +17,9 @@ from ckaudit.reports.escape import visible
 from ckaudit.run.run import Run
 
 RunPath = str | os.PathLike[str]
+
+SWALLOWED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
+"""What `Path` makes of an address."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -47,8 +51,10 @@ def path_of(run: RunPath) -> Path:
     """
     path = local_copy(run)
     if not path.exists():
-        here = visible(str(Path.cwd()))
-        raise UnreadableError(f"{visible(str(path))} does not exist", hint=f"It was looked for from {here}.")
+        hint = f"It was looked for from {visible(str(Path.cwd()))}."
+        if SWALLOWED.match(str(path)):
+            hint = "An address is given as a text: a Path swallows one of its slashes."
+        raise UnreadableError(f"{visible(str(path))} does not exist", hint=hint)
     return path
 
 

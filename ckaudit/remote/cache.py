@@ -18,11 +18,11 @@ FOLDER, LIMIT = "CKAUDIT_CACHE", "CKAUDIT_CACHE_GB"
 GIGABYTE = 10**9
 DEFAULT_LIMIT = 10.0
 STATE, LOCK, IN_USE = "state.json", "lock", "in_use"
+FETCHED = "fetched"  # a line for each time that bytes were fetched, since the cache was last looked through
 MAX_HELD = 64
 """Copies that a process keeps from being given up: the last ones that it asked for."""
 
 _held: dict[Path, int] = {}  # open files, each with its lock: numbers, because they are to be closed with the process
-_fetched = {"since": float("inf")}  # bytes since the cache was last looked through: at first it always is
 
 
 class Kept(Struct, array_like=True, frozen=True):
@@ -93,20 +93,25 @@ class Slot:
         self.cache, self.folder = cache, cache / "runs" / key
         self.copy = self.folder / (name if name not in ("", ".", "..", STATE, LOCK, IN_USE) else "run")
         self.address = shown(uri)
+        self._noted = b""
 
     def read_state(self) -> State:
         """Return what the copy holds; nothing where that was never written down, or by another version."""
         try:
-            return msgspec.json.decode((self.folder / STATE).read_bytes(), type=State)
+            self._noted = (self.folder / STATE).read_bytes()
+            return msgspec.json.decode(self._noted, type=State)
         except (OSError, msgspec.DecodeError):
             return State(self.address)
 
     def write_state(self, state: State) -> None:
-        """Note what the copy holds."""
+        """Note what the copy holds, where that is something new."""
         state.bytes = sum(kept.size for kept in state.files.values())
-        partial = self.folder / f"{STATE}.{os.getpid()}"
-        partial.write_bytes(msgspec.json.encode(state))
-        partial.replace(self.folder / STATE)
+        text = msgspec.json.encode(state)
+        if text != self._noted:
+            partial = self.folder / f"partial-{STATE}-{os.getpid()}"
+            partial.write_bytes(text)
+            partial.replace(self.folder / STATE)
+            self._noted = text
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -146,13 +151,17 @@ def make_room(cache: Path, new: int) -> None:
 
     Args:
         cache: The cache.
-        new: Bytes that were fetched just now: the cache is looked through once they are worth it.
+        new: Bytes that were fetched just now: the cache is looked through once those of all processes are worth it.
     """
-    limit = cache_limit()
-    _fetched["since"] += new
-    if _fetched["since"] < limit / 16:
+    limit, log = cache_limit(), cache / FETCHED
+    if not new:
         return
-    _fetched["since"] = 0
+    with suppress(OSError):  # then it is looked through another time
+        with log.open("a", encoding="ascii") as stream:
+            stream.write(f"{new}\n")
+        if sum(int(line) for line in log.read_text("ascii").split() if line.isdigit()) < limit / 16:
+            return
+        log.unlink(missing_ok=True)
     slots = sorted(_slots(cache / "runs"))
     total = sum(size for _, size, _ in slots)
     for _, size, folder in slots:

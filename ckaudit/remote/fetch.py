@@ -128,6 +128,9 @@ class Copy:
                 if not is_gone(error):
                     raise
                 complete = False
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
         target = self._path(entry.name, listing)
         with naming_cache(self.slot.cache):
             if not complete:
@@ -150,14 +153,19 @@ class Copy:
         data = self.storage.read(entry, 0, None)
         if entry.size is not None and len(data) != entry.size:
             return False
-        with self._opened(partial) as stream, naming_cache(self.slot.cache):
-            stream.write(data)
+        with self._opened(partial) as stream:
+            self._append(data, stream)
         return True
 
     def _opened(self, partial: Path) -> BinaryIO:
         with naming_cache(self.slot.cache):
             self.slot.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return partial.open("wb", buffering=0)
+            return partial.open("wb")
+
+    def _append(self, data: bytes, stream: BinaryIO) -> None:
+        with naming_cache(self.slot.cache):
+            stream.write(data)
+            stream.flush()  # so that a full disk is told here
 
     def _write_pieces(self, entry: Entry, size: int, stream: BinaryIO) -> None:
         """Write a large object, several pieces of it at once."""
@@ -167,8 +175,7 @@ class Copy:
             for first in range(0, len(starts), PIECES_AT_ONCE):
                 some = starts[first : first + PIECES_AT_ONCE]
                 for data in pool.map(lambda start: self.storage.read(entry, start, min(start + PIECE, size)), some):
-                    with naming_cache(self.slot.cache):
-                        stream.write(data)
+                    self._append(data, stream)
 
 
 def _files_below(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:

@@ -166,6 +166,9 @@ def test_functions_take_addresses(runs: Bucket) -> None:
     assert uri in repr(package.gate(uri, runs.uri("runs/healthy")))
     with pytest.raises(AssertionError, match=uri):
         package.assert_healthy(uri)
+    with pytest.raises(UnreadableError, match="does not exist") as told:
+        package.triage(Path(uri))
+    assert "slashes" in told.value.hint
     runs.put("empty/notes.txt", b"nothing")
     with pytest.raises(UnreadableError, match=runs.uri("empty")) as told:
         package.triage(runs.uri("empty"))

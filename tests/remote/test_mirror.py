@@ -225,6 +225,20 @@ def test_a_process_killed_while_it_fetches_leaves_nothing_wrong(s3: Bucket, thro
     assert not list(copy.parent.glob("partial-*"))
 
 
+def test_a_full_disk_is_told_and_nothing_half_written_stays(s3: Bucket) -> None:
+    uri = s3.put("run", HEALTHY)
+    script = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
+        f"from ckaudit.cli.run import run; raise SystemExit(run(['triage', {uri!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "cannot be written: File too large" in done.stderr
+    assert "CKAUDIT_CACHE" in done.stderr
+    assert not list(Path(os.environ["CKAUDIT_CACHE"]).rglob("partial-*"))
+    assert tree(local_copy(uri)) == tree(HEALTHY)
+
+
 def _read(uri: str, found: "multiprocessing.Queue[dict[str, bytes]]") -> None:
     found.put(tree(local_copy(uri)))
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ckaudit.contract.io.folder import shown_name
 from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.remote.addresses import address_of
 from ckaudit.reports.escape import visible
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -113,7 +114,7 @@ class Folders:
 
 def _label(path: Path, taken: Sequence[str]) -> str:
     """Return a name for a folder that no other one has."""
-    relative = os.path.relpath(path)
+    relative = path.name if address_of(path) else os.path.relpath(path)
     label = Path(relative).as_posix() if not relative.startswith(os.pardir) else path.name or "root"
     number = 2
     while label in taken:
