@@ -33,7 +33,7 @@ def triage(
     which: str = "",
     questions: Collection[int] = (),
     policy: PolicyNamed = None,
-    like: Sequence[RunPath | Run] = (),
+    like: RunPath | Run | Sequence[RunPath | Run] = (),
 ) -> Audit:
     """Say what is wrong with a run, since when, where, and what most likely caused it.
 
@@ -59,7 +59,8 @@ def triage(
     """
     choice, held = settings(policy, columns=columns, which=which)
     subject = path_or_run(run)
-    held = gate_like(held, [one if isinstance(one, Run) else os.fspath(one) for one in like], runs=[subject], choice=choice)
+    named = [like] if isinstance(like, str | os.PathLike | Run) else like
+    held = gate_like(held, [one if isinstance(one, Run) else os.fspath(one) for one in named], runs=[subject], choice=choice)
     if isinstance(subject, Run):
         return Audit(triage_run(subject, step=step, questions=questions, gate=held))
     return Audit(triage_path(subject, step=step, choice=choice, questions=questions, gate=held))

@@ -63,3 +63,4 @@ def test_the_first_page_of_a_report_tells_of_siblings(tmp_path, capfd):
 def test_the_function_takes_runs_and_patterns():
     audit = ckaudit.triage(PAIRS / "lr_doubled", like=[REPLICAS, ckaudit.read_run(PAIRS / "base")], policy=False)
     assert {finding.code for finding in audit.findings} >= {"SIB004", "SIB007"}
+    assert len(ckaudit.triage(PAIRS / "base", like=REPLICAS, policy=False).report.siblings) == 2
