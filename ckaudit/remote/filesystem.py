@@ -57,6 +57,7 @@ CREDENTIALS = {
     "FSSPEC_S3_ANON=true reads a public bucket.",
     "gs": "They are found as Google's tools find them: GOOGLE_APPLICATION_CREDENTIALS, or gcloud auth application-default login.",
     "az": "They are found as Azure's tools find them: AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or az login.",
+    "hdfs": "Hadoop's own libraries are found by JAVA_HOME, HADOOP_HOME and CLASSPATH, its credentials by kinit.",
     "http": "A signed address may have expired; name and password stand before the host, or in ~/.netrc.",
 }
 """Where the clients look for credentials."""
@@ -200,7 +201,7 @@ def unreadable(error: BaseException, uri: str) -> UnreadableError:
         what = f": the connection failed, tried {ATTEMPTS} times{said}"
         hint = "Are the network, the endpoint and a proxy as they should be?"
     else:
-        what, hint = f" cannot be read{said or f': {type(error).__name__}'}", ""
+        what, hint = f" cannot be read{said or f': {type(error).__name__}'}", finds if kind_of(uri) == "hdfs" else ""
     return UnreadableError(f"{shown(uri)}{what}", hint=hint)
 
 
