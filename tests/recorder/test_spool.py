@@ -140,6 +140,24 @@ def test_a_lost_connection_holds_nothing_up_and_loses_nothing(tiny, train, batch
     assert caplog.text.count("cannot be reached") <= 1
 
 
+def test_no_step_waits_for_a_server_that_does_not_answer(tiny, train, lines, monkeypatch):
+    answers, put = threading.Event(), RemoteFolder.put
+
+    def put_late(*given):
+        assert answers.wait(60)
+        put(*given)
+
+    monkeypatch.setattr(RemoteFolder, "put", put_late)
+    monkeypatch.setattr(uploader, "CLOSE_PATIENCE", 20)
+    recorder = train(tiny(), 30, ADDRESS, cadence=EVERY, close=False)
+    recorder._session._folder.settle()
+    assert len(lines(spool_of(ADDRESS).run)) == 30
+    assert there() == {}
+    answers.set()
+    recorder.close()
+    assert there() == here()
+
+
 def test_a_server_that_is_dead_at_the_end_is_left_after_a_while(tiny, train, line, caplog, capfd):
     from ckaudit.cli.run import run
 
