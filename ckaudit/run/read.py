@@ -23,6 +23,7 @@ from ckaudit.contract.unknown_fields import remove_unknown_words, unknown_words,
 from ckaudit.errors import UnreadableError
 from ckaudit.run.builder import RunBuilder
 from ckaudit.run.column_builder import every_path
+from ckaudit.run.line_budget import LineBudget
 from ckaudit.run.run import Run
 from ckaudit.run.run_facts import infer_token_loss
 from ckaudit.run.scalars import SessionLogs
@@ -107,6 +108,7 @@ class RunReader:
         self._rank_facts: dict[int, dict[str, Any]] = {}
         self._alike: dict[str, list[Finding]] = {}
         self._tabulator = Tabulator()
+        self._budget = LineBudget()
 
     def take_all(self, progress: Progress | None = None, *, thin_samples: bool = False) -> None:
         """Read every file of the folder.
@@ -147,7 +149,7 @@ class RunReader:
             branches={session: branch.series() for session, branch in branches.items()},
             events=self.builder.events,
             findings=tuple(self.findings),
-            notes=(*((self.manifest.notes or ()) if self.manifest else ()), *self.notes, *self.builder.notes),
+            notes=(*((self.manifest.notes or ()) if self.manifest else ()), *self.notes, *self.builder.notes, *log.notes),
             files=sum(file.rank is None for file in self.folder.checkpoints)
             + len(self.folder.scalars)
             + (self.manifest is not None),
@@ -184,7 +186,7 @@ class RunReader:
         """Add lines of a log that are read."""
         if lines.table is not None:
             self.log.add_table(lines.table)
-        for row in lines.rows:
+        for row in self._budget.rows(lines.rows):
             self.log.add(row)
         self.findings += lines.findings
         self.notes += lines.notes
@@ -196,6 +198,7 @@ class RunReader:
             self.take_lines(lines)
             self._tabulator.learn(lines.rows)
             report(min(done, pieces.stop))
+        self.findings += self._budget.findings(path.name)
 
     def _tabulate(self, body: bytes) -> LineTable | None:
         table = self._tabulator.read(body)

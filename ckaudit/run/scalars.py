@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.fast_jsonl import WORDS, LineTable
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
+from ckaudit.run.line_budget import MAX_MASKS, labels_that_fit
 from ckaudit.run.run import FILE_FACTS, Labels, Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, single
 
@@ -105,10 +106,11 @@ class ColumnJoiner:
 
 
 class ScalarLog(Struct):
-    """Values by catalogue name, gathered line by line."""
+    """Values by catalogue name, gathered line by line; the notes say of which there are too many for a table."""
 
     numbers: dict[str, Column] = field(default_factory=dict)
     words: dict[str, dict[int, str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
         """Add the values of one step; null is not recorded, the contract's words are numbers."""
@@ -187,7 +189,7 @@ class ScalarLog(Struct):
         for name, column in columns.items():
             family, _, label = name.partition("/")
             families.setdefault(family, {})[label or family] = column
-        return {family: _joined(family, members, joiner) for family, members in families.items()}
+        return {family: _joined(family, members, joiner, self.notes) for family, members in families.items()}
 
     def texts(self) -> dict[str, Labels]:
         """Return the words by name."""
@@ -211,18 +213,19 @@ def _filled(log: Column, fill: Column, joiner: ColumnJoiner) -> Column:
     return filled
 
 
-def _joined(name: str, columns: Mapping[str, Column], joiner: ColumnJoiner) -> Series:
+def _joined(name: str, columns: Mapping[str, Column], joiner: ColumnJoiner, notes: list[str]) -> Series:
     parts = [joiner.join(column) for column in columns.values()]
     if len(parts) == 1 and parts[0].rises:
         return replace(single(name, "1", parts[0].steps, parts[0].values), labels=tuple(columns))
     steps = np.unique(np.concatenate([part.steps for part in parts]))
-    values = np.full((len(steps), len(columns)), np.nan)
+    count = labels_that_fit(name, len(parts), len(steps), sum(len(part.steps) for part in parts), notes)
+    values = np.full((len(steps), count), np.nan)
     recorded = np.zeros(values.shape, bool)
-    for index, part in enumerate(parts):
+    for index, part in enumerate(parts[:count]):
         rows = np.searchsorted(steps, part.steps)
         values[rows, index] = part.values
         recorded[rows, index] = True
-    return Series(name, "1", steps, tuple(columns), values, recorded)
+    return Series(name, "1", steps, tuple(columns)[:count], values, recorded)
 
 
 class SessionLogs:
@@ -251,8 +254,9 @@ class SessionLogs:
         self._logs[session].add(step, row)
 
     def takes(self, table: LineTable) -> bool:
-        """Tell whether a table brings no name that is new to its session: then the order of names is lost by columns."""
-        return all(log is not None and log.knows(table, rows) for log, rows in self._by_session(table))
+        """Tell whether a table has few sessions and no name that is new to one: else the order of names is lost by columns."""
+        few = len(np.unique(table.sessions)) <= MAX_MASKS
+        return few and all(log is not None and log.knows(table, rows) for log, rows in self._by_session(table))
 
     def add_table(self, table: LineTable) -> None:
         """Add the lines of a table: one of a log that goes on is to be taken, one of a whole run may be new."""
@@ -270,8 +274,11 @@ class SessionLogs:
     def merged(self) -> tuple[ScalarLog, dict[int, ScalarLog]]:
         """Return the log that counts, and of each replaced session the part that does not, in the order of sessions."""
         merged, branches = ScalarLog(), {}
+        ends, end = dict[int, int | None](), None
+        for session in sorted(self._logs, reverse=True):
+            ends[session], end = end, min(self._starts[session], self._starts[session] if end is None else end)
         for session in sorted(self._logs):
-            end = min((start for other, start in self._starts.items() if other > session), default=None)
+            end = ends[session]
             valid, replaced = (self._logs[session], ScalarLog()) if end is None else self._logs[session].split(end)
             merged.extend(valid)
             if replaced:
