@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.remote.location import is_uri, shown
 
-READ_ALL = frozenset({"hash", "resume-check"})
+READ_ALL = frozenset({"convert", "hash", "resume-check"})
 """Commands that read files of weights too."""
 
-READ = READ_ALL | {"convert", "coverage", "data", "diff", "export", "gate", "import", "metrics", "probe", "report"}
+READ = READ_ALL | {"coverage", "data", "diff", "export", "gate", "import", "metrics", "probe", "report"}
 READ |= {"mcp", "triage", "validate"}
 """Commands that read what their words name, once."""
 
