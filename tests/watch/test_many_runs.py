@@ -108,6 +108,36 @@ def test_runs_in_a_bucket_are_watched_as_those_of_a_folder(s3, tmp_path):  # noq
     assert str(tmp_path / "cache") not in str(rounds.alerts)
 
 
+def test_a_run_that_grows_in_a_bucket_is_read_on_and_not_anew(s3):  # noqa: F811
+    whole = {path.name: path.read_bytes() for path in (RUNS / "nan_batch").iterdir()}
+    lines = whole.pop("scalars.jsonl").splitlines(keepends=True)
+    manifest = json.loads(whole.pop("run.json"))
+    ends = [session.pop("end", None) for session in manifest["sessions"]]
+    s3.put("runs/other/scalars.jsonl", lines[0])
+    rounds = watched(s3.uri("runs/*"))
+    told(rounds)
+    files = [name for name in sorted(whole) if name.startswith("analysis_checkpoint")]
+    s3.put("runs/nano/run.json", json.dumps(manifest).encode())
+    said = []
+    for part in range(1, 5):
+        for name in files[: len(files) * part // 4]:
+            if not (s3.folder / "runs" / "nano" / name).exists():
+                s3.put(f"runs/nano/{name}", whole[name])
+        s3.put("runs/nano/scalars.jsonl", b"".join(lines[: len(lines) * part // 4]))
+        said += told(rounds).get(s3.uri("runs/nano"), [])
+    assert said[0] == "watching"
+    assert "anew" not in said
+    assert said.count("NUM001") == [event.finding.code for event in _alone("nan_batch") if event.finding].count("NUM001")
+    for session, end in zip(manifest["sessions"], ends, strict=True):
+        session["end"] = end or 1.0
+    s3.put("runs/nano/run.json", json.dumps(manifest).encode())
+    assert told(rounds)[s3.uri("runs/nano")][-1] == "ended"  # what it had fallen silent for, as an old log has, is over too
+
+
+def _alone(name):
+    return [*WatchRounds([RUNS / name]).look()]
+
+
 def test_a_storage_that_is_away_is_told_once_and_waited_for(s3, monkeypatch):  # noqa: F811
     lost = [False]
     with Proxy(s3.endpoint, lambda *_: Fault(reset=True) if lost[0] else None) as proxy:
