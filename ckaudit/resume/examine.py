@@ -34,8 +34,9 @@ from ckaudit.resume.distributed import missing_pieces, read_metadata, read_piece
 from ckaudit.resume.find import DATA, FoundCheckpoint
 from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged, is_there, stays_inside
 from ckaudit.resume.roles import PARTS, Inventory
+from ckaudit.resume.safetensors_files import read_safetensors
 from ckaudit.resume.scan import scan
-from ckaudit.resume.tensor_files import read_safetensors, read_torch
+from ckaudit.resume.tensor_files import read_torch
 
 MAX_JSON = 64 * 2**20
 

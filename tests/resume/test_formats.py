@@ -13,7 +13,8 @@ from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS
 from ckaudit.resume.check import resume_check
 from ckaudit.resume.content import Content
 from ckaudit.resume.open_file import OpenFile
-from ckaudit.resume.tensor_files import read_safetensors, read_torch
+from ckaudit.resume.safetensors_files import read_safetensors
+from ckaudit.resume.tensor_files import read_torch
 
 ROOT = Path(__file__).parents[2]
 ALL = ["weights", "optimizer", "schedule", "random_state", "step", "data_position"]
