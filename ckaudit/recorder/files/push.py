@@ -27,7 +27,7 @@ def spool_named(name: str) -> Spool:
     """
     path = Path(name).absolute()
     for spool in spools():
-        if spool.address == name.rstrip("/") or (not is_uri(name) and path in (spool.folder, spool.run)):
+        if name.rstrip("/") in (spool.address, shown(spool.address)) or (not is_uri(name) and path in (spool.folder, spool.run)):
             return spool
     raise UnreadableError(f"{shown(name)} has no spool on this machine", hint="ckaudit push --list says which there are.")
 
@@ -99,7 +99,7 @@ def _push_rank(spool: Spool, rank: int, patience: float, tell: Callable[[str], N
                 latest, progress, waits = monotonic(), run.progress, pauses(10.0)
             words = in_words(error, spool.address)
             if not is_passing(error) or monotonic() - latest > patience:
-                hint = f"What is up stays: ckaudit push {shlex.quote(spool.address)} goes on."
+                hint = f"What is up stays: ckaudit push {shlex.quote(shown(spool.address))} goes on."
                 raise CkauditError(f"{shown(spool.address)} does not take the run: {words}", hint=hint) from None
             tell(f"{shown(spool.address)}: {words}; trying again")
             sleep(next(waits))

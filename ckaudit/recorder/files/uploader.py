@@ -14,7 +14,7 @@ from ckaudit.recorder.guard import logger
 from ckaudit.remote.filesystem import is_passing
 from ckaudit.remote.location import shown
 from ckaudit.remote.put import Refused, in_words, pauses
-from ckaudit.remote.spool import Spool, spool_of
+from ckaudit.remote.spool import spool_of
 
 PAUSE = 5.0
 """Seconds between two looks at the run folder."""
@@ -36,11 +36,10 @@ class Uploader:
     Args:
         address: The address of the run.
         rank: The rank whose files go up.
-        spool: The spool, where it is not that of the address.
     """
 
-    def __init__(self, address: str, *, rank: int = 0, spool: Spool | None = None) -> None:
-        self.spool, self.is_up = spool or spool_of(address), False
+    def __init__(self, address: str, *, rank: int = 0) -> None:
+        self.spool, self.is_up = spool_of(address), False
         self._run, self._rank, self._process = RemoteRun(self.spool, rank=rank), rank, os.getpid()
         self._thread: Thread | None = None
         self._lock: int | None = None
@@ -105,13 +104,13 @@ class Uploader:
             if self._lock is not None:
                 os.close(self._lock)
             if not self.is_up and not is_told:
-                why = self._refusal or self._failure or "the server is too slow"
+                why = self._refusal or self._failure or "the server has not answered in time"
                 logger.warning("%s is not complete (%s). %s", shown(self.spool.address), why, self._what_is_left())
 
     def _what_is_left(self) -> str:
         count = len(self._run.waiting())
         files = "1 file waits" if count == 1 else f"{count} files wait"
-        return f"{files} in {self.spool.run}: `ckaudit push {shlex.quote(self.spool.address)}` puts them up"
+        return f"{files} in {self.spool.run}: `ckaudit push {shlex.quote(shown(self.spool.address))}` puts them up"
 
     def _wait(self, event: Event, patience: float, longest: float) -> None:
         """Wait for an event, while files go up or come down."""
@@ -159,10 +158,9 @@ class Uploader:
                 if not (is_patient and is_passing(error)) or self._begun.wait(wait):
                     return
             else:
+                where = shown(self.spool.address)
                 if self._run.stale:
-                    logger.warning(
-                        "%s has been written by others: the run here is kept in %s", self.spool.address, self._run.stale
-                    )
+                    logger.warning("%s has been written by others: the run here is kept in %s", where, self._run.stale)
                 return
 
     def _failed(self, error: Exception) -> None:
