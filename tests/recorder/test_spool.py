@@ -14,8 +14,9 @@ import torch
 
 from ckaudit import Writer, read_run
 from ckaudit.contract.schema.manifest import Cadence
+from ckaudit.errors import CkauditError
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.files import remote_run, uploader
+from ckaudit.recorder.files import log_segments, remote_run, uploader
 from ckaudit.remote.put import RemoteFolder
 from ckaudit.remote.spool import Journal, Sent, Stretch, address_of, root, spool_of, spools
 
@@ -215,9 +216,11 @@ def test_lines_come_after_their_checkpoints_and_the_end_comes_last(tiny, train, 
             assert "end" not in json.loads(data)["sessions"][-1]
 
 
-def test_what_was_left_whole_goes_up_as_that_of_a_run_that_goes_on(tiny, train, line):
+@pytest.mark.parametrize("at_once", [2, 100])
+def test_what_was_left_whole_goes_up_as_that_of_a_run_that_goes_on(tiny, train, line, monkeypatch, at_once):
     from ckaudit.recorder.files.push import push
 
+    monkeypatch.setattr(remote_run, "AT_ONCE", at_once)
     line.error = ConnectionError()
     train(tiny(), 25, ADDRESS, cadence=EVERY)
     line.error, line.puts = None, []
@@ -225,11 +228,35 @@ def test_what_was_left_whole_goes_up_as_that_of_a_run_that_goes_on(tiny, train, 
     first, last = json.loads(line.puts[0][1]), json.loads(line.puts[-1][1])
     assert "end" not in first["sessions"][0]
     assert last["sessions"][0]["end"]
+    assert [name for name, _ in line.puts][-2:] == ["scalars.jsonl", "run.json"]
+    assert there() == here()
+
+
+def test_one_of_many_files_that_cannot_be_put_up_keeps_its_lines_back(tiny, train, line, monkeypatch):
+    from ckaudit.recorder.files.push import push
+
+    monkeypatch.setattr(remote_run, "AT_ONCE", 2)
+    line.error = ConnectionError()
+    train(tiny(), 25, ADDRESS, cadence=EVERY)
+    line.error, put = None, RemoteFolder.put
+
+    def put_others(folder, name, data):
+        if "00000015" in name:
+            raise PermissionError("Access Denied")
+        put(folder, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteFolder, "put", put_others)
+        with pytest.raises(CkauditError, match="Access Denied"):
+            push(spool_of(ADDRESS), patience=1)
+    assert "analysis_checkpoint_step_00000010.json" in there()
+    assert "scalars.jsonl" not in there()
+    push(spool_of(ADDRESS), patience=1)
     assert there() == here()
 
 
 def test_a_long_log_goes_on_in_another_object(monkeypatch, line):
-    monkeypatch.setattr(remote_run, "SEGMENT", 2_000)
+    monkeypatch.setattr(log_segments, "SEGMENT_BYTES", 2_000)
     writer = Writer(ADDRESS)
     for step in range(1, 201):
         writer.step(step, loss=1 / step)
@@ -245,7 +272,7 @@ def test_a_long_log_goes_on_in_another_object(monkeypatch, line):
 
 
 def test_objects_of_a_long_log_are_read_as_one(monkeypatch, tmp_path):
-    monkeypatch.setattr(remote_run, "SEGMENT", 2_000)
+    monkeypatch.setattr(log_segments, "SEGMENT_BYTES", 2_000)
     with Writer(ADDRESS) as writer:
         for step in range(1, 101):
             writer.step(step, loss=1 / step)

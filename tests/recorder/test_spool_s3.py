@@ -12,7 +12,7 @@ import torch
 
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.recorder.files import remote_run, uploader
+from ckaudit.recorder.files import log_segments, uploader
 from ckaudit.recorder.files.uploader import CLOSE_PATIENCE, PAUSE
 from ckaudit.remote.spool import DEFAULT_GB, spool_of
 from tests.object_storage import Fault, Proxy, forget_clients, s3, s3_server  # noqa: F401
@@ -142,5 +142,5 @@ def test_the_page_on_object_storage_says_what_is_done(s3, tiny, train):  # noqa:
     text = " ".join(page.split())
     assert f"until nothing has gone up for {CLOSE_PATIENCE:g} seconds" in text
     assert f"every {PAUSE:g} seconds what is new" in text
-    assert f"a log beyond {remote_run.SEGMENT // 2**20} MB" in text
+    assert f"a log beyond {log_segments.SEGMENT_BYTES // 2**20} MB" in text
     assert f"They keep to {DEFAULT_GB:g} GB together" in text

@@ -1,10 +1,10 @@
 """A run at an address as its recorder knows it: which files go up, in which order, and what an earlier start has left there."""
 
 import os
-import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -15,21 +15,22 @@ import msgspec
 
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.recorder.files.log_segments import SEGMENT_BYTES, LogSegments, end_of_segments, is_segment
 from ckaudit.recorder.files.manifest import history_name, is_later, writer_of
-from ckaudit.recorder.files.scalar_log import BLOCK
 from ckaudit.recorder.files.scalar_log import SCALARS_NAME as LINES_NAME
 from ckaudit.recorder.model.weight_movement import REFERENCE_NAME
 from ckaudit.remote.location import shown
 from ckaudit.remote.put import Refused, RemoteFolder
 from ckaudit.remote.spool import Journal, Sent, Spool, Stretch, make_room
 
-SEGMENT = 4 * 2**20
-"""Bytes of lines from which on a new object is begun, so that what is written again stays small."""
-
 SETTLED = 10**9
 """Nanoseconds after which a folder that has not changed is believed: file systems tell time by their ticks."""
 
-_SEGMENT_NAME = re.compile(r"scalars_(\d{6})\.jsonl")
+AT_ONCE = 8
+"""Files that are put up at the same time where more than so many wait."""
+
+CHECKPOINTS = 2  # the turn of the checkpoints of the run itself
+
 _AT_END = {"end", "write_errors", "checkpoint_ok", "first_write_error", "look_errors", "first_look_error"}
 
 
@@ -44,6 +45,7 @@ class RemoteRun:
     def __init__(self, spool: Spool, *, rank: int = 0) -> None:
         self.spool, self.journal = spool, Journal(spool.folder / f"put-{rank}.jsonl")
         self._rank, self._there = rank, RemoteFolder(spool.address)
+        self._log = LogSegments(spool.run / LINES_NAME, self._there)
         self._is_checked = rank > 0
         self._taking_up, self._is_late = Lock(), False
         self._changed = 0  # when the run folder had changed as it was listed last
@@ -108,19 +110,19 @@ class RemoteRun:
             self._note_manifest((folder / MANIFEST_NAME).read_bytes())
         self._fetch_lines(names, folder)
         for name, size in names.items():
-            if name not in (MANIFEST_NAME, REFERENCE_NAME) and not _is_lines(name):
+            if name not in (MANIFEST_NAME, REFERENCE_NAME) and not is_segment(name):
                 self.journal.add(name, sent=Sent(size, 0), is_freed=True)
         return folder
 
     def _fetch_lines(self, names: dict[str, int], folder: Path) -> None:
-        segments = [name for name in sorted(names) if _is_lines(name)]
+        segments = [name for name in sorted(names) if is_segment(name)]
         if not segments:
             return
         with (folder / LINES_NAME).open("wb") as log:
             for name in segments:
                 start = log.tell()
-                for at in range(0, names[name], SEGMENT):
-                    log.write(self._there.read(name, at, min(at + SEGMENT, names[name])))
+                for at in range(0, names[name], SEGMENT_BYTES):
+                    log.write(self._there.read(name, at, min(at + SEGMENT_BYTES, names[name])))
                     self.progress += 1
                 self.journal.add(name, lines=Stretch(start, log.tell()))
 
@@ -162,13 +164,14 @@ class RemoteRun:
         if self._rank:
             self._put_files(look_at_all=look_at_all)
             return
-        end = _end_of_lines(self.spool.run / LINES_NAME, self._put_end())
+        end = self._log.end(self.journal)
         manifest = _read(self.spool.run / MANIFEST_NAME)
         for name in sorted(self.journal.aside):
             self._make_history(name)
         self._begin_session(manifest)
         self._put_files(look_at_all=look_at_all)
-        self._put_lines(end)
+        for _ in self._log.put(end, self.journal):
+            self.progress += 1
         self._put_manifest(manifest)
 
     def _check(self) -> None:
@@ -216,8 +219,15 @@ class RemoteRun:
         changed = self.spool.run.stat().st_mtime_ns
         if changed == self._changed and not look_at_all:
             return
-        for name in sorted(self._new_files(look_at_all=look_at_all), key=_turn):
+        names = sorted(self._new_files(look_at_all=look_at_all), key=_turn)
+        if len(names) > AT_ONCE:  # much has waited, as after a lost connection
+            count = sum(_turn(name)[0] < CHECKPOINTS for name in names)
+            names, at_once = names[:count], names[count:]
+        else:
+            at_once = []
+        for name in names:
             self._put_file(name)
+        self._put_at_once(at_once)
         # A file that comes within the same tick of the file system's clock does not change the time of its folder.
         self._changed = changed if time_ns() - changed > SETTLED else 0
 
@@ -237,14 +247,40 @@ class RemoteRun:
         rank = int(match["rank"] or 0) if match and not match["session"] else 0
         return rank == self._rank
 
-    def _put_file(self, name: str) -> None:
+    def _put_at_once(self, names: Sequence[str]) -> None:
+        """Put files up whose order does not count, several at a time.
+
+        Raises:
+            Exception: What the first of them was kept by that could not be put up; the others of its turn are up.
+        """
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ckaudit uploader") as pool:
+            for start in range(0, len(names), AT_ONCE):
+                turn = {name: pool.submit(self._send, name) for name in names[start : start + AT_ONCE]}
+                failures = [error for future in turn.values() if (error := future.exception())]
+                for name, future in turn.items():
+                    if future.exception() is None:
+                        self._note_sent(name, future.result())
+                if failures:
+                    raise failures[0]
+
+    def _send(self, name: str) -> Sent | None:
+        """Put a file up, and return it as it was; None: it has been renamed since, as a resume does."""
         path = self.spool.run / name
-        with suppress(FileNotFoundError):  # renamed since, as a resume does
+        try:
             sent, data = _sent(path), path.read_bytes()
-            self._there.put(name, data)
+        except FileNotFoundError:
+            return None
+        self._there.put(name, data)
+        return sent
+
+    def _note_sent(self, name: str, sent: Sent | None) -> None:
+        if sent is not None:
             self.journal.add(name, sent=sent)
             self._size += sent.size
             self.progress += 1
+
+    def _put_file(self, name: str) -> None:
+        self._note_sent(name, self._send(name))
         match = CHECKPOINT_NAME.match(name)
         if match and match["session"]:
             replaced = name.replace(f".session{match['session']}", "", 1)
@@ -261,44 +297,6 @@ class RemoteRun:
             self._there.remove(name)
             copy.unlink()
         self.journal.add(name, is_gone=True)
-
-    # The log: object stores cannot append, so that it goes up in objects that are written again while they are small.
-    def _put_end(self) -> int:
-        return max((stretch.end for stretch in self.journal.lines.values()), default=0)
-
-    def _put_lines(self, end: int) -> None:
-        """Put up the lines up to a byte of the log: each object holds a stretch of it, and their names are in its order."""
-        if end < self._put_end():
-            self._forget_lines(end)
-        while self._put_end() < end:
-            name, start = self._open_segment()
-            with (self.spool.run / LINES_NAME).open("rb") as stream:
-                stream.seek(start)
-                data = stream.read(min(end - start, SEGMENT))
-                if start + len(data) < end:
-                    data += stream.readline()
-            self._there.put(name, data)
-            self.journal.add(name, lines=Stretch(start, start + len(data)))
-            self.progress += 1
-
-    def _forget_lines(self, end: int) -> None:
-        """Put the lines up anew from where the log here ends: a disk that was lost has taken some with it."""
-        for name, stretch in [*self.journal.lines.items()]:
-            if stretch.start < end < stretch.end:
-                self.journal.add(name, lines=Stretch(stretch.start, stretch.start))
-            elif stretch.start >= end:
-                self._there.remove(name)
-                self.journal.add(name, is_gone=True)
-
-    def _open_segment(self) -> tuple[str, int]:
-        """Return the name of the object that the next lines belong to, and where it begins in the log."""
-        if not self.journal.lines:
-            return LINES_NAME, 0
-        name, stretch = max(self.journal.lines.items())
-        if stretch.end - stretch.start < SEGMENT:
-            return name, stretch.start
-        match = _SEGMENT_NAME.fullmatch(name)
-        return f"scalars_{int(match[1]) + 1 if match else 1:06d}.jsonl", stretch.end
 
     # The disk here.
     def free(self) -> None:
@@ -325,20 +323,16 @@ class RemoteRun:
         if not self.spool.run.is_dir():
             return []
         names = [*self._new_files(look_at_all=True)]
-        if _end_of_lines(self.spool.run / LINES_NAME, self._put_end()) != self._put_end():
+        if not self._rank and self._log.end(self.journal) != end_of_segments(self.journal):
             names.append(LINES_NAME)
-        manifest = _read(self.spool.run / MANIFEST_NAME)
+        manifest = None if self._rank else _read(self.spool.run / MANIFEST_NAME)
         return [*names, MANIFEST_NAME] if manifest is not None and _hash(manifest) != self.journal.manifest else names
 
 
 def _turn(name: str) -> tuple[int, str]:
     """Return when a file goes up: the reference first, then history, then checkpoints in the order of their steps."""
     match = CHECKPOINT_NAME.match(name)
-    return (0 if match is None else 1 if match["session"] else 2), name
-
-
-def _is_lines(name: str) -> bool:
-    return name == LINES_NAME or _SEGMENT_NAME.fullmatch(name) is not None
+    return (0 if match is None else 1 if match["session"] else CHECKPOINTS), name
 
 
 def _is_of_run(name: str) -> bool:
@@ -361,22 +355,3 @@ def _read(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def _end_of_lines(log: Path, known: int) -> int:
-    """Return where the last whole line of a log ends: a killed recorder leaves a torn one, a living one may be writing it."""
-    try:
-        size = log.stat().st_size
-    except FileNotFoundError:
-        return 0
-    with log.open("rb") as stream:
-        while size:
-            start = max(0, size - BLOCK, known if size > known else 0)
-            stream.seek(start)
-            newline = stream.read(size - start).rfind(b"\n")
-            if newline >= 0:
-                return start + newline + 1
-            if start == known:
-                return known
-            size = start
-    return 0

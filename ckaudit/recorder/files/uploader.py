@@ -63,8 +63,9 @@ class Uploader:
         self.spool.note_unfinished(self._rank)
         self._run.load()
         is_alone = is_resume and not (self.spool.run / "run.json").exists()
-        self._thread = Thread(target=self._work, args=(takes_up, is_alone), name="ckaudit uploader", daemon=True)
-        self._thread.start()
+        thread = Thread(target=self._work, args=(takes_up, is_alone), name="ckaudit uploader", daemon=True)
+        thread.start()
+        self._thread = thread
         if takes_up:
             self._wait(self._taken_up, RESUME_PATIENCE if is_alone else START_PATIENCE, LONGEST_CLOSE)
             self._run.stop_taking_up()

@@ -1,0 +1,90 @@
+"""The log of a run in objects: stores cannot append, so that the last one is written again until it is full."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ckaudit.recorder.files.scalar_log import BLOCK, SCALARS_NAME
+from ckaudit.remote.put import RemoteFolder
+from ckaudit.remote.spool import Journal, Stretch
+
+SEGMENT_BYTES = 4 * 2**20
+"""Bytes of lines from which on a new object is begun, so that what is written again stays small."""
+
+_SEGMENT_NAME = re.compile(r"scalars_(\d{6})\.jsonl")
+
+
+class LogSegments:
+    """Puts a log up: each object holds a stretch of it, and their names are in its order.
+
+    Args:
+        log: The log on this machine.
+        there: Where the objects lie.
+    """
+
+    def __init__(self, log: Path, there: RemoteFolder) -> None:
+        self._log, self._there = log, there
+
+    def end(self, journal: Journal) -> int:
+        """Return where the last whole line ends: a killed recorder leaves a torn one, a living one may be writing it."""
+        known = end_of_segments(journal)
+        try:
+            size = self._log.stat().st_size
+        except FileNotFoundError:
+            return 0
+        with self._log.open("rb") as stream:
+            while size:
+                start = max(0, size - BLOCK, known if size > known else 0)
+                stream.seek(start)
+                newline = stream.read(size - start).rfind(b"\n")
+                if newline >= 0:
+                    return start + newline + 1
+                if start == known:
+                    return known
+                size = start
+        return 0
+
+    def put(self, end: int, journal: Journal) -> Iterator[str]:
+        """Put up the lines up to a byte of the log, and yield the name of each object that is up."""
+        if 0 < end < end_of_segments(journal):
+            self._forget(end, journal)
+        while end_of_segments(journal) < end:
+            name, start = _open_segment(journal)
+            with self._log.open("rb") as stream:
+                stream.seek(start)
+                data = stream.read(min(end - start, SEGMENT_BYTES))
+                if start + len(data) < end:
+                    data += stream.readline()
+            self._there.put(name, data)
+            journal.add(name, lines=Stretch(start, start + len(data)))
+            yield name
+
+    def _forget(self, end: int, journal: Journal) -> None:
+        """Have the lines put up anew from where the log here ends: a disk that was lost has taken some with it."""
+        for name, stretch in [*journal.lines.items()]:
+            if stretch.start < end < stretch.end:
+                journal.add(name, lines=Stretch(stretch.start, stretch.start))
+            elif stretch.start >= end:
+                self._there.remove(name)
+                journal.add(name, is_gone=True)
+
+
+def is_segment(name: str) -> bool:
+    """Tell whether an object is one of those that a log is put up in."""
+    return name == SCALARS_NAME or _SEGMENT_NAME.fullmatch(name) is not None
+
+
+def end_of_segments(journal: Journal) -> int:
+    """Return up to which byte of the log its lines are up."""
+    return max((stretch.end for stretch in journal.lines.values()), default=0)
+
+
+def _open_segment(journal: Journal) -> tuple[str, int]:
+    """Return the name of the object that the next lines belong to, and where it begins in the log."""
+    if not journal.lines:
+        return SCALARS_NAME, 0
+    name, stretch = max(journal.lines.items())
+    if stretch.end - stretch.start < SEGMENT_BYTES:
+        return name, stretch.start
+    match = _SEGMENT_NAME.fullmatch(name)
+    return f"scalars_{int(match[1]) + 1 if match else 1:06d}.jsonl", stretch.end
