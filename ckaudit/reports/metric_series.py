@@ -11,6 +11,7 @@ from ckaudit import __version__
 from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.contract.schema.metrics import VERSION, Metrics, MetricTable
 from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.scalars import inert
 from ckaudit.reports.escape import visible
 from ckaudit.run.read import Progress
 from ckaudit.run.series import Floats, Mask, Steps
@@ -111,7 +112,7 @@ def quoted(text: str) -> str:
     >>> quoted('a "b", c')
     '"a ""b"", c"'
     """
-    text = visible(text)
+    text = inert(visible(text))
     return '"' + text.replace('"', '""') + '"' if "," in text or '"' in text else text
 
 

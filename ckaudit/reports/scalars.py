@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from ckaudit import __version__
 from ckaudit.contract.io.codec import encode
-from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORT_SESSION, EXPORTED_WORDS
+from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORT_SESSION, EXPORTED_WORDS, inert
 from ckaudit.run.read import Progress
 from ckaudit.run.scalars import Logged
 
@@ -89,14 +89,28 @@ def _write_csv(logged: Logged, sink: BinaryIO, progress: Progress | None = None)
 
 
 def write_rows(header: Iterable[str], pieces: Iterable[Any], sink: BinaryIO) -> None:
-    """Write a header line and record batches below it; each number as short as it can be read back exactly."""
+    """Write a header line and record batches below it; each number as short as it can be read back exactly, no text a formula."""
     from pyarrow.csv import WriteOptions, write_csv
 
     line = io.StringIO(newline="")
-    csv.writer(line, lineterminator="\n").writerow(header)  # that of pyarrow takes no quote in a name
-    sink.write(line.getvalue().encode(errors="backslashreplace"))
+    # That of pyarrow takes no quote in a name; this one puts into quotes what holds a character of its line end.
+    csv.writer(line, lineterminator="\r\n").writerow(map(inert, header))
+    sink.write((line.getvalue().removesuffix("\r\n") + "\n").encode(errors="backslashreplace"))
     for piece in pieces:
-        write_csv(piece, sink, WriteOptions(include_header=False))
+        write_csv(_inert(piece), sink, WriteOptions(include_header=False))
+
+
+def _inert(piece: Any) -> Any:
+    """Return a record batch whose texts are no formulas."""
+    import pyarrow as pa
+
+    columns = [
+        pa.array([None if text is None else inert(text) for text in column.to_pylist()], pa.string())
+        if pa.types.is_string(column.type)
+        else column
+        for column in piece.columns
+    ]
+    return pa.record_batch(columns, names=[f"{index}" for index in range(len(columns))])
 
 
 def _write_wandb_csv(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:

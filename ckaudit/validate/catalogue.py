@@ -161,6 +161,13 @@ LOOK_ERRORS = kind(
     "The recorder says that it could not look at a part of the training; what it wrote is whole.",
     "Nothing is wrong with the files; report what failed first, with the kind of model, as a fault of the recorder.",
 )
+WORD_FOR_NUMBER = kind(
+    "RUN026",
+    "word_for_number",
+    "sev1",
+    "A value that is a number by its name is a word.",
+    'Write a number, or "NaN", "Infinity" or "-Infinity" where it is not finite; leave it out where it was not measured.',
+)
 INCOMPLETE = kind(
     "MAN001",
     "incomplete_manifest",

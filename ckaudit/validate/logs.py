@@ -8,16 +8,23 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from ckaudit.contract.checks.scalars import NONNEGATIVE, PERCENTS
+from ckaudit.contract.io.fast_jsonl import WORDS
 from ckaudit.contract.io.jsonl import Lines, Row, read_lines
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import Kind
-from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK
+from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK, WORD_FOR_NUMBER
 from ckaudit.validate.file_facts import LogFacts, RunFacts
 
 Ranges = dict[int, list[tuple[int, int]]]
 
 NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
+
+NUMBERS = frozenset(
+    {*PERCENTS, *NONNEGATIVE, "train_loss_raw", "train_loss_ema", "val_loss", "slice_val_loss", "train_ppl", "val_ppl"}
+)
+"""Names of what can only be a number."""
 
 COMPARED = ("train_loss_raw", "grad_global_norm")
 
@@ -93,6 +100,7 @@ class LogPass(Struct):
         if not rows:
             return
         self.lines += len(rows)
+        self._find_words(lines)
         steps = [row["step"] for row in rows]
         sessions = set(map(_session_of, rows))
         if not self._in_order(rows, steps, sessions):
@@ -103,6 +111,14 @@ class LogPass(Struct):
                 value = rows[index].get(name)
                 if isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity"):
                     self._values[steps[index], _session_of(rows[index]), name] = value, lines.numbers[index]  # type: ignore[assignment,index]
+
+    def _find_words(self, lines: Lines) -> None:
+        """Find the words that stand where numbers belong."""
+        for row, number in zip(lines.rows, lines.numbers, strict=True):
+            for name, value in row.items():
+                if value.__class__ is str and value not in WORDS and name.partition("/")[0] in NUMBERS:
+                    message = f"{name} in line {number} is the word {str(value)[:40]!r}"
+                    self.found.add(WORD_FOR_NUMBER, message, where=name, line=number, first_step=int(row["step"] or 0))
 
     def close(self) -> tuple[LogFacts, list[Finding]]:
         """Return what is kept of the file, and what was wrong with its order."""

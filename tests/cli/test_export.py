@@ -1,5 +1,6 @@
 """`ckaudit export`: what it writes, what it refuses to touch, and what it says."""
 
+import csv
 import json
 
 import pytest
@@ -103,3 +104,18 @@ def test_faults_and_checkpoints_are_said(folder, tmp_path, capfd):
     said = capfd.readouterr().err
     assert "1 faults in its files" in said
     assert "of 1 checkpoints only the scalars" in said
+
+
+@pytest.mark.parametrize("to", ["csv", "wandb-csv"])
+def test_no_cell_is_a_formula_and_every_one_is_read_back(tmp_path, to):
+    names = ["=cmd|' /C calc'!A0", "+a", "-b", "@c", "\td", "\re", "'f", "''=g", "plain", "it's"]
+    rows = [{"step": 1, "train_loss_raw": 2.5, "note": "=1+1", "hash": "-x", **dict.fromkeys(names, -1.5)}]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "scalars.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run(["export", str(tmp_path / "run"), "--to", to, "-o", str(tmp_path / "out.csv"), "-q"]) == 0
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        header, *cells = csv.reader(stream)
+    assert not [cell for cell in header if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    assert not [cell for row in cells for cell in row if cell.startswith(("=", "+", "@", "-x"))]
+    read = import_source(tmp_path / "out.csv").rows
+    assert [{name: value for name, value in row.items() if name not in ("time", "session")} for row in read] == rows

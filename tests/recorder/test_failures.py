@@ -167,3 +167,19 @@ def test_another_process_does_not_close_the_run(tiny, tmp_path, monkeypatch):
     recorder.close()
     assert b'"end"' not in (tmp_path / "run.json").read_bytes()
     assert folder.checkpoint_file_name(1) not in {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_system_that_starts_no_thread_holds_no_step_up_and_is_asked_again(tiny, train, tmp_path, monkeypatch, caplog):
+    recorder = train(tiny(), 5, tmp_path, close=False)
+    recorder._session._folder._background.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+        begun = perf_counter()
+        for _ in range(30):
+            recorder.step(1.0)
+        assert perf_counter() - begun < 2.0
+    for _ in range(30):
+        recorder.step(1.0)
+    recorder.close()
+    assert "can't start new thread" in caplog.text
+    assert (tmp_path / "analysis_checkpoint_step_00000060.json").exists()

@@ -9,6 +9,7 @@ import zstandard
 
 from ckaudit.contract.io import jsonl
 from ckaudit.contract.io.jsonl import parse_lines, read_lines
+from ckaudit.validate import validate
 
 GOOD = b'{"step": 1, "train_loss_raw": 2.5}'
 
@@ -154,3 +155,13 @@ def test_endless_faults_are_counted_and_end_the_reading(tmp_path, monkeypatch):
     blocks = list(read_lines(tmp_path / "s.jsonl", "s"))
     assert sum(len(block.rows) for block in blocks) == 0
     assert blocks[-1].findings[0].message == "30 more lines are faulty; the rest was not read"
+
+
+def test_a_word_where_a_number_belongs_is_a_violation_and_the_words_of_the_contract_are_none(tmp_path):
+    values = ["x", "NaN", 2.5, "Infinity", None]
+    rows = [{"schema_version": "ck.scalars.v1", "step": step, "train_loss_raw": value} for step, value in enumerate(values)]
+    rows[2] |= {"slice_val_loss/a": "high", "batch_hash": "abc"}
+    (tmp_path / "scalars.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = [finding for finding in validate([tmp_path]).findings if finding.code == "RUN026"]
+    assert [(finding.line, finding.where) for finding in found] == [(1, "train_loss_raw"), (3, "slice_val_loss/a")]
+    assert "is the word 'x'" in found[0].message

@@ -65,6 +65,27 @@ EXPORT_SESSION = "_ckaudit_session"
 """The column of sessions in an exported history like that of W&B, which it is known by."""
 
 
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
+
+
+def inert(text: str) -> str:
+    """Return a cell of a CSV that no spreadsheet takes for a formula: behind an apostrophe, where it begins as one.
+
+    >>> inert("=cmd|x"), inert("loss"), inert("'a")
+    ("'=cmd|x", 'loss', "''a")
+    """
+    return f"'{text}" if text.startswith(_FORMULAS) else text
+
+
+def as_written(cell: str) -> str:
+    """Return the text that `inert` made a cell of.
+
+    >>> as_written(inert("=cmd|x")), as_written("loss"), as_written("it's")
+    ('=cmd|x', 'loss', "it's")
+    """
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULAS) else cell
+
+
 class ScalarLine(Struct, kw_only=True, omit_defaults=True):
     """The part of a line that is always the same; all its other members are values."""
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.scalars import EXPORT_KEYS, EXPORT_MARK, EXPORT_SESSION, EXPORTED_WORDS
+from ckaudit.contract.schema.scalars import EXPORT_KEYS, EXPORT_MARK, EXPORT_SESSION, EXPORTED_WORDS, as_written
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import MAX_STEP
@@ -93,7 +93,8 @@ def _table(data: bytes) -> Any:
     # Only a cell with nothing in it, not even quotes, is not recorded.
     converted = ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
     parsed = ParseOptions(newlines_in_values=True)
-    table = read_csv(pa.BufferReader(data[start:]), ReadOptions(column_names=names), parsed, converted).rename_columns(shown)
+    table = read_csv(pa.BufferReader(data[start:]), ReadOptions(column_names=names), parsed, converted)
+    table = _with_texts_as_written(table.rename_columns([as_written(name) for name in shown]))
     return table.drop_columns([_RUNTIME]) if shown is not names and _RUNTIME in names else table
 
 
@@ -132,6 +133,17 @@ def _lines(table: Any) -> LineTable:
 
 def _words(anies: list[Any], order: Any) -> list[str | None]:
     return [None if anies[place] is None else str(anies[place]) for place in order.tolist()]
+
+
+def _with_texts_as_written(table: Any) -> Any:
+    """Return a CSV whose words are no longer guarded against spreadsheets."""
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            texts = [None if text is None else as_written(text) for text in table.column(place).to_pylist()]
+            table = table.set_column(place, field.name, pa.array(texts, pa.string()))
+    return table
 
 
 def _manifest(metadata: Mapping[bytes, bytes]) -> Manifest:

@@ -250,10 +250,12 @@ class Background:
 
         Raises:
             TimeoutError: If those before it hang.
+            RuntimeError: If the system starts no thread; the next job tries again.
         """
         if self._thread is None:
-            self._thread = Thread(target=self._run, name="ckaudit writer", daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._run, name="ckaudit writer", daemon=True)
+            thread.start()
+            self._thread = thread
         try:
             self._jobs.put((what, job), timeout=0 if self.is_stuck else self._patience)
         except Full:
@@ -294,3 +296,4 @@ class Background:
                 job()
             self._began = None
             self._jobs.task_done()
+        self._jobs.task_done()  # or what comes after an end would wait for it
