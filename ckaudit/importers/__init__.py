@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.files import UNPACK, archive_of
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
-from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import formats
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.log_search import BESIDE, FoundLogs, find_logs, holds_logs, holds_others, note_on_others, runs_below
@@ -55,7 +55,7 @@ def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
     """Read every run of a source, as `import_source` reads one."""
     source = Source(path)
     if choice.format:
-        return read_with(_named(choice.format), source, choice)
+        return _read_as(_named(choice.format), source, choice)
     if not source.is_folder:
         _refuse_what_is_no_log(source.head, source.shown)
     if (importer := _importer_of_all(source)) is not None:
@@ -65,6 +65,19 @@ def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
         raise _unknown(source)
     found = logs_below(path, choice=choice)
     return [replace(run, notes=(*run.notes, *found.notes)) for run in found.runs] or _only_folders(found, source)
+
+
+def _read_as(importer: Importer, source: Source, choice: Choice) -> list[Imported]:
+    """Read a source as the format that the user named; what is not in it may break the importer anywhere."""
+    try:
+        return read_with(importer, source, choice)
+    except CkauditError:
+        raise
+    except Exception:
+        if importer.detects(source):
+            raise
+        hint = "Leave --format out: what is in a file tells its format."
+        raise UnreadableError(f"{source.shown} is not what {importer.NAME} writes, or holds nothing", hint=hint) from None
 
 
 def logs_below(path: Path, *, choice: Choice = NOTHING_SAID) -> FoundLogs:

@@ -1,0 +1,49 @@
+"""A format that the user names for a file of another one, or for one that holds nothing yet, is an error of ours for neither."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ckaudit.errors import CkauditError
+from ckaudit.importers import Choice, format_key, import_runs, importers
+from tests.loops import for_each
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+OTHERS = {
+    "header.csv": b"step,loss,lr\n",
+    "yolo.csv": b"   epoch,   train/box_loss,   train/cls_loss,   val/box_loss,   val/cls_loss,   lr/pg0\n",
+    "table.csv": b"step,loss\n1,2.5\n2,2.25\n3,2.0\n",
+    "train.log": b"step 1: loss 2.5\nstep 2: loss 2.25\n",
+    "rows.jsonl": b'{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.25}\n',
+    "object.json": b"{}",
+    "list.json": b"[]",
+    "nothing.txt": b"\n",
+    "bytes.bin": bytes(range(256)),
+}
+HEADS = [path for path in sorted((FIXTURES / "real").rglob("*")) if path.suffix in (".csv", ".log", ".txt", ".json", ".jsonl")]
+
+
+def read(path, name):
+    with suppress(CkauditError):
+        import_runs(path, choice=Choice(format=name))
+
+
+@for_each("name", [format_key(importer) for importer in importers()])
+@for_each("file", OTHERS)
+def test_a_file_of_another_format(tmp_path, name, file):
+    (tmp_path / file).write_bytes(OTHERS[file])
+    read(tmp_path / file, name)
+
+
+@for_each("name", [format_key(importer) for importer in importers()])
+def test_an_empty_folder(tmp_path, name):
+    read(tmp_path, name)
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3])
+@for_each("path", HEADS)
+def test_a_log_that_only_began(tmp_path, path, lines):
+    short = tmp_path / path.name
+    short.write_bytes(b"".join(line + b"\n" for line in path.read_bytes()[:100_000].split(b"\n")[:lines]))
+    read(short, "")
