@@ -106,7 +106,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     from ckaudit.run.memory import free_memory
 
     context = get_context("forkserver")
-    context.set_forkserver_preload(["ckaudit.fleet.audit_run"])
+    context.set_forkserver_preload(["ckaudit.fleet.engines.loaded"])
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(free_memory() // workers,))
