@@ -320,6 +320,9 @@ def test_the_course_of_a_loss_that_lies_no_higher_than_the_siblings_is_normal_am
     high = _loss_bands(run("high", train_loss_raw=losses(3, scale=0.02, level=0.3)), siblings)
     assert "no higher than in 2 healthy siblings" in why_normal(RISES, [found(), found()], well)
     assert why_normal(RISES, [found(), found()], high) is None
+    jumped = losses(3, scale=0.02)
+    jumped[120:124] += 3.0
+    assert why_normal(RISES, [found(), found()], _loss_bands(run("jumped", train_loss_raw=jumped), siblings)) is None
     assert why_normal(replace(RISES, code="GRAD001"), [found(), found()], well) is None
     assert why_normal(RISES, [found()], _loss_bands(run("well", train_loss_raw=losses(3)), siblings[:1])) is None
 

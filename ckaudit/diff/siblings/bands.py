@@ -41,6 +41,20 @@ class SiblingRun(Struct, frozen=True, eq=False):
     is_of_one_machine: bool = True
 
 
+class Columns(Struct, frozen=True, eq=False):
+    """A quantity of one place in a run and its siblings.
+
+    Attributes:
+        steps: Steps of the run, shape (T,).
+        own: Values of the run, shape (T,).
+        theirs: Values of each sibling, shape (T,) each.
+    """
+
+    steps: Steps
+    own: Floats
+    theirs: list[Floats] = field(default_factory=list)
+
+
 class Band(Struct, frozen=True, eq=False):
     """One column of a quantity beside those of the siblings, stretch by stretch.
 
@@ -49,6 +63,7 @@ class Band(Struct, frozen=True, eq=False):
         label: Which block or layer; the name of the quantity where it is of the whole model.
         stretches: The run (right) against the siblings (left), as logarithms where the quantity is a ratio.
         levels: What each sibling has in each stretch, shape (R, K).
+        columns: The points that they are made of.
         unit: Unit of the values.
     """
 
@@ -56,6 +71,7 @@ class Band(Struct, frozen=True, eq=False):
     label: str
     stretches: Stretches
     levels: Floats
+    columns: Columns
     unit: str = "1"
 
     @property
@@ -93,20 +109,6 @@ class Departure(Struct, frozen=True, eq=False):
         return bool(self.band.stretches.excess[self.worst] > 0)
 
 
-class Columns(Struct, frozen=True, eq=False):
-    """A quantity of one place in a run and its siblings.
-
-    Attributes:
-        steps: Steps of the run, shape (T,).
-        own: Values of the run, shape (T,).
-        theirs: Values of each sibling, shape (T,) each.
-    """
-
-    steps: Steps
-    own: Floats
-    theirs: list[Floats] = field(default_factory=list)
-
-
 def all_bands(run: Run, siblings: Sequence[SiblingRun], quantities: Sequence[Quantity] = QUANTITIES) -> list[Band]:
     """Return the band of each place of each quantity that the run and at least one sibling recorded.
 
@@ -141,7 +143,7 @@ def _band(quantity: Quantity, label: str, columns: Columns, unit: str, own: floa
     ends = np.searchsorted(columns.steps, parts.last, side="right")
     cuts = np.searchsorted(columns.steps, parts.first, side="left")
     levels = np.array([[median(column[cut:end]) for cut, end in zip(cuts, ends, strict=True)] for column in columns.theirs])
-    return Band(quantity, label, parts, levels, unit)
+    return Band(quantity, label, parts, levels, columns, unit)
 
 
 def _widest_of_late(parts: Stretches) -> Floats:

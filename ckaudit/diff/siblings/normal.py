@@ -147,10 +147,14 @@ def _why_level(finding: Finding, losses: Sequence[Band], *, least_siblings: int 
 def _is_no_higher(band: Band, finding: Finding) -> bool:
     """Tell whether a loss is no higher than the highest of the siblings' from where a finding begins to the end.
 
-    A finding without a first step is of the end, the last quarter. The noise of a single point is let pass.
+    Neither is the level of any stretch, nor, while the finding lasts, the highest point. A finding without a first step is of
+    the end, the last quarter. The noise of a single point is let pass.
     """
-    parts = band.stretches
-    since = finding.first_step
-    rows = np.arange(len(parts.last)) >= 3 * len(parts.last) // 4 if since is None else parts.last >= since
+    parts, points = band.stretches, band.columns
+    since = int(parts.first[3 * len(parts.first) // 4]) if finding.first_step is None else finding.first_step
+    rows = parts.last >= since
     rows[-1] = True
-    return bool((parts.right[rows] <= parts.high[rows] + parts.alone).all())
+    during = (points.steps >= since) & (points.steps <= (finding.last_step or points.steps[-1]))
+    highest = max(float(column[during].max(initial=-np.inf)) for column in points.theirs)
+    is_level = bool((parts.right[rows] <= parts.high[rows] + parts.alone).all())
+    return is_level and not bool((points.own[during] > highest + parts.alone).any())
