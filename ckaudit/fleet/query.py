@@ -29,7 +29,7 @@ SHUT: Mapping[str, str] = {
 """No file, no network, no extension; what does not fit into memory is an error, for it may not be put onto a disk either."""
 LOCKED = ("SET TimeZone = 'UTC'", "SET python_enable_replacements = false", "SET lock_configuration = true")
 NEWEST = "SELECT * EXCLUDE (document) FROM _runs QUALIFY row_number() OVER (PARTITION BY run ORDER BY audited DESC) = 1"
-OF_NEWEST = "SELECT * FROM _{0} SEMI JOIN runs USING (run, audited)"
+OF_NEWEST = "SELECT DISTINCT * FROM _{0} SEMI JOIN runs USING (run, audited)"  # a writer that was killed may leave a row twice
 HELP = f"The tables are {', '.join(VIEWS)}; 'DESCRIBE runs' lists the columns of one."
 
 
