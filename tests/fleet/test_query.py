@@ -58,11 +58,11 @@ def test_every_table_is_a_view(data: Path) -> None:
 
 
 def test_a_row_that_lies_there_twice_counts_once(data: Path) -> None:
-    for table in VIEWS:
-        for part in sorted((data / table).glob("*.parquet")):
-            (data / table / f"again-{part.name}").write_bytes(part.read_bytes())
-    for table, count in (("runs", 3), ("findings", 1), ("verdicts", 6)):
-        assert rows(query(data, f"SELECT count(*) FROM {table}")) == [(count,)]
+    for view in VIEWS:
+        for part in sorted((data / view).glob("*.parquet")):
+            (data / view / f"again-{part.name}").write_bytes(part.read_bytes())
+    for view, count in (("runs", 3), ("findings", 1), ("verdicts", 6)):
+        assert rows(query(data, f"SELECT count(*) FROM {view}")) == [(count,)]
 
 
 def test_only_the_newest_audit_of_a_run_counts(data: Path) -> None:
