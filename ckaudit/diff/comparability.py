@@ -147,7 +147,8 @@ def _in_few_words(key: str, value: Any) -> str:
     if value is None:
         return "not set"
     if key == "planned_learning_rate":
-        return f"a plan with a peak of {max(float(rate) for _, rate in value):.3g}"
+        rates = [float(pair[1]) for pair in value if len(pair) > 1]
+        return f"a plan with a peak of {max(rates):.3g}" if rates else "a plan without points"
     if key == "cadence":
         return ", ".join(f"every {part['every']}" + (f" to {part['until']}" if part["until"] else "") for part in value)
     return _HASH.sub(r"\1...", brief(value))

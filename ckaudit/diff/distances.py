@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from ckaudit.contract.schema.numbers import total
+
 FLOOR = 1e-4  # the share that an empty bin counts for: the usual choice, so that no logarithm is infinite
 DECILES = 10  # bins of the population stability index, as credit scoring has them (Siddiqi 2006)
 
@@ -58,8 +60,8 @@ class Distribution(Struct, frozen=True):
         scale = max(map(abs, self.edges)) or 1.0  # squares of shares of it do not overflow
         edges = [edge / scale for edge in self.edges]
         parts = [(b - a, low, high) for (a, b), (low, high) in zip(pairwise(self.below), pairwise(edges), strict=True)]
-        mean = math.fsum(share * (low + high) / 2 for share, low, high in parts)
-        square = math.fsum(
+        mean = total(share * (low + high) / 2 for share, low, high in parts)
+        square = total(
             share * ((low - mean) ** 2 + (low - mean) * (high - mean) + (high - mean) ** 2) / 3 for share, low, high in parts
         )
         return scale * math.sqrt(max(square, 0.0))
@@ -75,20 +77,20 @@ def distribution(histogram: Mapping[str, Any]) -> Distribution | None:
         edges = _edges(bins, len(counts))
     except (KeyError, IndexError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
         return None
-    total = math.fsum(counts)
-    if not edges or not 0 < total < math.inf or min(counts) < 0 or not all(map(math.isfinite, edges)):
+    count = total(counts)
+    if not edges or not 0 < count < math.inf or min(counts) < 0 or not all(map(math.isfinite, edges)):
         return None
     low, high = edges[0], edges[-1]
     if high <= low:
         reach = max(abs(low), 1e-300) * 1e-12
-        return Distribution((low - reach, low + reach), (0.0, 1.0), total)
-    shares = [0.0, *[below / total for below in accumulate(counts)]]
+        return Distribution((low - reach, low + reach), (0.0, 1.0), count)
+    shares = [0.0, *[below / count for below in accumulate(counts)]]
     if all(map(lt, edges, edges[1:])):
-        return Distribution(edges, shares, total)
+        return Distribution(edges, shares, count)
     if any(map(gt, edges, edges[1:])):
         return None
     rising = [i for i in range(len(edges)) if i == 0 or edges[i] > edges[i - 1]]
-    return Distribution([edges[i] for i in rising], [shares[i] for i in rising], total)
+    return Distribution([edges[i] for i in rising], [shares[i] for i in rising], count)
 
 
 def _edges(bins: Any, count: int) -> list[float]:
@@ -136,7 +138,7 @@ def stability_index(left: Distribution, right: Distribution, *, bins: int = DECI
     p, q = ([0.0, *density.along(inner), 1.0] for density in (left, right))
     shares = zip(pairwise(p), pairwise(q), strict=True)
     floored = [(max(b - a, floor), max(d - c, floor)) for (a, b), (c, d) in shares]
-    return math.fsum((there - here) * math.log(there / here) for here, there in floored)
+    return total((there - here) * math.log(there / here) for here, there in floored)
 
 
 def expected_stability_index(left: Distribution, right: Distribution, *, bins: int = DECILES) -> float:

@@ -7,7 +7,7 @@ writes one step made of `or 0.0`. None of these was recorded. A norm of 0 beside
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from math import fsum, isnan
+from math import isnan
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.codec import decode
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import to_word, total
 from ckaudit.importers.importer import Imported
 from ckaudit.importers.tables.merge import Entry, merge
 from ckaudit.importers.tables.numbers import number, step_number
@@ -160,7 +160,7 @@ def _over(name: str, values: Sequence[float | None]) -> float | None:
     if not known:
         return None
     if name == "train_loss_raw":
-        return fsum(known) / len(known)
+        return total(known) / len(known)
     return sum(known) if name in ("step_time", "tokens_per_update") else known[-1]
 
 

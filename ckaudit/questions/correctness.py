@@ -140,9 +140,9 @@ def gradient_reaches_all(
     ## Bad
     A block gets none, or `far` times less than another of its build, or the square of that less than one of another build.
     """
-    if len(norm.labels) < 2:
-        return foreign("the model has fewer than two blocks")
     step, row = last_row(where_unsolved(where_loss_is_left(norm, loss), loss))
+    if len(norm.labels) < 2 or not row:
+        return foreign("the model has fewer than two blocks, or neither loss nor gradient")
     (low, low_value), (high, high_value) = smallest(row), largest(row)
     if low_value <= 0:
         return SeriesAnswer(

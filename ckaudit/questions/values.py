@@ -48,9 +48,9 @@ def points(series: Series, label: str | None = None) -> Points:
 
 
 def last_row(series: Series) -> tuple[int, dict[str, float]]:
-    """Return the last step with a finite cell, and its finite cells by label."""
-    row = int(np.flatnonzero(series.finite.any(axis=1))[-1])
-    return int(series.steps[row]), row_of(series, row)
+    """Return the last step with a finite cell, and its finite cells by label; step 0 and none where there is none."""
+    rows = np.flatnonzero(series.finite.any(axis=1))
+    return (int(series.steps[rows[-1]]), row_of(series, int(rows[-1]))) if rows.size else (0, {})
 
 
 def row_of(series: Series, row: int) -> dict[str, float]:

@@ -134,7 +134,8 @@ def shift(values: Floats, *, min_change: float) -> Turn | None:
     if abs(after - before) < min_change or (apart < min_change and abs(after - before) < 5 * noise * float(np.sqrt(2 / third))):
         return None
     near = np.flatnonzero(np.abs(values - before) < abs(after - before) / 2)
-    return Turn(int(min(near[-1] + 1, len(values) - 1)), len(values) - 1, before, after)
+    begin = int(near[-1]) + 1 if near.size else 0  # none is near where their distance overflows
+    return Turn(min(begin, len(values) - 1), len(values) - 1, before, after)
 
 
 def never_back(values: Floats, *, share: float) -> Turn | None:

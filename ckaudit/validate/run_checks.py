@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from math import isclose
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import UNSET
 
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due, ordinal
 from ckaudit.contract.io.folder import RunFolder
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.numbers import Number, takes_any_numbers
 from ckaudit.contract.schema.report import Finding
 from ckaudit.validate.catalogue import (
     CADENCE_GAP,
@@ -280,10 +281,14 @@ def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyTy
     from ckaudit.run.read import read_run
     from ckaudit.run.units import in_catalogue_units
 
-    folder = RunFolder(run.folder.root, scalars=run.folder.scalars, manifest=run.folder.manifest)
-    log = in_catalogue_units(read_run(folder, reads=()), units)
+    @takes_any_numbers
+    def hits() -> list[Any]:
+        folder = RunFolder(run.folder.root, scalars=run.folder.scalars, manifest=run.folder.manifest)
+        log = in_catalogue_units(read_run(folder, reads=()), units)
+        return [*contradicted_claim.function(claimed_value(log), nearest_allowed_value(log))]
+
     shown = run.logs[0].shown
-    for hit in contradicted_claim.function(claimed_value(log), nearest_allowed_value(log)):
+    for hit in hits():
         if isinstance(hit, Hit):
             message = hit.message.format(where=hit.where, value=hit.value, limit=hit.limit)
             yield CONTRADICTED_CLAIM.at(

@@ -213,7 +213,7 @@ def _odd_inputs(inputs: Series | None, step: int, strong: float, *, around: int 
     then, others = (inputs.values[rows & (inputs.values[:, 0] > 0), 0] for rows in (is_then, ~is_then))
     if not then.size or others.size < 3:
         return
-    worst = max(then, key=lambda value: abs(math.log(value / median(others))))
+    worst = max(then, key=lambda value: abs(math.log(value) - math.log(median(others))))  # a ratio may be 0, or infinite
     if worst > ratio * others.max() or worst < others.min() / ratio:
         yield supports(strong + 1, f"its inputs have a scale of {worst:.3g}, all others {median(others):.3g}", input_scale.name)
 

@@ -18,8 +18,8 @@ class RateFall(Struct, frozen=True):
 
     @property
     def largest_drop(self) -> float:
-        """The largest single drop."""
-        return max(self.drops)
+        """The largest single drop, 0 where it never fell."""
+        return max(self.drops, default=0.0)
 
     @property
     def is_smooth(self) -> bool:

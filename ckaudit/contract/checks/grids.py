@@ -10,6 +10,7 @@ from msgspec import UNSET
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import PointerParts, Subject, check
 from ckaudit.contract.schema.checkpoint import PackedGrid
+from ckaudit.contract.schema.numbers import total
 from ckaudit.contract.schema.report import Finding
 
 SIDE = 32
@@ -117,7 +118,7 @@ def _total(row: list[Any]) -> float:
     try:
         return float(sum(row))
     except TypeError:  # words for what is not finite
-        return math.fsum(value for value in row if isinstance(value, float))
+        return total(value for value in row if isinstance(value, float))
 
 
 def _ends(grid: Any) -> tuple[float, float] | None:

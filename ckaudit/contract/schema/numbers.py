@@ -4,7 +4,8 @@ JSON has no NaN and no infinity, so the contract writes them as the words of `No
 A field that is absent was *not recorded*; a field that holds "NaN" was *recorded as NaN*.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Annotated, Literal, ParamSpec, TypeVar
 
 from msgspec import Meta
@@ -38,6 +39,19 @@ def to_word(value: float) -> Number:
     if value == INFINITY:
         return "Infinity"
     return "-Infinity" if value == -INFINITY else value
+
+
+def total(values: Iterable[float]) -> float:
+    """Return the exact sum of numbers; infinite where it overflows, NaN where infinities cancel out.
+
+    >>> total([1e308, 1e308, -1e308]), total([0.1] * 10)
+    (inf, 1.0)
+    """
+    numbers = [*values]
+    try:
+        return math.fsum(numbers)
+    except (OverflowError, ValueError):
+        return float(sum(numbers))
 
 
 def takes_any_numbers(function: Callable[Arguments, T]) -> Callable[Arguments, T]:

@@ -123,7 +123,7 @@ def _shade(value: Cell, low: float, high: float, *, log: bool) -> str:
     at = _scaled(value, log=log)
     if at is None:
         return "broken"
-    part = (at - low) / (high - low) if high > low else 0.0
+    part = (at / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.0  # halves do not overflow
     return SHADES[min(len(SHADES) - 1, max(0, int(part * len(SHADES))))]
 
 

@@ -98,7 +98,7 @@ def _in_few_lines(
     `steep` is beyond both. What is `late` in the plan may decay to nothing.
     """
     planned = facts.planned_steps if facts else UNSET
-    if planned is UNSET or len(steps) < 2 or jump < 10 * steep / planned:
+    if planned is UNSET or not planned or len(steps) < 2 or jump < 10 * steep / planned:
         return None
     fall = -np.diff(values) / np.maximum(values[:-1], 1e-300)
     rows = np.flatnonzero((np.diff(steps) == 1) & (fall > jump) & (steps[1:] < late * planned)) + 1

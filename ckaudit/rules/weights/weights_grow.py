@@ -110,6 +110,8 @@ def _gains(std: Series, facts: Manifest | None) -> Series:
 
 def _first(values: Floats) -> Floats:
     """Return the first positive value of each column, shape (P,), NaN where there is none."""
+    if not len(values):
+        return np.full(values.shape[1], np.nan)
     started = np.isfinite(values) & (values > 0)
     rows = started.argmax(axis=0)
     return np.where(started.any(axis=0), values[rows, np.arange(values.shape[1])], np.nan)

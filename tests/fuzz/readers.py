@@ -1,0 +1,199 @@
+"""Fuzzes every reader of foreign bytes, by coverage where atheris is installed: `python -m tests.fuzz.readers --minutes 10`.
+
+What a reader may do with a file is to read it, or to say with an error of ours what is wrong with it, within some seconds.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic
+
+from ckaudit.contract.check import check_checkpoint
+from ckaudit.contract.io.files import BrokenFile, read_blocks
+from ckaudit.contract.io.jsonl import parse_lines
+from ckaudit.errors import CkauditError
+from ckaudit.importers import Choice, format_key, import_runs, importers
+from ckaudit.resume.check import resume_check
+from ckaudit.validate import validate
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures"
+CRASHERS = FIXTURES / "fuzz"
+SLOW = 5.0  # s, for a file of some kilobytes
+MAX_SEED_BYTES = 6000
+PIECES = (
+    b"nan",
+    b"-inf",
+    b"1e309",
+    b"\r",
+    b"\n",
+    b"\0",
+    b'"',
+    b"\\",
+    b"{",
+    b"[",
+    b",",
+    b"|",
+    b"999999999999999999999",
+    b"-",
+    b".",
+)
+
+
+def read_as(name: str) -> Callable[[bytes, Path], None]:
+    """Return what reads bytes as one format of the importers, or as whatever is in them."""
+
+    def read(data: bytes, folder: Path) -> None:
+        path = folder / "log.csv"
+        path.write_bytes(data)
+        with suppress(CkauditError):
+            import_runs(path, choice=Choice(format=name))
+
+    return read
+
+
+def read_contract(data: bytes, folder: Path) -> None:
+    """Read bytes as lines, as a document, and as packed ones."""
+    parse_lines(data, "scalars.jsonl")
+    check_checkpoint(data, "analysis_checkpoint_step_00000001.json")
+    for suffix in (".gz", ".zst"):
+        path = folder / f"scalars.jsonl{suffix}"
+        path.write_bytes(data)
+        with suppress(BrokenFile):
+            for _ in read_blocks(path, path.name):
+                pass
+        path.unlink()
+
+
+def read_folder(name: str) -> Callable[[bytes, Path], None]:
+    """Return what validates a folder with one file of this name."""
+
+    def read(data: bytes, folder: Path) -> None:
+        (folder / name).write_bytes(data)
+        with suppress(CkauditError):
+            validate([folder])
+        (folder / name).unlink()
+
+    return read
+
+
+def read_resumed(name: str) -> Callable[[bytes, Path], None]:
+    """Return what checks a resume checkpoint of this name."""
+
+    def read(data: bytes, folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(data)
+        with suppress(CkauditError):
+            resume_check(path)
+        path.unlink()
+
+    return read
+
+
+def targets() -> dict[str, Callable[[bytes, Path], None]]:
+    """Return every reader by name."""
+    own = {"contract": read_contract, "auto": read_as("")}
+    own |= {name: read_folder(name) for name in ("run.json", "scalars.jsonl", "analysis_checkpoint_step_00000001.json")}
+    own |= {name: read_resumed(name) for name in ("model.safetensors", "model.pt")}
+    return own | {format_key(importer): read_as(format_key(importer)) for importer in importers()}
+
+
+def seeds() -> list[bytes]:
+    """Return the beginnings of fixtures, each small."""
+    files = [path for folder in ("real", "trackers", "checkpoints", "runs", "fuzz") for path in (FIXTURES / folder).rglob("*")]
+    small = {path.read_bytes()[:MAX_SEED_BYTES] for path in files if path.is_file() and path.suffix not in (".py", ".pyc", ".md")}
+    return sorted(small)
+
+
+def mutated(data: bytes, source: random.Random) -> bytes:
+    """Return bytes that differ in a few places."""
+    changed = bytearray(data)
+    for _ in range(source.choice([1, 1, 2, 5, 20])):
+        at, end = sorted(source.randrange(len(changed) + 1) for _ in range(2))
+        piece = source.choice([*PIECES, changed[at : min(end, at + 200)] * 2, bytes([source.randrange(256)])])
+        cut = source.choice([0, 0, 1, len(piece), min(end - at, 200)])
+        changed[at : at + cut] = piece
+    return bytes(changed)
+
+
+def broken_by(read: Callable[[bytes, Path], None], data: bytes, folder: Path) -> str:
+    """Return how a reader broke on bytes; empty: it did not."""
+    begun = monotonic()
+    try:
+        read(data, folder)
+    except Exception as error:  # noqa: BLE001  what it looks for
+        return f"{type(error).__name__}: {error}"
+    return f"took {monotonic() - begun:.0f} s" if monotonic() - begun > SLOW else ""
+
+
+def fuzz(name: str, seconds: float, source: random.Random) -> int:
+    """Mutate seeds for one reader, and return how many files broke it; each is kept in a folder of its own."""
+    read, corpus, end, known = targets()[name], seeds(), monotonic() + seconds, set[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        while monotonic() < end:
+            data = mutated(source.choice(corpus), source)
+            if (how := broken_by(read, data, Path(folder))) and how[:60] not in known:
+                known.add(how[:60])
+                keep(name, data, how)
+    return len(known)
+
+
+def keep(name: str, data: bytes, how: str) -> None:
+    """Keep a file that broke a reader, and say so."""
+    CRASHERS.mkdir(exist_ok=True)
+    path = CRASHERS / f"{name}-{sha256(data).hexdigest()[:12]}"
+    path.write_bytes(data)
+    sys.stderr.write(f"{path.relative_to(ROOT)}: {how}\n")
+
+
+def fuzz_by_coverage(name: str, seconds: float, seed: int) -> None:
+    """Let atheris mutate seeds for one reader; it ends the process."""
+    import atheris
+
+    read, folder = targets()[name], Path(tempfile.mkdtemp())
+    corpus = Path(tempfile.mkdtemp())
+    for number, data in enumerate(seeds()):
+        (corpus / str(number)).write_bytes(data)
+
+    def once(data: bytes) -> None:
+        if how := broken_by(read, data, folder):
+            keep(name, data, how)
+
+    atheris.instrument_all()
+    limits = [
+        f"-max_total_time={seconds:.0f}",
+        f"-seed={seed}",
+        "-max_len=8192",
+        "-timeout=60",
+        "-rss_limit_mb=4096",
+        "-verbosity=0",
+    ]
+    atheris.Setup([sys.argv[0], *limits, str(corpus)], once)
+    atheris.Fuzz()
+
+
+def main() -> int:
+    """Fuzz the readers in turn until the time is over; exit with 1 where anything broke."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    parser.add_argument("--reader", choices=sorted(targets()), action="append", help="only this one; may be repeated")
+    parser.add_argument("--coverage", action="store_true", help="with atheris, for one reader")
+    arguments = parser.parse_args()
+    names = arguments.reader or sorted(targets())
+    if arguments.coverage:
+        fuzz_by_coverage(names[0], 60 * arguments.minutes, arguments.seed)
+        return 0
+    share = 60 * arguments.minutes / len(names)
+    broken = sum(fuzz(name, share, random.Random(f"{name} {arguments.seed}")) for name in names)
+    sys.stdout.write(f"seed {arguments.seed}: {len(names)} readers, {broken} ways to break one\n")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
