@@ -76,8 +76,10 @@ def overfitted(
     steps, values = points(val)
     if len(values) < evals:
         return unrecorded(f"{len(values)} evaluations; {evals} are needed", "val_loss")
-    end, trained = float(values[-1]), float(points(train).values[-1])
-    risen, apart = points(rise).last[1], points(gap).last[1]
+    beside = [points(series) for series in (train, rise, gap)]
+    if not all(len(each.steps) for each in beside):
+        return unrecorded("training and held-out loss are finite at no step together", "val_loss")
+    end, (trained, risen, apart) = float(values[-1]), (each.last[1] for each in beside)
     lowest = int(np.argmin(values))
     text = f"at step {steps[-1]} the held-out loss is {end:.4g} and the training loss {trained:.4g}, a gap of {apart:+.3g}"
     if risen > 0:

@@ -151,7 +151,7 @@ def never_back(values: Floats, *, share: float) -> Turn | None:
     if len(behind) < max(2, len(levels) // 4) or behind.min() < low + max(share * low, 2.5 * noise):
         return None
     near = np.flatnonzero(values < (low + float(behind.min())) / 2)
-    return Turn(int(near[-1]) + 1, len(values) - 1, low, float(behind[-1]))
+    return Turn(int(near[-1]) + 1 if near.size else 0, len(values) - 1, low, float(behind[-1]))
 
 
 def warms_up_again(values: Floats) -> Turn | None:

@@ -229,4 +229,4 @@ def _grown(starts: Steps, levels: Floats, count: int, width: int, end: float) ->
     """Return the growth from the first `count` levels to the end, made of the last `width`."""
     lowest = float(levels[:count].min())
     near = np.flatnonzero(levels[: len(levels) - width] < np.sqrt(lowest * end))
-    return Growth(int(starts[near[-1] + 1]), median(levels[:count]), lowest, end)
+    return Growth(int(starts[near[-1] + 1 if near.size else 0]), median(levels[:count]), lowest, end)

@@ -29,6 +29,8 @@ FOUND = (
     Plan(1845127, 60, 0, 1, 1000, 16, manifest=False, words=False),
     Plan(3331189597, 1, 6, 10, 1, 2, manifest=True, words=False),
     Plan(603301975, 0, 6, 1, 1000, 13, manifest=True, words=True),
+    Plan(2608976840, 60, 0, 1, 1000, 14, manifest=False, words=True),
+    Plan(1163159193, 12, 6, 10**12, 1000, 7, manifest=True, words=True),
     Plan(1430569850, 2, 1, 10**12, 1000, 5, manifest=False, words=False),
 )
 
