@@ -1,4 +1,4 @@
-"""Fuzzes every reader of foreign bytes, by coverage where atheris is installed: `python -m tests.fuzz.readers --minutes 10`.
+"""Fuzzes every reader of foreign bytes, in turn: `python -m tests.fuzz.readers --minutes 10`.
 
 What a reader may do with a file is to read it, or to say with an error of ours what is wrong with it, within some seconds.
 """
@@ -151,44 +151,14 @@ def keep(name: str, data: bytes, how: str) -> None:
     sys.stderr.write(f"{path.relative_to(ROOT)}: {how}\n")
 
 
-def fuzz_by_coverage(name: str, seconds: float, seed: int) -> None:
-    """Let atheris mutate seeds for one reader; it ends the process."""
-    import atheris
-
-    read, folder = targets()[name], Path(tempfile.mkdtemp())
-    corpus = Path(tempfile.mkdtemp())
-    for number, data in enumerate(seeds()):
-        (corpus / str(number)).write_bytes(data)
-
-    def once(data: bytes) -> None:
-        if how := broken_by(read, data, folder):
-            keep(name, data, how)
-
-    atheris.instrument_all()
-    limits = [
-        f"-max_total_time={seconds:.0f}",
-        f"-seed={seed}",
-        "-max_len=8192",
-        "-timeout=60",
-        "-rss_limit_mb=4096",
-        "-verbosity=0",
-    ]
-    atheris.Setup([sys.argv[0], *limits, str(corpus)], once)
-    atheris.Fuzz()
-
-
 def main() -> int:
     """Fuzz the readers in turn until the time is over; exit with 1 where anything broke."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     parser.add_argument("--reader", choices=sorted(targets()), action="append", help="only this one; may be repeated")
-    parser.add_argument("--coverage", action="store_true", help="with atheris, for one reader")
     arguments = parser.parse_args()
     names = arguments.reader or sorted(targets())
-    if arguments.coverage:
-        fuzz_by_coverage(names[0], 60 * arguments.minutes, arguments.seed)
-        return 0
     share = 60 * arguments.minutes / len(names)
     broken = sum(fuzz(name, share, random.Random(f"{name} {arguments.seed}")) for name in names)
     sys.stdout.write(f"seed {arguments.seed}: {len(names)} readers, {broken} ways to break one\n")
