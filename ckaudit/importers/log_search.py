@@ -107,7 +107,7 @@ def find_logs(folder: Path, choice: Choice, detect: Detect) -> FoundLogs:
     """
     found = FoundLogs()
     size = read = 0
-    for place in _places(folder, detect, found.notes):
+    for place in _places(folder, detect, found.notes, max_entries=MAX_ENTRIES):
         if place.importer is None:
             found.folders[place.name] = place.source.path
             continue
@@ -122,14 +122,14 @@ def find_logs(folder: Path, choice: Choice, detect: Detect) -> FoundLogs:
 
 def holds_logs(folder: Path, detect: Detect) -> bool:
     """Tell whether anything below a folder looks like a log or a run folder; nothing is read to its end."""
-    return next(_places(folder, detect, []), None) is not None
+    return next(_places(folder, detect, [], max_entries=MAX_ENTRIES), None) is not None
 
 
 def holds_others(source: Source, importer: Importer, detect: Detect) -> bool:
     """Tell whether logs that an importer does not know lie in a folder beside the runs that it does."""
     if not _is_parent(source, importer):
         return False
-    return any(place.importer is not importer for place in _places(source.path, detect, []))
+    return any(place.importer is not importer for place in _places(source.path, detect, [], max_entries=MAX_ENTRIES))
 
 
 def note_on_others(source: Source, importer: Importer, detect: Detect) -> list[str]:
@@ -139,7 +139,7 @@ def note_on_others(source: Source, importer: Importer, detect: Detect) -> list[s
     """
     if not source.is_folder or not getattr(importer, "SEARCHES", False):
         return []
-    places = _places(source.path, detect, [])
+    places = _places(source.path, detect, [], max_entries=MAX_ENTRIES)
     found = (place for place in places if place.importer is not importer and not getattr(place.importer, "GENERIC", False))
     others = [f"{place.name} ({place.importer.NAME if place.importer else RUN_FOLDER})" for place in islice(found, MAX_LISTED)]
     return [f"{BESIDE} {list_names(others, max_names=3)}: name one to read it"] if others else []
@@ -173,8 +173,9 @@ def runs_below(top: Path, detect: Detect, notes: list[str], *, max_entries: int)
     return (place.source.path for place in _places(top, detect, notes, max_entries=max_entries))
 
 
-def _places(top: Path, detect: Detect, notes: list[str], *, max_entries: int = MAX_ENTRIES) -> Iterator[_Place]:
+def _places(top: Path, detect: Detect, notes: list[str], *, max_entries: int | None = None) -> Iterator[_Place]:
     """Yield what may be a log, by its path; what lies in a folder that is one is part of it."""
+    max_entries = MAX_ENTRIES if max_entries is None else max_entries
     root, seen, left_out = Source(top), 0, list[str]()
     for path, inner, names in os.walk(top):
         relative = Path(path).relative_to(top)
