@@ -107,7 +107,7 @@ def find_logs(folder: Path, choice: Choice, detect: Detect) -> FoundLogs:
     """
     found = FoundLogs()
     size = read = 0
-    for place in _places(folder, detect, found.notes, max_entries=MAX_ENTRIES):
+    for place in _places(folder, detect, found.notes):
         if place.importer is None:
             found.folders[place.name] = place.source.path
             continue
@@ -122,14 +122,14 @@ def find_logs(folder: Path, choice: Choice, detect: Detect) -> FoundLogs:
 
 def holds_logs(folder: Path, detect: Detect) -> bool:
     """Tell whether anything below a folder looks like a log or a run folder; nothing is read to its end."""
-    return next(_places(folder, detect, [], max_entries=MAX_ENTRIES), None) is not None
+    return next(_places(folder, detect, []), None) is not None
 
 
 def holds_others(source: Source, importer: Importer, detect: Detect) -> bool:
     """Tell whether logs that an importer does not know lie in a folder beside the runs that it does."""
     if not _is_parent(source, importer):
         return False
-    return any(place.importer is not importer for place in _places(source.path, detect, [], max_entries=MAX_ENTRIES))
+    return any(place.importer is not importer for place in _places(source.path, detect, []))
 
 
 def note_on_others(source: Source, importer: Importer, detect: Detect) -> list[str]:
@@ -139,7 +139,7 @@ def note_on_others(source: Source, importer: Importer, detect: Detect) -> list[s
     """
     if not source.is_folder or not getattr(importer, "SEARCHES", False):
         return []
-    places = _places(source.path, detect, [], max_entries=MAX_ENTRIES)
+    places = _places(source.path, detect, [])
     found = (place for place in places if place.importer is not importer and not getattr(place.importer, "GENERIC", False))
     others = [f"{place.name} ({place.importer.NAME if place.importer else RUN_FOLDER})" for place in islice(found, MAX_LISTED)]
     return [f"{BESIDE} {list_names(others, max_names=3)}: name one to read it"] if others else []

@@ -45,7 +45,7 @@ def test_every_kind_of_violation_has_one_check(tmp_path):
     report = validate([healthy_run(tmp_path / "run")])
     assert NOT_JSON.code in KINDS, "faults of samples stand in the same catalogue"
     assert [check.code for check in report.checks] == sorted(
-        code for code in KINDS if not code.startswith(("DAT", "DIFF", "PLUG", "RSM", "WATCH"))
+        code for code in KINDS if not code.startswith(("DAT", "DIFF", "PLUG", "RSM", "SIB", "WATCH"))
     )
     assert all((check.reason is None) == (check.outcome != "skipped") for check in report.checks)
 
