@@ -260,7 +260,7 @@ def implementation_right(
             over = np.abs(values) / allowed
         worst = int(np.argmax(over))
         value = float(abs(values[worst]))
-        limit = value / float(over[worst]) if value else plain
+        limit = value / float(over[worst]) if over[worst] else plain
         words.append(above(float(over[worst]), watch=1.0, bad=factor))
         texts.append(f"{what} differ by {value:.3g} at most, at step {steps[worst]} (limit {limit:.2g})")
         numbers[what] = value

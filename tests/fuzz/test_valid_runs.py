@@ -31,6 +31,7 @@ FOUND = (
     Plan(603301975, 0, 6, 1, 1000, 13, manifest=True, words=True),
     Plan(2608976840, 60, 0, 1, 1000, 14, manifest=False, words=True),
     Plan(1163159193, 12, 6, 10**12, 1000, 7, manifest=True, words=True),
+    Plan(3965714756, 5000, 2, 1, 0, 22, manifest=False, words=False),
     Plan(1430569850, 2, 1, 10**12, 1000, 5, manifest=False, words=False),
 )
 
