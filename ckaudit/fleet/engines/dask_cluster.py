@@ -78,6 +78,9 @@ def within_worker(work: Work, source: Source) -> list[FleetRun]:
     """Audit a source within the memory that its worker has for each of its threads."""
     from distributed import get_worker
 
+    from ckaudit.fleet.engines.loaded import forget_garbage
+
+    forget_garbage()
     worker = get_worker()
     limit: int | None = worker.memory_manager.memory_limit
     with memory_limit(limit // max(1, worker.state.nthreads) if limit else None):

@@ -1,6 +1,5 @@
 """The processes of this machine. One that is killed costs nothing but its own run, and that only if it happens twice."""
 
-import gc
 import os
 import signal
 import threading
@@ -124,9 +123,11 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 def _begin(max_bytes: int) -> None:
     """Leave Ctrl-C to the parent, and end with it: a pool's own processes outlive a parent that is killed."""
+    from ckaudit.fleet.engines.loaded import forget_garbage
+
     global _max_bytes  # noqa: PLW0603  a process begins once
     _max_bytes = max_bytes
-    gc.freeze()  # the catalogues are no garbage, and to look through them takes as long as a small run
+    forget_garbage()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -79,5 +79,8 @@ class RayEngine:
 
 def within_share(work: Work, source: Source) -> list[FleetRun]:
     """Audit a source within the memory that each processor of its machine has."""
+    from ckaudit.fleet.engines.loaded import forget_garbage
+
+    forget_garbage()
     with memory_limit(free_memory() // (os.cpu_count() or 1)):
         return work(source)
