@@ -30,7 +30,7 @@ def spool_here(tmp_path, monkeypatch):
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}  # the server's own
 
 
 def start(address, start_step=0, steps=0, end="close"):

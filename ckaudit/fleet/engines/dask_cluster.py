@@ -1,7 +1,7 @@
 """The workers of a Dask cluster that somebody runs: its scheduler hands out the runs, and tries again where a worker is lost."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from socket import create_connection
 from typing import TYPE_CHECKING
@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 from ckaudit import __version__
 from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.fleet.engines.local import KILLED, QUEUED, Work, work
+from ckaudit.fleet.engines.local import KILLED, Work, work
 from ckaudit.fleet.source import Source
 from ckaudit.optional import needed
 from ckaudit.run.memory import memory_limit
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 CONNECT_SECONDS = 20
+
+AHEAD = 4
+"""Sources handed out for each worker, so that none waits while rows are on their way."""
 
 
 class DaskEngine:
@@ -60,15 +63,15 @@ class DaskEngine:
 
         waiting = iter(sources)
         with cluster_errors("Dask"), self._client:
-            handed_out = {self._submit(source): source for source in islice(waiting, self.workers * QUEUED)}
-            done = as_completed(handed_out, loop=self._client.loop)
-            for future in done:
+            handed_out = {self._submit(source): source for source in islice(waiting, self.workers * AHEAD)}
+            done = as_completed(handed_out, loop=self._client.loop, with_results=True, raise_errors=False)
+            for future, rows in done:
                 source = handed_out.pop(future)
                 for following in islice(waiting, 1):
                     new = self._submit(following)
                     handed_out[new] = following
                     done.add(new)
-                yield _rows(future, source)
+                yield rows if future.status == "finished" else _lost(future, source)
 
     def _submit(self, source: Source) -> object:
         return self._client.submit(within_worker, self._work, source, pure=False)
@@ -87,16 +90,15 @@ def within_worker(work: Work, source: Source) -> list[FleetRun]:
         return work(source)
 
 
-def _rows(future: "object", source: Source) -> list[FleetRun]:
+def _lost(future: "Future", source: Source) -> list[FleetRun]:
+    """Return the row of a source with which workers were lost again and again, or raise what happened instead."""
     from distributed import KilledWorker
 
     from ckaudit.fleet.audit_run import failed
 
-    try:
-        rows: list[FleetRun] = future.result()  # type: ignore[attr-defined]
-    except KilledWorker:
-        return [failed(source, KILLED)]
-    return rows
+    with suppress(KilledWorker):
+        future.result()
+    return [failed(source, KILLED)]
 
 
 def _versions(client: "Client") -> set[str]:

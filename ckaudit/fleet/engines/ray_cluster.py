@@ -9,8 +9,8 @@ from typing import Any
 
 from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.errors import UsageError
-from ckaudit.fleet.engines.dask_cluster import check_versions, cluster_errors, must_answer, version_here
-from ckaudit.fleet.engines.local import KILLED, QUEUED, Work, work
+from ckaudit.fleet.engines.dask_cluster import AHEAD, check_versions, cluster_errors, must_answer, version_here
+from ckaudit.fleet.engines.local import KILLED, Work, work
 from ckaudit.fleet.source import Source
 from ckaudit.optional import needed
 from ckaudit.run.memory import free_memory, memory_limit
@@ -59,7 +59,7 @@ class RayEngine:
         with cluster_errors("Ray"), redirect_stdout(StringIO()), ExitStack() as at_end:
             at_end.callback(self._ray.shutdown)
             while True:
-                for source in islice(waiting, self.workers * QUEUED - len(handed_out)):
+                for source in islice(waiting, self.workers * AHEAD - len(handed_out)):
                     handed_out[self._audit.remote(self._work, source)] = source
                 if not handed_out:
                     return
