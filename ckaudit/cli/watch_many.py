@@ -11,7 +11,7 @@ from ckaudit.remote.location import is_uri, scheme_of, shown
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.import_options import Choice
-    from ckaudit.fleet.find_runs import Found
+    from ckaudit.fleet.find_runs import FoundRuns
     from ckaudit.policy.gate import Gate
     from ckaudit.watch.many_runs import Place, Sources
 
@@ -37,7 +37,7 @@ def sources_of(runs: Sequence[str], *, gate: "Gate", choice: "Choice", patience:
         UsageError: Where a pattern matches nothing even then.
         UnreadableError: Where a storage cannot be listed.
     """
-    from ckaudit.fleet.find_runs import Found, find_runs
+    from ckaudit.fleet.find_runs import FoundRuns, find_runs
     from ckaudit.fleet.fingerprint import audit_key
     from ckaudit.watch.many_runs import Sources
 
@@ -46,7 +46,7 @@ def sources_of(runs: Sequence[str], *, gate: "Gate", choice: "Choice", patience:
     named = {shown(run).rstrip("/") for run in runs if not _is_pattern(run)}
 
     def find() -> "Mapping[str, Place]":
-        found = first.pop() if first else Found()
+        found = first.pop() if first else FoundRuns()
         if not found.paths:
             with suppress(UsageError):  # what a pattern matched is gone
                 found = find_runs(runs, key)
@@ -61,7 +61,7 @@ def sources_of(runs: Sequence[str], *, gate: "Gate", choice: "Choice", patience:
     return Sources(shown=" ".join(map(shown, runs)), find=find, fetch=fetch, named=named, is_open=is_open)
 
 
-def _first(runs: Sequence[str], key: bytes, patience: float, every: float) -> "Found":
+def _first(runs: Sequence[str], key: bytes, patience: float, every: float) -> "FoundRuns":
     """Return what is there at the start, as soon as that is anything."""
     from ckaudit.fleet.find_runs import find_runs
 
@@ -75,7 +75,7 @@ def _first(runs: Sequence[str], key: bytes, patience: float, every: float) -> "F
         sleep(min(every, max(0.0, end - monotonic())))
 
 
-def _place(name: str, path: str, found: "Found", key: bytes) -> "Place":
+def _place(name: str, path: str, found: "FoundRuns", key: bytes) -> "Place":
     from ckaudit.fleet.fingerprint import state_of
     from ckaudit.watch.many_runs import Place
 

@@ -33,7 +33,7 @@ _MAGIC = "*?["
 _OF_DATASET = re.compile(rf"(?:^|/)(?:{'|'.join(TABLES)})/part-\d{{8}}T\d{{6}}-[0-9a-f]{{12}}(?:-\d+)?\.parquet$")
 
 
-class Found(Struct):
+class FoundRuns(Struct):
     """What was found.
 
     Attributes:
@@ -49,7 +49,7 @@ class Found(Struct):
     states: dict[str, State] = field(default_factory=dict)
 
 
-def find_runs(patterns: Sequence[str], audit: bytes = b"") -> Found:
+def find_runs(patterns: Sequence[str], audit: bytes = b"") -> FoundRuns:
     """Return every source of runs that patterns name.
 
     Args:
@@ -60,7 +60,7 @@ def find_runs(patterns: Sequence[str], audit: bytes = b"") -> Found:
         UsageError: Where a pattern matches nothing.
         UnreadableError: Where a storage does not list what is there.
     """
-    found, seen = Found(), set[str]()
+    found, seen = FoundRuns(), set[str]()
     for pattern in map(_without_scheme, patterns):
         if is_uri(pattern):
             _add_remote(pattern, audit, found)
@@ -82,7 +82,7 @@ def _without_scheme(pattern: str) -> str:
     return unquote(urlsplit(pattern).path) if scheme_of(pattern) == "file" else pattern
 
 
-def _add_remote(pattern: str, audit: bytes, found: Found) -> None:
+def _add_remote(pattern: str, audit: bytes, found: FoundRuns) -> None:
     from ckaudit.fleet.remote_runs import find_remote
 
     remote = find_remote(pattern, audit)
@@ -120,7 +120,7 @@ def _is_meant(match: Path, base: Path, wanted: Sequence[str]) -> bool:
     return not any(part.startswith(".") for part in match.relative_to(base).parts)
 
 
-def _sources(path: Path, found: Found, *, named: bool) -> Iterator[Path]:
+def _sources(path: Path, found: FoundRuns, *, named: bool) -> Iterator[Path]:
     """Yield the sources of runs at a path: itself, or what lies below it."""
     if not path.is_dir():
         if named or is_own_name(path.name) or path.name == MANIFEST_NAME:

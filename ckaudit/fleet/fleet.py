@@ -12,7 +12,7 @@ from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.fleet.common_causes import common_causes
 from ckaudit.fleet.dataset import DatasetWriter, Stored, read_stored
 from ckaudit.fleet.engines import Engine
-from ckaudit.fleet.find_runs import Found, find_runs
+from ckaudit.fleet.find_runs import FoundRuns, find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.grouping import fields_named, groups_of
 from ckaudit.fleet.ranking import is_ill, ranked, severity_of
@@ -82,7 +82,7 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     )
 
 
-def sources_of(found: Found, request: FleetRequest, key: bytes) -> list[Source]:
+def sources_of(found: FoundRuns, request: FleetRequest, key: bytes) -> list[Source]:
     """Return the sources with what their audit depends on."""
     choice, gate = portable(request.choice), request.gate
     sources = []

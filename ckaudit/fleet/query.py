@@ -33,7 +33,7 @@ OF_NEWEST = "SELECT DISTINCT * FROM _{0} SEMI JOIN runs USING (run, audited)"  #
 HELP = f"The tables are {', '.join(VIEWS)}; 'DESCRIBE runs' lists the columns of one."
 
 
-class Answer(Struct, frozen=True):
+class QueryResult(Struct, frozen=True):
     """What a question brought.
 
     Attributes:
@@ -47,7 +47,7 @@ class Answer(Struct, frozen=True):
     notes: Sequence[str] = ()
 
 
-def query(folder: Path | str, sql: str) -> Answer:
+def query(folder: Path | str, sql: str) -> QueryResult:
     """Return the answer to one question.
 
     Args:
@@ -96,7 +96,7 @@ def _open(folder: Path) -> tuple[dict[str, Any], list[str]]:
     return tables, notes
 
 
-def _ask(connection: "duckdb.DuckDBPyConnection", sql: str, notes: Sequence[str]) -> Answer:
+def _ask(connection: "duckdb.DuckDBPyConnection", sql: str, notes: Sequence[str]) -> QueryResult:
     import duckdb
     import pyarrow as pa
 
@@ -109,7 +109,7 @@ def _ask(connection: "duckdb.DuckDBPyConnection", sql: str, notes: Sequence[str]
         reader = pa.RecordBatchReader.from_stream(found)
     except (duckdb.Error, RuntimeError) as error:
         raise _wrong(error) from None
-    return Answer(reader.schema.names, _rows(reader), notes)
+    return QueryResult(reader.schema.names, _rows(reader), notes)
 
 
 def _rows(reader: "pa.RecordBatchReader") -> Iterator[Sequence[Any]]:

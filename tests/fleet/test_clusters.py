@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.fleet.engines import Engine, engine_at
-from ckaudit.fleet.engines.dask_cluster import DaskEngine, check_versions
+from ckaudit.fleet.engines.cluster import check_versions
+from ckaudit.fleet.engines.dask_cluster import DaskEngine
 from ckaudit.fleet.engines.local import KILLED, LocalEngine
 from ckaudit.fleet.engines.ray_cluster import RayEngine
 from ckaudit.fleet.source import Source

@@ -13,7 +13,7 @@ from ckaudit.cli.run import run
 from ckaudit.contract.schema.fleet import Curve, FleetFinding, FleetRun
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.fleet.dataset import DatasetWriter
-from ckaudit.fleet.query import VIEWS, Answer, query
+from ckaudit.fleet.query import VIEWS, QueryResult, query
 from ckaudit.reports.query_answer import table, write_csv, write_json
 from ckaudit.reports.view import PLAIN, View
 
@@ -42,7 +42,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def rows(answer: Answer) -> list[tuple[object, ...]]:
+def rows(answer: QueryResult) -> list[tuple[object, ...]]:
     return [tuple(row) for row in answer.rows]
 
 

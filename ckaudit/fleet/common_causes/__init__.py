@@ -13,7 +13,7 @@ from ckaudit.contract.schema.fleet import CommonCause, FleetRun
 from ckaudit.fleet.common_causes.candidates import MAX_CHANCE, TELLING, Asked, Candidate, candidates
 from ckaudit.fleet.common_causes.ill_runs import comparable
 from ckaudit.fleet.common_causes.odds import Ints, stratified_tail, tables_of
-from ckaudit.fleet.common_causes.told import told
+from ckaudit.fleet.common_causes.sentences import told
 
 MAX_TOLD = 20
 ALIKE = 0.8

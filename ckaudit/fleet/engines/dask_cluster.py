@@ -1,14 +1,13 @@
 """The workers of a Dask cluster that somebody runs: its scheduler hands out the runs, and tries again where a worker is lost."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
-from socket import create_connection
 from typing import TYPE_CHECKING
 
-from ckaudit import __version__
 from ckaudit.contract.schema.fleet import FleetRun
-from ckaudit.errors import CkauditError, UsageError
+from ckaudit.errors import UsageError
+from ckaudit.fleet.engines.cluster import AHEAD, CONNECT_SECONDS, check_versions, cluster_errors, must_answer, version_here
 from ckaudit.fleet.engines.local import KILLED, Work, work
 from ckaudit.fleet.source import Source
 from ckaudit.optional import needed
@@ -16,11 +15,6 @@ from ckaudit.run.memory import memory_limit
 
 if TYPE_CHECKING:
     from distributed import Client, Future
-
-CONNECT_SECONDS = 20
-
-AHEAD = 4
-"""Sources handed out for each worker, so that none waits while rows are on their way."""
 
 
 class DaskEngine:
@@ -81,7 +75,7 @@ def within_worker(work: Work, source: Source) -> list[FleetRun]:
     """Audit a source within the memory that its worker has for each of its threads."""
     from distributed import get_worker
 
-    from ckaudit.fleet.engines.loaded import forget_garbage
+    from ckaudit.fleet.engines.preload import forget_garbage
 
     forget_garbage()
     worker = get_worker()
@@ -107,44 +101,3 @@ def _versions(client: "Client") -> set[str]:
         return set(client.run(version_here).values())
     except Exception:  # noqa: BLE001  a worker that cannot import ckaudit says so in as many ways as there are transports
         return {""}
-
-
-def version_here() -> str:
-    """Return the version of ckaudit in the process that asks."""
-    return __version__
-
-
-def check_versions(versions: Iterable[str]) -> None:
-    """Raise `UsageError` where a worker has no ckaudit, or another version: one fleet is judged by one set of rules."""
-    for found in versions:
-        if found != __version__:
-            what = f"ckaudit {found}" if found else "no ckaudit"
-            raise UsageError(
-                f"a worker has {what}, this is {__version__}", hint=f"Install ckaudit=={__version__} where the workers run."
-            )
-
-
-@contextmanager
-def cluster_errors(name: str) -> Iterator[None]:
-    """Say of a cluster that is gone what helps; what was audited until then is in the data set.
-
-    Raises:
-        CkauditError: In place of what the cluster's library raises.
-    """
-    try:
-        yield
-    except CkauditError:
-        raise
-    except Exception as error:
-        raise CkauditError(
-            f"the {name} cluster is gone: {type(error).__name__}: {error}".split("\n", 1)[0],
-            hint="Run the same command again once it is back: it goes on where it was.",
-        ) from error
-
-
-def must_answer(address: str) -> None:
-    """Raise `OSError` where nobody listens: the libraries themselves would try for up to minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal():
-        with create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):
-            pass

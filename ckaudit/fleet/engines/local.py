@@ -105,7 +105,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     from ckaudit.run.memory import free_memory
 
     context = get_context("forkserver")
-    context.set_forkserver_preload(["ckaudit.fleet.engines.loaded"])
+    context.set_forkserver_preload(["ckaudit.fleet.engines.preload"])
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(free_memory() // workers,))
@@ -123,7 +123,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 def _begin(max_bytes: int) -> None:
     """Leave Ctrl-C to the parent, and end with it: a pool's own processes outlive a parent that is killed."""
-    from ckaudit.fleet.engines.loaded import forget_garbage
+    from ckaudit.fleet.engines.preload import forget_garbage
 
     global _max_bytes  # noqa: PLW0603  a process begins once
     _max_bytes = max_bytes

@@ -9,7 +9,7 @@ from typing import Any
 
 from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.errors import UsageError
-from ckaudit.fleet.engines.dask_cluster import AHEAD, check_versions, cluster_errors, must_answer, version_here
+from ckaudit.fleet.engines.cluster import AHEAD, check_versions, cluster_errors, must_answer, version_here
 from ckaudit.fleet.engines.local import KILLED, Work, work
 from ckaudit.fleet.source import Source
 from ckaudit.optional import needed
@@ -79,7 +79,7 @@ class RayEngine:
 
 def within_share(work: Work, source: Source) -> list[FleetRun]:
     """Audit a source within the memory that each processor of its machine has."""
-    from ckaudit.fleet.engines.loaded import forget_garbage
+    from ckaudit.fleet.engines.preload import forget_garbage
 
     forget_garbage()
     with memory_limit(free_memory() // (os.cpu_count() or 1)):
