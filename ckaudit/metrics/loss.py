@@ -72,6 +72,8 @@ def _classes(run: Run, loss: Series, *, tolerance: float = 0.01) -> float | None
         return None
     step = classes.steps[:1]
     given, logged = at(value, step).values[0, 0], at(loss, step).values[0, 0]
+    if not 1 <= classes.values[0, 0] < np.inf:
+        return None
     return float(classes.values[0, 0]) if abs(logged - given) <= tolerance * abs(given) else None
 
 

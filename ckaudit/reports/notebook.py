@@ -8,18 +8,22 @@ from ckaudit.audit.figures import shape_preserving
 from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.contract.schema import panels
 from ckaudit.contract.schema.diff import Comparison, Pair
+from ckaudit.contract.schema.fleet import Fleet
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Chart, Finding, Report
+from ckaudit.reports.fleet import HEAD, cells, rest_sentence, shown_and_rest
 from ckaudit.reports.markup import Markup, join, tag
 from ckaudit.reports.svg.picture import run_names
 from ckaudit.reports.svg.plot import described, finite, plot
+from ckaudit.reports.svg.scale import part_of
 from ckaudit.reports.terminal.screen_text import badge
+from ckaudit.reports.view import View
 from ckaudit.reports.words import is_limited, not_judged, number, plural, standing
 
 MAX_ROWS = 8
 """Findings that are shown; the text and the JSON leave none out."""
 
-MAX_CAUSES, MAX_PAIRS, MAX_METRICS = 3, 3, 60
+MAX_CAUSES, MAX_PAIRS, MAX_METRICS, MAX_RUNS = 3, 3, 60, 20
 
 WIDE, SMALL, LINE = (760, 250), (376, 200), (120, 22)
 """Width and height of the loss, of a picture of a finding, and of a line in a table, in pixels."""
@@ -86,6 +90,16 @@ def comparison(compared: Comparison) -> str:
     rows = [[pair.left, pair.right, pair.word.replace("_", " "), pair.verdict] for pair in compared.pairs]
     parts.append(table(("reference", "run", "word", "verdict"), rows if len(rows) > 1 else [], ("word",)))
     return _whole(parts)
+
+
+def fleet(audited: Fleet) -> str:
+    """Return the verdict, what ill runs share, and the rows of those that are ill or could not be audited."""
+    shown, rest = shown_and_rest(audited, View(limit=MAX_RUNS))
+    word = audited.severity or "ok"
+    parts = [tag("p", _chip(word.upper(), word), " ", tag("b", audited.verdict))]
+    parts += [tag("p", shared.sentence) for shared in audited.common_causes[:MAX_CAUSES]]
+    parts.append(table(HEAD, [cells(run) for run in shown], ("severity", "since step")))
+    return _whole([*parts, *([tag("p", rest_sentence(rest), class_="dim")] if rest else [])])
 
 
 def metrics(measurement: Measurement) -> str:
@@ -233,8 +247,9 @@ def _line(measured: Measured) -> Markup:
         return Markup("")
     (width, height), first, last = LINE, known[0][0], known[-1][0]
     low, high = min(value for _, value in known), max(value for _, value in known)
-    across, up = (width - 4) / (last - first), (height - 4) / (high - low or 1.0)
-    points = " ".join(f"{2 + (step - first) * across:.1f},{height - 2 - (value - low) * up:.1f}" for step, value in known)
+    across, up = width - 4, height - 4
+    places = [(2 + part_of(step, first, last) * across, height - 2 - part_of(value, low, high) * up) for step, value in known]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     drawn = tag("polyline", points=points, class_="curve c0")
     label = f"from {number(known[0][1])} to {number(known[-1][1])}"
     return tag("svg", drawn, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", aria_label=label)

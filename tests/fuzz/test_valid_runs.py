@@ -33,6 +33,10 @@ FOUND = (
     Plan(1163159193, 12, 6, 10**12, 1000, 7, manifest=True, words=True),
     Plan(3965714756, 5000, 2, 1, 0, 22, manifest=False, words=False),
     Plan(1430569850, 2, 1, 10**12, 1000, 5, manifest=False, words=False),
+    Plan(2126063587, 200, 6, 10, 0, 14, manifest=False, words=True),
+    Plan(4266943170, 3, 6, 1, 0, 20, manifest=False, words=True),
+    Plan(2410806744, 60, 6, 10**12, 1, 24, manifest=True, words=False),
+    Plan(387730239, 60, 6, 10**12, 1, 14, manifest=True, words=True),
 )
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
-from ckaudit.importers import import_runs
+from ckaudit.importers import Choice, import_runs
 from tests.loops import for_each
 
 REAL = Path(__file__).parents[2] / "fixtures" / "real"
@@ -98,3 +99,23 @@ def test_lines_that_could_not_be_read_and_fused_ones_are_counted(imported):
     notes = " ".join(imported("".join(lines), "main.log").notes)
     assert "1 line begins as a step's do and could not be read, first line 52: left out" in notes
     assert "1 line holds a step or a key twice" in notes
+
+
+COUNTED = {
+    "keyvalue": "train_batch_tokens:{0}\nworld_size:{0}\nresumed from step {0}\n"
+    "step:1/10 train_loss:4.5\nstep:2/10 train_loss:4.4\n",
+    "megatron": "using world size: {0}\n> padded vocab (size: {0})\nseq_length .... {0}\n"
+    " iteration 10/ 100 | lm loss: 2.0E+00 |\n iteration 20/ 100 | lm loss: 1.9E+00 |\n",
+    "llmc": "| num_parameters | {0} |\n| max_sequence_length | {0} |\ns:1 trl:4.5\ns:2 trl:4.4\n",
+    "epochlog": "Epoch {0}: loss 3.0\nEpoch 1 batch {0}/{0} loss 2.5\nEpoch 2 batch 1/2 loss 2.4\nEpoch 2 batch 2/2 loss 2.3\n",
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_count_of_thousands_of_digits_is_none(tmp_path, name):
+    path = tmp_path / "train.log"
+    path.write_text(COUNTED[name].format("9" * 5000))
+    with np.errstate(all="ignore"):
+        (run,) = import_runs(path, choice=Choice(format=name))
+    assert run.table.steps.tolist()[-2:] == sorted(run.table.steps.tolist()[-2:])
+    assert run.manifest.world_size is run.manifest.vocabulary is run.manifest.parameters is UNSET

@@ -56,5 +56,6 @@ def surplus(logit: Series, std: Series, table: TensorTable) -> float | None:
         ]
         value = abs(float(logit.values[0, column]))
         if gains and np.isfinite([*gains, value]).all() and min(gains) > 0:
-            ratios.append(value / (max(gains) * min(gains)))
+            ratios.append(value / max(gains) / min(gains))  # the product of two small gains may be none
+    ratios = [ratio for ratio in ratios if np.isfinite(ratio)]
     return max(ratios) if ratios else None

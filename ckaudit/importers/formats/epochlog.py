@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from ckaudit.importers.formats.keyvalue import PAIR, is_wanted, name_of, named_lines
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.numbers import Numbers, number
+from ckaudit.importers.tables.numbers import Numbers, count_of, number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import NO_RANK, LineOrigin
 from ckaudit.importers.text.line_reader import Fact, LogContent, StepLines
@@ -119,7 +119,7 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
             place = _PLACE.match(line, begin)
             mark = place or _EPOCH.search(line)
             if mark:
-                epoch, phase, begin = int(mark[1]), "", mark.end()
+                epoch, phase, begin = count_of(mark[1]), "", mark.end()
             elif begins := _BEGINS.match(line[begin:]):
                 phase = f"{begins[1]} "
             if epoch is not None and (told := _told(line, begin, phase, place)):
@@ -147,7 +147,7 @@ def _told(line: str, begin: int, phase: str, place: re.Match[str] | None) -> Epo
     values = _values(line, begin + (batch.end() if batch else 0), phase)
     if not values:
         return None
-    counts = int(at) if at else None, int(of) if of else None
+    counts = count_of(at or ""), count_of(of or "")
     return EpochLine(0, line[: prefix_end(line)], 0, *counts, values, samples is not None)
 
 

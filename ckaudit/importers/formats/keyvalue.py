@@ -18,7 +18,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, shorten_name
-from ckaudit.importers.tables.numbers import Numbers, fill_missing
+from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
@@ -146,8 +146,8 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
     """Fill in size and plan, and say how the run ended."""
     values = {fact.key: fact.value.replace(",", "") for fact in facts}
     for key in _COUNTS:
-        if values.get(key, "").isdecimal():
-            setattr(manifest, key, int(values[key]))
+        if (count := count_of(values.get(key, ""))) is not None:
+            setattr(manifest, key, count)
     if "size" in values:
         manifest.model_scale_hint = values["size"]
     planned = run.parts[-1].rows.columns.get(".planned")
@@ -279,7 +279,7 @@ def _durations(columns: Columns, rows: StepLines) -> list[str]:
 
 def _tokens(columns: Columns, rows: StepLines, facts: Sequence[Fact]) -> list[str]:
     """Write the tokens of an update to each line, where the program logs how many there are."""
-    sizes = {int(text) for fact in facts if fact.key == "tokens_per_update" and (text := fact.value.replace(",", "")).isdecimal()}
+    sizes = set(counts_of(fact.value for fact in facts if fact.key == "tokens_per_update"))
     if len(sizes) != 1 or "tokens_per_update" in columns:
         return []
     size = float(sizes.pop())

@@ -14,7 +14,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.numbers import Numbers, nothing
+from ckaudit.importers.tables.numbers import Numbers, count_of, nothing, number
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import Dialect, Fact, StepLines
@@ -99,11 +99,11 @@ def _printed(raw: Mapping[str, Numbers]) -> np.ndarray:
 
 def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:
     """Fill in the plan, and write printed evaluations to the steps before them."""
-    counts = {fact.key: int(fact.value) for fact in facts if fact.key in ("num_parameters", "max_sequence_length")}
-    if "num_parameters" in counts:
-        manifest.parameters = counts["num_parameters"]
-    if "max_sequence_length" in counts:
-        manifest.sequence_length = counts["max_sequence_length"]
+    counts = {fact.key: count_of(fact.value) for fact in facts if fact.key in ("num_parameters", "max_sequence_length")}
+    if (parameters := counts.get("num_parameters")) is not None:
+        manifest.parameters = parameters
+    if (length := counts.get("max_sequence_length")) is not None:
+        manifest.sequence_length = length
     if (planned := run.parts[-1].rows.columns.get(".planned")) is not None and planned.recorded.any():
         manifest.planned_steps = int(planned.values[planned.recorded][-1])
     values = [fact for fact in facts if fact.key == "val"]
@@ -123,4 +123,5 @@ def _take_evaluations(rows: StepLines, facts: Sequence[Fact]) -> None:
     column = rows.columns.setdefault("val_loss", blank)
     for fact in facts:
         at = int(np.searchsorted(rows.origin.lines, fact.line)) - 1
-        column.values[at], column.recorded[at] = float(fact.value), True
+        if (value := number(fact.value)) is not None:  # of a torn line it may be none
+            column.values[at], column.recorded[at] = value, True

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
-from ckaudit.importers.tables.numbers import Numbers, fill_missing, nothing
+from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, nothing, number
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
@@ -147,16 +147,16 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
     notes = []
     rows = run.parts[-1].rows
     arguments = {fact.key.removeprefix("argument "): fact.value for fact in facts if fact.key.startswith("argument ")}
-    counts = {key: int(value) for key, value in arguments.items() if value.isdecimal() and len(value) < 16}
+    counts = {key: count for key, value in arguments.items() if "," not in value and (count := count_of(value)) is not None}
     planned, length = (_last(rows.columns.get(name)) for name in (".planned", ".sequence_length"))
     if planned:
         manifest.planned_steps = planned
     if length or counts.get("seq_length"):
         manifest.sequence_length = length or counts["seq_length"]
-    worlds = [int(fact.value) for fact in facts if fact.key == "world_size"]
+    worlds = counts_of(fact.value for fact in facts if fact.key == "world_size")
     if worlds or "world_size" in counts:
         manifest.world_size = worlds[-1] if worlds else counts["world_size"]
-    sizes = [int(fact.value) for fact in facts if fact.key == "vocabulary"]
+    sizes = counts_of(fact.value for fact in facts if fact.key == "vocabulary")
     if sizes:
         manifest.vocabulary = sizes[-1]
     if "seed" in counts:
@@ -194,9 +194,10 @@ def _take_final(facts: Sequence[Fact], run: TextRun) -> list[str]:
     rows = run.parts[-1].rows
     blank = nothing(len(rows.steps))
     column = rows.columns.setdefault("val_loss", blank)
-    if not final or column.recorded[-1]:
+    value = number(final[-1]) if final else None  # of a torn line it may be none
+    if value is None or column.recorded[-1]:
         return []
-    column.values[-1], column.recorded[-1] = float(final[-1]), True
+    column.values[-1], column.recorded[-1] = value, True
     return [f"the evaluation at the end of training was taken as that of step {int(rows.steps[-1]):,}"]
 
 
@@ -263,7 +264,7 @@ def _length(raw: Columns, facts: Sequence[Fact]) -> int:
         lengths = np.unique(tokens.values[known] / samples.values[known])
         return int(lengths[0]) if len(lengths) == 1 and lengths[0] == int(lengths[0]) else 0
     arguments = {fact.value for fact in facts if fact.key == "argument seq_length"}
-    return int(arguments.pop()) if len(arguments) == 1 and next(iter(arguments)).isdecimal() else 0
+    return (count_of(arguments.pop()) or 0) if len(arguments) == 1 else 0
 
 
 def _deepspeed(columns: Columns, raw: Columns) -> list[str]:

@@ -44,6 +44,21 @@ class Numbers(Struct, frozen=True, eq=False):
         return Numbers(self.values * factor, self.recorded)
 
 
+def count_of(text: str) -> int | None:
+    """Return the count that a text says; None where it says none, or a longer one than anything is counted to.
+
+    >>> count_of("12,288"), count_of("1.5"), count_of("9" * 5000)
+    (12288, None, None)
+    """
+    digits = text.replace(",", "")
+    return int(digits) if digits.isdecimal() and len(digits) < 16 else None
+
+
+def counts_of(texts: Iterable[str]) -> list[int]:
+    """Return the counts that texts say; what says none is left out."""
+    return [count for text in texts if (count := count_of(text)) is not None]
+
+
 def number(value: Any) -> float | None:
     """Return a number or its text as a float, None where it is neither.
 

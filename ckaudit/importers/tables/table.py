@@ -233,7 +233,7 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> Column:
     for position, cell in enumerate(cells):
         value = number(cell)
         if value is None and decimal_comma and _DECIMAL_COMMA.fullmatch(cell.strip()):
-            value = float(cell.replace(",", "."))
+            value = float(cell.strip().replace(",", "."))
             commas += 1
         if value is None and cell.strip().lower() not in MISSING_WORDS:
             faulty.append(position)

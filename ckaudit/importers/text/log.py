@@ -9,7 +9,7 @@ from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import loss_kind_of_names, notes_on_left_out, resolve_columns, slices_of
-from ckaudit.importers.tables.numbers import Numbers
+from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.tables.torn_steps import note_on_torn
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of, without_torn
@@ -95,7 +95,7 @@ def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], fo
             f"{source.shown} looks like a {form.dialect.name}, but no line of a step holds a value that is known",
             hint="Name the keys, as in --map loss=KEY.",
         )
-    resumes = {fact.line: int(fact.value) for fact in log.facts if fact.key == "resumed" and fact.value.isdecimal()}
+    resumes = {fact.line: at for fact in log.facts if fact.key == "resumed" and (at := count_of(fact.value)) is not None}
     runs = runs_of(meaning.rows, starts, resumes)
     meaning.notes += note_on_torn(torn)
     return [_imported(run, number, runs, log, meaning, form) for number, run in enumerate(runs)]
@@ -174,10 +174,10 @@ def _session(part: LogPart, facts: Sequence[Fact], before: LogPart | None) -> Se
     times = [time for time in [*begun, *logged[:1].tolist()] if time is not None]
     if times:
         session.start = times[0]
-    resumed = [int(fact.value) for fact in before_start if fact.key == "resumed" and fact.value.isdecimal()]
+    resumed = counts_of(fact.value for fact in before_start if fact.key == "resumed")
     if resumed:
         session.resumed_from = resumed[-1]
-    worlds = [int(fact.value) for fact in before_start if fact.key == "world_size" and fact.value.isdecimal()]
+    worlds = counts_of(fact.value for fact in before_start if fact.key == "world_size")
     if worlds:
         session.world_size = worlds[-1]
     return session

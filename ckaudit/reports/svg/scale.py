@@ -52,6 +52,19 @@ class Scale(NamedTuple):
         return _round_numbers(self.low, self.high, most, apart=1.0 if whole else 0.0)
 
 
+def part_of(value: float, low: float, high: float) -> float:
+    """Return which part of the way from `low` up to `high` a value is at; of no way, 0.
+
+    >>> part_of(1.5e308, -1.5e308, 1.5e308), part_of(1e-323, 0.0, 1e-323), part_of(2.0, 2.0, 2.0)
+    (1.0, 1.0, 0.0)
+    """
+    if not high > low:
+        return 0.0
+    if math.isfinite(high - low):
+        return (value - low) / (high - low)
+    return (value / 2 - low / 2) / (high / 2 - low / 2)  # of floats at both ends of their range the difference is none
+
+
 def _size(value: float, *, log: bool) -> float:
     """Return how far along its axis a value is; at the ends of what floats can hold differences would be none."""
     if log:

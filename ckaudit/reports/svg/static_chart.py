@@ -12,6 +12,7 @@ from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.panels.downsample import kept_points
 from ckaudit.reports.markup import Markup, join, tag
 from ckaudit.reports.svg.plot import finite, plot, shortened
+from ckaudit.reports.svg.scale import part_of
 from ckaudit.reports.svg.style import with_attributes
 from ckaudit.reports.words import number
 
@@ -75,7 +76,7 @@ def _bars(chart: Chart, *, both: bool) -> tuple[Markup, int]:
     low, high = (
         (min([0.0, *known]), max([0.0, *known])) if not chart.log else (min(known, default=0.0) - 1, max(known, default=1.0))
     )
-    wide = (WIDTH - NAMES - 60) / (high - low or 1.0)
+    wide = WIDTH - NAMES - 60
     tall = ROW * len(chart.traces) + 4
     parts = list(_row_names(places, tall))
     for run, trace in enumerate(chart.traces):
@@ -83,7 +84,7 @@ def _bars(chart: Chart, *, both: bool) -> tuple[Markup, int]:
         for place, value in enumerate(trace.y[:PLACES]):
             y, at = place * tall + run * ROW, _scaled(value, log=chart.log)
             if at is not None:
-                start, end = sorted((NAMES + (max(low, 0.0) - low) * wide, NAMES + (at - low) * wide))
+                start, end = sorted(NAMES + part_of(end, low, high) * wide for end in (max(low, 0.0), at))
                 parts.append(
                     tag("rect", x=f"{start:.1f}", y=y, width=f"{end - start:.1f}", height=ROW - 2, class_=f"dot {colour}")
                 )
@@ -123,8 +124,7 @@ def _shade(value: Cell, low: float, high: float, *, log: bool) -> str:
     at = _scaled(value, log=log)
     if at is None:
         return "broken"
-    part = (at / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.0  # halves do not overflow
-    return SHADES[min(len(SHADES) - 1, max(0, int(part * len(SHADES))))]
+    return SHADES[min(len(SHADES) - 1, max(0, int(part_of(at, low, high) * len(SHADES))))]
 
 
 def _filled(look: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Chart, Point
+from ckaudit.reports.svg.scale import part_of
 from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, wrap
 from ckaudit.reports.words import number, plural
 
@@ -155,11 +156,8 @@ def _stack(column: list[Number], low: float, high: float, height: int, *, unicod
     if not column:
         return " " * height
     highest = max(value for value in map(finite, column) if value is not None)
-    half = 1.0 if math.isfinite(high - low) else 0.5  # of floats at both ends of their range the difference is none
     # One eighth is always drawn: a recorded minimum is not a gap.
-    eighths = (
-        1 + round((half * highest - half * low) / (half * high - half * low) * (8 * height - 1)) if high > low else 4 * height
-    )
+    eighths = 1 + round(part_of(highest, low, high) * (8 * height - 1)) if high > low else 4 * height
     filled = [min(8, max(0, eighths - 8 * row)) for row in range(height)]
     return "".join(LEVELS[part] if unicode else " .:#"[math.ceil(part / 8 * 3)] for part in reversed(filled))
 
@@ -317,7 +315,7 @@ def _shade(value: Number | None, low: float, high: float, *, log: bool, unicode:
     if known is None:
         return CROSS if unicode else "x"
     place = math.log10(known) if log else known
-    share = (place - low) / (high - low) if high > low else 0.5
+    share = part_of(place, low, high) if high > low else 0.5
     return (SHADES if unicode else PLAIN_SHADES)[min(7, max(0, round(share * 7)))]
 
 

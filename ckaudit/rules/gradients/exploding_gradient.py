@@ -199,7 +199,7 @@ def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, 
         return False
     level, levels = median(before), [median(part) for part in np.array_split(after, parts)]
     noise = MEDIAN_COST * difference_noise(before) / WITHIN**0.5
-    highest = max(*levels, *(running_medians(within, WITHIN) - max(0.0, NOISE_DEVIATIONS * noise)))
+    highest = max(*levels, *(running_medians(within, min(WITHIN, len(within))) - max(0.0, NOISE_DEVIATIONS * noise)))
     return bool(highest <= level and levels[-1] < level - felt * abs(level))
 
 
