@@ -6,9 +6,10 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 
 from tests.fuzz.commands import ABOUT_ONE, ABOUT_TWO, ask
+from tests.fuzz.ledger import Searched, add, minutes_since
 from tests.fuzz.valid_runs import Plan, write
 
 SLOW = 20.0  # s
@@ -53,7 +54,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    parser.add_argument("--ledger", action="store_true", help="add the time to the ledger")
     arguments = parser.parse_args()
+    begun = process_time()
     source, end, rounds, broken = random.Random(arguments.seed), monotonic() + 60 * arguments.minutes, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         while monotonic() < end:
@@ -62,6 +65,10 @@ def main() -> int:
                 broken += 1
                 sys.stderr.write(f"{wrong}\n")
     sys.stdout.write(f"seed {arguments.seed}: {rounds} pairs of runs, {broken} commands broke\n")
+    done = Searched("valid runs", minutes_since(begun), rounds * len((*ABOUT_ONE, *ABOUT_TWO)), broken)
+    sys.stdout.write(f"{done}\n")
+    if arguments.ledger:
+        add(done)
     return 1 if broken else 0
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from time import monotonic
+from shutil import rmtree
+from time import monotonic, process_time
 
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.files import BrokenFile, read_blocks
@@ -20,12 +21,11 @@ from ckaudit.errors import CkauditError
 from ckaudit.importers import Choice, format_key, import_runs, importers
 from ckaudit.resume.check import resume_check
 from ckaudit.validate import validate
+from tests.fuzz.corpus import FIXTURES, laid_out, seeds
+from tests.fuzz.ledger import Searched, add, minutes_since
 
-ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT / "fixtures"
 CRASHERS = FIXTURES / "fuzz"
 SLOW = 5.0  # s, for a file of some kilobytes
-MAX_SEED_BYTES = 6000
 PIECES = (
     b"nan",
     b"-inf",
@@ -50,9 +50,10 @@ def read_as(name: str) -> Callable[[bytes, Path], None]:
 
     def read(data: bytes, folder: Path) -> None:
         path = folder / "log.csv"
-        path.write_bytes(data)
+        laid_out(data, path)
         with suppress(CkauditError):
             import_runs(path, choice=Choice(format=name))
+        rmtree(path) if path.is_dir() else path.unlink()
 
     return read
 
@@ -103,13 +104,6 @@ def targets() -> dict[str, Callable[[bytes, Path], None]]:
     return own | {format_key(importer): read_as(format_key(importer)) for importer in importers()}
 
 
-def seeds() -> list[bytes]:
-    """Return the beginnings of fixtures, each small."""
-    files = [path for folder in ("real", "trackers", "checkpoints", "runs", "fuzz") for path in (FIXTURES / folder).rglob("*")]
-    small = {path.read_bytes()[:MAX_SEED_BYTES] for path in files if path.is_file() and path.suffix not in (".py", ".pyc", ".md")}
-    return sorted(small)
-
-
 def mutated(data: bytes, source: random.Random) -> bytes:
     """Return bytes that differ in a few places."""
     changed = bytearray(data)
@@ -131,24 +125,40 @@ def broken_by(read: Callable[[bytes, Path], None], data: bytes, folder: Path) ->
     return f"took {monotonic() - begun:.0f} s" if monotonic() - begun > SLOW else ""
 
 
-def fuzz(name: str, seconds: float, source: random.Random) -> int:
-    """Mutate seeds for one reader, and return how many files broke it; each is kept in a folder of its own."""
-    read, corpus, end, known = targets()[name], seeds(), monotonic() + seconds, set[str]()
+class Found:
+    """Inputs that broke a reader: one file for each way to break it.
+
+    Attributes:
+        ways: How it broke, the beginnings of what was said.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """Take the name of a reader, and where files go."""
+        self.name, self.folder = name, folder
+        self.ways: set[str] = set()
+
+    def keep(self, data: bytes, how: str) -> None:
+        """Keep a file that broke the reader in a new way, and say so."""
+        if how[:60] in self.ways:
+            return
+        self.ways.add(how[:60])
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{self.name}-{sha256(data).hexdigest()[:12]}"
+        path.write_bytes(data)
+        sys.stderr.write(f"{path}: {how}\n")
+
+
+def fuzz(name: str, seconds: float, source: random.Random, crashers: Path = CRASHERS) -> Searched:
+    """Mutate seeds for one reader, and keep what breaks it."""
+    read, corpus, found, inputs = targets()[name], seeds(name), Found(name, crashers), 0
+    end, begun = monotonic() + seconds, process_time()
     with tempfile.TemporaryDirectory() as folder:
         while monotonic() < end:
             data = mutated(source.choice(corpus), source)
-            if (how := broken_by(read, data, Path(folder))) and how[:60] not in known:
-                known.add(how[:60])
-                keep(name, data, how)
-    return len(known)
-
-
-def keep(name: str, data: bytes, how: str) -> None:
-    """Keep a file that broke a reader, and say so."""
-    CRASHERS.mkdir(exist_ok=True)
-    path = CRASHERS / f"{name}-{sha256(data).hexdigest()[:12]}"
-    path.write_bytes(data)
-    sys.stderr.write(f"{path.relative_to(ROOT)}: {how}\n")
+            inputs += 1
+            if how := broken_by(read, data, Path(folder)):
+                found.keep(data, how)
+    return Searched(name, minutes_since(begun), inputs, len(found.ways))
 
 
 def main() -> int:
@@ -157,10 +167,17 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     parser.add_argument("--reader", choices=sorted(targets()), action="append", help="only this one; may be repeated")
+    parser.add_argument("--crashers", type=Path, default=CRASHERS, help="where files go that break one")
+    parser.add_argument("--ledger", action="store_true", help="add the time to the ledger")
     arguments = parser.parse_args()
     names = arguments.reader or sorted(targets())
-    share = 60 * arguments.minutes / len(names)
-    broken = sum(fuzz(name, share, random.Random(f"{name} {arguments.seed}")) for name in names)
+    share, broken = 60 * arguments.minutes / len(names), 0
+    for name in names:
+        done = fuzz(name, share, random.Random(f"{name} {arguments.seed}"), arguments.crashers)
+        broken += done.broke
+        sys.stdout.write(f"{done}\n")
+        if arguments.ledger:
+            add(done)
     sys.stdout.write(f"seed {arguments.seed}: {len(names)} readers, {broken} ways to break one\n")
     return 1 if broken else 0
 

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from tests.fuzz.readers import CRASHERS, broken_by, mutated, seeds, targets
+from tests.fuzz.corpus import seeds
+from tests.fuzz.readers import CRASHERS, broken_by, mutated, targets
 from tests.loops import for_each
 
 KEPT = sorted(CRASHERS.glob("*-*"))
@@ -18,7 +19,7 @@ def test_what_broke_a_reader_once(tmp_path, path):
 
 @pytest.mark.parametrize("name", ["contract", "auto", "run.json", "model.safetensors", "model.pt"])
 def test_mutated_files_are_read_or_refused(tmp_path, name):
-    source, corpus = random.Random(name), seeds()
+    source, corpus = random.Random(name), seeds(name)
     for _ in range(60):
         data = mutated(source.choice(corpus), source)
         assert broken_by(targets()[name], data, tmp_path) == "", data
