@@ -21,6 +21,7 @@ from ckaudit.importers.formats.keyvalue import PAIR, name_of
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.gate import Gate
 from ckaudit.recorder.files.manifest import load
+from ckaudit.recorder.files.run_folder import settle
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.writer import Writer
@@ -78,6 +79,7 @@ class Watch:
         known = gate_of(policy)
         with self._guard("looking for what was found before"):
             known = _known_before(Path(run), known)
+        self._run = Path(run)
         never = float("inf")  # whoever calls has not stalled
         self._watcher = Watcher(Path(run), gate=known, stall_after=never, notes="note" in self._raising, at_every_look=True)
 
@@ -108,6 +110,7 @@ class Watch:
     def _look(self) -> list[WatchEvent]:
         events: list[WatchEvent] = []
         with self._guard("the audit"):
+            settle(self._run)
             events += self._watcher.look(Moment(monotonic(), time() + SETTLED))
         return events
 

@@ -44,6 +44,10 @@ class Guard:
         else:
             self.look_failures += 1
             self.first_look_failure = self.first_look_failure or _in_words(what, error)
+        self.log(what, error)
+
+    def log(self, what: str, error: Exception) -> None:
+        """Log the first failure of its kind, without counting it: nothing is lost by it yet."""
         kind = (what, type(error))
         if kind in self._said:
             return

@@ -137,6 +137,7 @@ class Writer:
                 cadence=list(self._cadence),
                 triggers=Triggers(loss_spike_factor=limits.loss_spike_factor, grad_norm_factor=limits.grad_norm_factor),
             )
+        self._folder.settle()
 
     def is_due(self, step: int) -> bool:
         """Return whether a checkpoint is due at `step`: by the cadence, as the last planned one, or after an event."""
@@ -254,8 +255,9 @@ class Writer:
         if self._packs_itself:
             self._folder.suffix = self._sections.choose_suffix(weights)
         tensors = tensor_table(weights, self._given)
-        with self._guard("writing reference.npz", writes=True):
-            self._folder.take_reference(weights)
+        if not self._folder.is_resume:
+            with self._guard("writing reference.npz", writes=True):
+                self._folder.take_reference(weights)
         with self._guard("writing run.json", writes=True):
             shapes = [facts.shape for facts in tensors.values() if facts.trainable is not False and facts.tied_to is UNSET]
             parameters = sum(math.prod(shape) for shape in shapes if shape is not UNSET)

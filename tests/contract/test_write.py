@@ -1,9 +1,11 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ckaudit.contract.io import files
 from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_NAME, remove_stale, write_atomic
 
 
@@ -35,6 +37,19 @@ def test_the_name_appears_only_after_the_bytes_are_synced(tmp_path, monkeypatch)
     assert seen == [False, True]
 
 
+def test_threads_that_write_one_file_leave_one_of_their_texts_whole(tmp_path):
+    texts = [bytes([65 + number]) * 50_000 for number in range(4)]
+
+    def write(text):
+        for _ in range(30):
+            write_atomic(tmp_path / "a.json", text)
+            assert (tmp_path / "a.json").read_bytes() in texts
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, texts))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
 def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         write_atomic(tmp_path / "nowhere" / "a.json", b"")
@@ -61,7 +76,8 @@ def test_leftovers_of_dead_writers_and_of_this_number_are_removed(tmp_path):
 def test_a_link_that_stands_in_the_place_of_the_temporary_file_is_not_written_through(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("mine")
-    (tmp_path / f".run.json.tmp-{os.getpid()}").symlink_to(victim)
+    taken = next(files._NUMBERS) + 1
+    (tmp_path / f".run.json.{taken}.tmp-{os.getpid()}").symlink_to(victim)
     write_atomic(tmp_path / "run.json", b"{}")
     assert victim.read_text() == "mine"
     assert (tmp_path / "run.json").read_bytes() == b"{}"

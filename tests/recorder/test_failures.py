@@ -12,7 +12,7 @@ from ckaudit.contract.check import check_checkpoint
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.distributed import tensor_access
 from ckaudit.recorder.files import run_folder as folder
-from ckaudit.recorder.files.run_folder import Background
+from ckaudit.recorder.files.background import Background
 from ckaudit.recorder.model import collector
 
 
@@ -62,7 +62,7 @@ def test_a_disk_that_was_full_for_a_while_costs_only_that_while(tiny, train, bat
 
 
 def test_a_disk_that_does_not_answer_holds_nothing_up(tiny, train, tmp_path, monkeypatch, lines, steps_of, caplog):
-    monkeypatch.setattr("ckaudit.recorder.files.run_folder.Background", partial(Background, patience=0.05, stuck_after=0.1))
+    monkeypatch.setattr("ckaudit.recorder.files.run_folder.Background", partial(Background, room=100_000, stuck_after=0.1))
     recorder, answers, started = train(tiny(), 5, tmp_path, close=False), threading.Event(), perf_counter()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda _descriptor: answers.wait(60))

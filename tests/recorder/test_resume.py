@@ -6,7 +6,7 @@ import pytest
 
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.files.manifest import begin, set_aside
+from ckaudit.recorder.files.manifest import begin, join_earlier, set_aside
 from ckaudit.recorder.guard import Guard
 
 
@@ -133,7 +133,8 @@ def test_a_resume_without_the_earlier_folder_starts_where_it_says(tiny, train, t
 
 def test_facts_of_the_earlier_start_stay_unless_given_again():
     earlier = Manifest(schema_version="ck.run.v1", name="old", seed=1, sessions=[Session(start=1.0)])
-    found = begin(earlier, {"seed": 2}, Guard(), start=5.0, start_step=40)
+    found = begin({"seed": 2}, Guard(), start=5.0)
+    join_earlier(found, earlier, 40)
     assert (found.name, found.seed, len(found.sessions)) == ("old", 2, 2)
     assert (found.sessions[1].start, found.sessions[1].resumed_from) == (5.0, 40)
 

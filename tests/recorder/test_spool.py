@@ -364,6 +364,7 @@ def test_a_full_disk_stops_files_and_not_the_training(tiny, train, monkeypatch, 
         patch.setattr(os, "write", full)
         for _ in range(10):
             recorder.step(1.0)
+        recorder._session._folder.settle()
     recorder.close()
     session = manifest(spool_of(ADDRESS).run).sessions[0]
     assert session.write_errors >= 10

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
+from itertools import count
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, TYPE_CHECKING, BinaryIO
@@ -38,6 +39,8 @@ SCALARS_NAME = re.compile(r"^scalars.*\.jsonl(?:\.gz|\.zst)?$", re.DOTALL)
 MANIFEST_NAME = "run.json"
 
 TEMPORARY_NAME = re.compile(r"^\.(?P<name>.+)\.tmp-(?P<pid>\d+)$", re.DOTALL)
+
+_NUMBERS = count()
 
 _MARKS = (
     (0, b"PK\x03\x04", "a zip archive"),
@@ -139,9 +142,9 @@ def read_blocks(path: Path, shown: str, *, root: Path | None = None, max_bytes: 
 
 
 def _open(path: Path, shown: str, root: Path | None, max_bytes: int) -> FileIO:
-    if root is not None and path.is_symlink() and not is_inside(path, root):
-        raise BrokenFile(violations.LINK_OUTSIDE.at(shown, "the file is a link that leads out of the folder"))
     try:
+        if root is not None and path.is_symlink() and not is_inside(path, root):
+            raise BrokenFile(violations.LINK_OUTSIDE.at(shown, "the file is a link that leads out of the folder"))
         # A pipe would block an ordinary open for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -238,7 +241,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         OSError: If it could not be made or moved; `path` is then as it was.
     """
     name = os.fsdecode(os.fsencode(path.name)[:MAX_NAME_BYTES])
-    temporary = path.with_name(f".{name}.tmp-{os.getpid()}")
+    # The number keeps threads of one process apart that write the same file.
+    temporary = path.with_name(f".{name}.{next(_NUMBERS)}.tmp-{os.getpid()}")
     stream = _created(temporary)
     try:
         with stream:

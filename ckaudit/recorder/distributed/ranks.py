@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from time import time
 from typing import Any
 
@@ -15,8 +16,8 @@ from ckaudit.contract.io.files import checkpoint_file_name, write_atomic
 from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, RankFacts
 from ckaudit.recorder.batches import batch_hash
 from ckaudit.recorder.distributed.shards import Shards
+from ckaudit.recorder.files.background import Background
 from ckaudit.recorder.files.manifest import load
-from ckaudit.recorder.files.run_folder import Background
 from ckaudit.recorder.files.uploader import Uploader
 from ckaudit.recorder.loop.step_clock import StepClock
 from ckaudit.recorder.loop.triggers import regular_triggers
@@ -191,17 +192,22 @@ class WorkerSession:
         return None
 
     def _write(self, checkpoint: Checkpoint) -> None:
+        self._background.submit("writing the facts of this rank", partial(self._put_down, checkpoint))
+
+    def _put_down(self, checkpoint: Checkpoint) -> None:
         if not self._is_open:
-            self._path.mkdir(parents=True, exist_ok=True)
-            # A rank on a machine with a disk of its own finds none.
-            manifest = load(self._path)
-            self._session = None if manifest is None else len(manifest.sessions or []) - 1
-            self._is_open = True
-            if self._uploader is not None:
-                with self._guard("preparing the way to the address", writes=True):
-                    self._uploader.open(takes_up=False)
-                    self._uploader.begin(self._start_step, set())
+            self._open()
         if self._session is not None:
             checkpoint.session = self._session
-        path, data = self._path / checkpoint_file_name(checkpoint.step, rank=self._rank), encode(checkpoint)
-        self._background.submit("writing the facts of this rank", lambda: write_atomic(path, data))
+        write_atomic(self._path / checkpoint_file_name(checkpoint.step, rank=self._rank), encode(checkpoint))
+
+    def _open(self) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        # A rank on a machine with a disk of its own finds none.
+        manifest = load(self._path)
+        self._session = None if manifest is None else len(manifest.sessions or []) - 1
+        self._is_open = True
+        if self._uploader is not None:
+            with self._guard("preparing the way to the address", writes=True):
+                self._uploader.open(takes_up=False)
+                self._uploader.begin(self._start_step, set())

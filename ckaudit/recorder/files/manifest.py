@@ -16,8 +16,8 @@ import msgspec
 
 from ckaudit import __version__
 from ckaudit.contract.io.artifact_hash import artifact_hash, text_hash
-from ckaudit.contract.io.codec import SUFFIXES, encode
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, read_bytes, write_atomic
+from ckaudit.contract.io.codec import SUFFIXES
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, read_bytes
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.recorder.guard import Guard
 
@@ -57,24 +57,18 @@ def load(folder: Path) -> Manifest | None:
     return msgspec.json.decode(path.read_bytes(), type=Manifest) if path.exists() else None
 
 
-def save(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, whole or not at all."""
-    write_atomic(folder / MANIFEST_NAME, encode(manifest))
-
-
-def begin(earlier: Manifest | None, facts: Mapping[str, Any], guard: Guard, *, start: float, start_step: int) -> Manifest:
-    """Return the manifest of a new start: earlier facts, replaced by the new ones, and one session more.
+def begin(facts: Mapping[str, Any], guard: Guard, *, start: float) -> Manifest:
+    """Return the manifest of a new start with its one session; `join_earlier` adds what came before.
 
     A fact of the wrong type is left out, and counted as a failure. What was not given and the process can tell by itself
-    is added: see `provenance`.
+    is added: see `resolved`.
     """
-    manifest = earlier or Manifest(schema_version="ck.run.v1")
+    manifest = Manifest(schema_version="ck.run.v1")
     types = get_type_hints(Manifest, include_extras=True)
     for name, value in resolved(facts, guard).items():
         with guard(f"the fact {name}"):
             setattr(manifest, name, msgspec.convert(msgspec.to_builtins(value, enc_hook=str, str_keys=True), types[name]))
     manifest.source = f"ckaudit recorder {__version__}"
-    sessions = list(manifest.sessions or [])
     session = Session(
         start=start,
         commit=manifest.commit,
@@ -82,10 +76,20 @@ def begin(earlier: Manifest | None, facts: Mapping[str, Any], guard: Guard, *, s
         node=platform.node() or msgspec.UNSET,
         accelerator=accelerator() or msgspec.UNSET,
     )
-    if sessions:
-        session.resumed_from = start_step
-    manifest.sessions = [*sessions, session]
+    manifest.sessions = [session]
     return manifest
+
+
+def join_earlier(manifest: Manifest, earlier: Manifest, start_step: int) -> None:
+    """Put a new start behind earlier ones: facts that it does not know are theirs."""
+    for name in Manifest.__struct_fields__:
+        if name != "sessions" and getattr(manifest, name) in (None, msgspec.UNSET):
+            setattr(manifest, name, getattr(earlier, name))
+    before, (session,) = earlier.sessions or [], manifest.sessions or []
+    if before:
+        session.resumed_from = start_step
+    session.commit, session.world_size = session.commit or manifest.commit, session.world_size or manifest.world_size
+    manifest.sessions = [*before, session]
 
 
 def set_aside(folder: Path, start_step: int, session: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,16 @@ RESERVED = ("step", "time", "session", "schema_version")
 
 
 class ScalarLog:
-    """Appends lines to one file, opened at the first line and again after every failure."""
+    """Appends lines to one file, opened at the first line and again after every failure.
+
+    Attributes:
+        session: The number of this start, which stands in every line.
+    """
 
     def __init__(self, path: Path, session: int) -> None:
-        self._path, self._session = path, session
+        self._path, self.session = path, session
         self._descriptor: int | None = None
-        self._announced = False
+        self._announced = self._is_torn = False
 
     def line(self, step: int, time: float, values: Mapping[str, Any]) -> bytes:
         """Return the bytes of a line; the first one names the contract.
@@ -33,7 +38,7 @@ class ScalarLog:
         Raises:
             UnicodeEncodeError: If a text is none.
         """
-        line: dict[str, Any] = {"step": step, "time": round(time, 3), "session": self._session, **values}
+        line: dict[str, Any] = {"step": step, "time": round(time, 3), "session": self.session, **values}
         if not self._announced:
             line = {"schema_version": VERSION, **line}
         for name, value in values.items():
@@ -43,26 +48,45 @@ class ScalarLog:
         self._announced = True
         return data
 
+    def in_session(self, line: bytes, session: int) -> bytes:
+        """Return a line that was made in a session, as one of the session that is known by now: its number stands first."""
+        return line if session == self.session else line.replace(b'"session":%d' % session, b'"session":%d' % self.session, 1)
+
     def write(self, data: bytes) -> None:
         """Write a line.
 
         Raises:
-            OSError: If it could not be written whole; the file then ends with the line before.
+            OSError: If it could not be written whole; the file then ends with the line before, or will before the next.
         """
+        try:
+            self._write(data)
+        except OSError:
+            with suppress(OSError):  # of a file system that was away it may be good for nothing any more
+                self.close()
+            raise
+
+    def _write(self, data: bytes) -> None:
+        if self._is_torn:
+            cut_torn_tail(self._path)
+            self._is_torn = False
         descriptor = self._descriptor
         if descriptor is None:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             descriptor = self._descriptor = os.open(self._path, flags, 0o644)
         written = os.write(descriptor, data)
         if written < len(data):
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+            self._is_torn = True
+            end = os.lseek(descriptor, 0, os.SEEK_CUR)
+            if os.fstat(descriptor).st_size == end:  # or another program has written behind it
+                os.ftruncate(descriptor, end - written)
+                self._is_torn = False
             raise OSError(f"the disk took {written} of {len(data)} bytes")
 
     def close(self) -> None:
         """Close the file."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def plain_value(value: Any) -> float | str | bool | None:

@@ -242,7 +242,7 @@ class Requests:
         if self._watch is not None:
             watch, self._watch = self._watch, None
             with self._guard("profiling a step"):
-                self._folder.describe(later=True, tensors=watch.stop(self._folder.tensors))
+                self._folder.describe(tensors=watch.stop(self._folder.tensors))
         if self._noise.sizes:
             with self._guard("the gradient noise scale"):
                 _note_noise_scale(self._noise.settle(), attempt)

@@ -71,7 +71,7 @@ class RunSession:
             self._collector.optimizers,
             guard,
             step=lambda: self._attempt.step,
-            tell=lambda: self._folder.describe(takes_turns=True, later=True),
+            tell=lambda: self._folder.describe(takes_turns=True),
         )
         self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
         self._handles = hook_updates(self._collector.optimizers, guard, self._before_update, self._after_update)
@@ -322,7 +322,7 @@ class RunSession:
         if order is not None:
             order.close()
             with self._guard("writing run.json", writes=True):
-                self._folder.describe(tensors=order.sort(self._folder.tensors), later=True)
+                self._folder.describe(tensors=order.sort(self._folder.tensors))
 
     def _write_first(self) -> None:
         self._attempt.triggers, self._attempt.time = ["first"], time()

@@ -79,7 +79,7 @@ def finish_plain(
         guard: Keeps a disk that fails away from the rest.
     """
     unread = attempt.unread
-    if unread is None or unread.at_hand is None or not attempt.rates or not attempt.updates or folder.is_busy:
+    if unread is None or unread.at_hand is None or not attempt.rates or not attempt.updates:
         return False
     inputs = batch[0] if type(batch) is tuple and batch else inputs_and_targets(batch)[0]
     if unread.scale != 1.0 or not _is_number(loss) or not (inputs is None or _are_tokens(inputs)):
@@ -96,7 +96,7 @@ def finish_plain(
     attempt.loss, attempt.global_norm, attempt.norms, attempt.input_hash, attempt.unread = value, norm, norms, name, None
     attempt.values = _known(attempt, batch_id, folder) | attempt.values
     try:
-        folder.append_at_once(attempt.step, attempt.time, attempt.values)
+        folder.append(attempt.step, attempt.time, attempt.values)
     except Exception as error:  # noqa: BLE001  a disk may fail in any way
         guard.failed("writing scalars.jsonl", error, writes=True)
     return True

@@ -79,6 +79,10 @@ class Reference:
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
+        write_atomic(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file."""
         entries = list(self.entries.values())
         stream = BytesIO()
         np.savez(
@@ -89,7 +93,7 @@ class Reference:
             counts=np.array([entry.values.size for entry in entries], dtype=np.int64),
             values=np.concatenate([entry.values for entry in entries]) if entries else np.zeros(0),
         )
-        write_atomic(path, stream.getvalue())
+        return stream.getvalue()
 
     def moved(self, tensors: Mapping[str, Array]) -> dict[str, float]:
         r"""Return $\lVert w_t - w_0\rVert / \lVert w_0\rVert$ of each tensor; none of an unknown or reshaped one, or norm zero.

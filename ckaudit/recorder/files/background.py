@@ -1,0 +1,167 @@
+"""Work that the training does not wait for: done in order by a thread of its own, within a limit of memory."""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Event, Thread
+from time import monotonic, sleep
+from typing import NamedTuple
+
+from ckaudit.recorder.guard import Guard
+
+ROOM = 64 * 2**20
+"""Bytes of files that may wait: some hundred checkpoints of their usual size."""
+
+MAX_JOBS = 100_000
+"""Jobs that may wait, most of them lines of the log: 50 MB."""
+
+PAUSE = 0.05
+"""Seconds between two looks for work. To wake a thread at every quick step costs the step more than its line does."""
+
+STUCK_AFTER = 10.0
+"""Seconds after which a job that does not end is taken to hang."""
+
+CLOSE_PATIENCE, LONGEST_CLOSE = 30.0, 600.0
+"""Seconds that an end waits while no job ends, and in all."""
+
+
+class Job(NamedTuple):
+    """A piece of work.
+
+    Attributes:
+        what: Names it where it fails.
+        do: Does it.
+        size: Bytes of the file that it keeps in memory; 0: it is a line, or none.
+    """
+
+    what: str
+    do: Callable[[], None]
+    size: int
+
+
+class Background:
+    """Does jobs one after another in a thread that starts with the first of them.
+
+    Nothing that a training calls waits for the disk, for the thread, or for the system to start one: a job for which there
+    is no room is given up and counted, and what no thread could be started for is done at the next job or at the end.
+
+    Args:
+        guard: Counts what fails.
+        room: Bytes of files that jobs may keep in memory while they wait.
+        stuck_after: Seconds after which a job that does not end is taken to hang.
+    """
+
+    def __init__(self, guard: Guard, *, room: int = ROOM, stuck_after: float = STUCK_AFTER) -> None:
+        self._guard, self._room, self._stuck_after = guard, room, stuck_after
+        self._jobs: deque[Job] = deque()  # the first is the one under way
+        self._bytes_taken = self._bytes_done = self._done = 0
+        self._calls: SimpleQueue[None] = SimpleQueue()
+        self._is_asleep, self._is_closing, self._in_haste = False, False, Event()
+        self._thread: Thread | None = None
+        self._process = os.getpid()
+        self._began: float | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the job under way seems to hang."""
+        began = self._began
+        return began is not None and monotonic() - began > self._stuck_after
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every job is done."""
+        return not self._jobs
+
+    def submit(self, what: str, job: Callable[[], None], *, size: int = 0) -> None:
+        """Have a job done later, without waiting for anything.
+
+        Args:
+            what: Names it where it fails.
+            job: The work.
+            size: Bytes of the file that it keeps in memory until then.
+
+        Raises:
+            TimeoutError: If what waits already fills the room.
+        """
+        if os.getpid() != self._process:
+            return  # a fork has no such thread, and must not write for the process that it is a copy of
+        is_full = size and self._bytes_taken - self._bytes_done + size > self._room
+        if self._jobs and (is_full or len(self._jobs) >= MAX_JOBS):
+            raise TimeoutError("the disk has not taken what came before")
+        self._bytes_taken += size
+        self._jobs.append(Job(what, job, size))
+        if self._thread is None:
+            self._start()
+        if self._is_asleep:
+            self._is_asleep = False
+            self._calls.put(None)
+
+    def _start(self) -> None:
+        thread = Thread(target=self._run, name="ckaudit writer", daemon=True)
+        self._is_closing = False
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads: the job waits, and the next one asks again
+            self._guard.log("starting the thread that writes", error)
+        else:
+            self._thread = thread
+
+    def settle(self, *, patience: float = 2.0) -> None:
+        """Wait until every job is done, so long at most; not where one hangs."""
+        end = monotonic() + patience
+        self._in_haste.set()
+        while self._jobs and self._thread is not None and not self.is_stuck and monotonic() < end:
+            sleep(0.0005)
+        self._in_haste.clear()
+
+    def close(self, *, patience: float = CLOSE_PATIENCE) -> None:
+        """Wait until all jobs are done; where no thread could be started, do them here.
+
+        Raises:
+            TimeoutError: If none of them ends for so many seconds.
+        """
+        if os.getpid() != self._process:
+            return
+        thread, self._thread = self._thread, None
+        if thread is None:
+            self._work_off()
+            return
+        self._is_closing = True
+        self._in_haste.set()
+        self._calls.put(None)
+        if not self._ends(thread, patience):
+            self._thread, self._is_closing = thread, False  # it goes on if the disk ever answers
+            raise TimeoutError("the disk does not answer")
+        self._in_haste.clear()
+
+    def _ends(self, thread: Thread, patience: float) -> bool:
+        """Wait for the end of the thread, and tell whether it came."""
+        longest, latest, done = monotonic() + LONGEST_CLOSE, monotonic(), self._done
+        while thread.is_alive() and monotonic() < min(longest, latest + patience):
+            thread.join(min(patience, 0.05))
+            if self._done != done:
+                latest, done = monotonic(), self._done
+        return not thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            self._work_off()
+            if self._is_closing:
+                return
+            self._in_haste.wait(PAUSE)
+            self._is_asleep = True
+            if not self._jobs and not self._is_closing:
+                self._calls.get()
+            self._is_asleep = False
+
+    def _work_off(self) -> None:
+        while self._jobs:
+            job = self._jobs[0]
+            self._began = monotonic()
+            with self._guard(job.what, writes=True):
+                job.do()
+            self._began = None
+            self._bytes_done += job.size
+            self._done += 1
+            self._jobs.popleft()
