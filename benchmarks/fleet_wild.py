@@ -1,10 +1,11 @@
 """A fleet of 300 wild trainings of which 30 are ill: how many of the first 30 rows are the ill ones.
 
-    python benchmarks/fleet_wild.py CACHE... [--fleets 20] [--jobs 2]
+    python benchmarks/fleet_wild.py CACHE... [--like RECORDINGS] [--fleets 20] [--jobs 2]
 
 CACHE holds draws as `ckaudit lab wild` records them. Ill is a draw whose fault has an effect, healthy the twin of any draw that
 learns. Every recording is audited once, as `ckaudit fleet` does it; then fleets are drawn at random. With 30 ill among the first
-30 rows precision and recall are one number.
+30 rows precision and recall are one number. RECORDINGS holds healthy siblings of some draws, as `benchmarks/siblings.py` records
+them: with them every run is held against those of its configuration, as `ckaudit fleet --like` does it.
 """
 
 import argparse
@@ -18,6 +19,7 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from ckaudit.contract.schema.fleet import FleetRun  # noqa: E402
 from ckaudit.fleet.engines.local import LocalEngine  # noqa: E402
+from ckaudit.fleet.like import with_own_siblings  # noqa: E402
 from ckaudit.fleet.ranking import ranked  # noqa: E402
 from ckaudit.fleet.source import Source  # noqa: E402
 from ckaudit.lab.wild.pair import HEALTHY, ILL, has_effect, read_note, twin_learns  # noqa: E402
@@ -52,16 +54,22 @@ def main() -> None:
     """Audit, draw, count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("caches", nargs="+", type=Path)
+    parser.add_argument("--like", type=Path, help="healthy siblings of draws")
     parser.add_argument("--fleets", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     ill, healthy = recordings(options.caches)
     sources = [Source(name=str(path), path=str(path)) for path in [*ill, *healthy]]
+    if options.like:
+        siblings = sorted(path for path in options.like.glob("wild-dev.*/[0-9]*") if path.is_dir())
+        sources = with_own_siblings(sources, [Source(name=str(path), path=str(path)) for path in siblings])
     rows: dict[Path, list[FleetRun]] = {}
     for group in LocalEngine(options.jobs).results(sources):
         rows.setdefault(Path(group[0].run), []).extend(group)
     counts = [hits(rows, ill, healthy, seed) for seed in range(options.fleets)]
-    print(f"{len(ill)} ill and {len(healthy)} healthy recordings, {options.fleets} fleets of {RUNS} with {ILL_RUNS} ill")
+    held = sum(row.siblings > 0 for group in rows.values() for row in group)
+    print(f"{len(ill)} ill and {len(healthy)} healthy recordings, {held} of them held against siblings")
+    print(f"{options.fleets} fleets of {RUNS} with {ILL_RUNS} ill")
     print(f"ill among the first {ILL_RUNS}: {mean(counts) / ILL_RUNS:.1%} on average, {min(counts)} to {max(counts)}")
 
 

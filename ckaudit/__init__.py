@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ckaudit.alarm import LogHandler, Watch
-    from ckaudit.api import Audit, Difference, Metrics, assert_healthy, diff, gate, metrics, triage, validate
+    from ckaudit.api import Audit, Difference, FleetAudit, Metrics, assert_healthy, diff, fleet, gate, metrics, triage, validate
     from ckaudit.errors import UnhealthyRunError
     from ckaudit.recorder import Recorder, Writer
     from ckaudit.run.read import read_run
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Audit",
     "Difference",
+    "FleetAudit",
     "LogHandler",
     "Metrics",
     "Recorder",
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "assert_healthy",
     "diff",
+    "fleet",
     "gate",
     "metrics",
     "read_run",
@@ -68,7 +70,7 @@ class _Package(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Keep a value, and let it be called where it is the package of a command."""
-        if name in ("diff", "metrics", "validate") and isinstance(value, ModuleType):
+        if name in ("diff", "fleet", "metrics", "validate") and isinstance(value, ModuleType):
             value.__class__ = _Command
         super().__setattr__(name, value)
 

@@ -20,8 +20,8 @@ A `Severity` is "sev0", "sev1", "sev2" or "note", the gravest first. `Finding`, 
 [ck.diff.v1](../../schemas/ck.diff.v1.schema.json). The commands themselves stand in the [README](../../README.md).
 """
 GROUPS = {
-    "The commands as functions": ("triage", "validate", "metrics", "diff", "gate", "assert_healthy", "read_run"),
-    "What they return": ("Audit", "Metrics", "Difference", "Run", "Series"),
+    "The commands as functions": ("triage", "validate", "metrics", "diff", "gate", "fleet", "assert_healthy", "read_run"),
+    "What they return": ("Audit", "Metrics", "Difference", "FleetAudit", "Run", "Series"),
     "Recording a training": ("Recorder", "huggingface.RecorderCallback", "lightning.RecorderCallback", "Writer", "Limits"),
     "Alarms inside a training": ("Watch", "LogHandler"),
     "Errors": ("CkauditError", "UnreadableError", "UsageError", "UnhealthyRunError"),
@@ -38,6 +38,7 @@ HOMES = {
     "Audit": "api/results.py",
     "Metrics": "api/results.py",
     "Difference": "api/results.py",
+    "FleetAudit": "api/results.py",
     "Watch": "alarm.py",
     "LogHandler": "alarm.py",
 } | dict.fromkeys(GROUPS["Errors"], "errors.py")

@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from msgspec.structs import replace
 
 from ckaudit.api.arguments import RunPath, naming_addresses, path_of, path_or_run, settings
-from ckaudit.api.results import Audit, Difference, Metrics, reached
+from ckaudit.api.results import Audit, Difference, FleetAudit, Metrics, reached
 from ckaudit.audit.engine import triage as triage_path
 from ckaudit.audit.engine import triage_run, with_slices
 from ckaudit.audit.measure import StepRange, measure, measure_run, select
@@ -16,12 +18,15 @@ from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.diff.gate import gated_under
 from ckaudit.effective_policy import PolicyNamed, gate_of
 from ckaudit.errors import UsageError
+from ckaudit.fleet.engines import engine_at
+from ckaudit.fleet.fleet import FleetRequest, audit_fleet
 from ckaudit.fleet.like import gate_like
 from ckaudit.policy.policy_schema import NOTHING
 from ckaudit.run.run import Run
 from ckaudit.validate import validate as validate_paths
 
-__all__ = ["Audit", "Difference", "Metrics", "assert_healthy", "diff", "gate", "metrics", "triage", "validate"]
+__all__ = ["Audit", "Difference", "FleetAudit", "Metrics"]
+__all__ += ["assert_healthy", "diff", "fleet", "gate", "metrics", "triage", "validate"]
 
 
 @naming_addresses
@@ -191,6 +196,54 @@ def metrics(
     return Metrics(measure(subject, names=names, stretch=stretch, choice=replace(choice, tau_slices=clauses.tau_slices)))
 
 
+@naming_addresses
+def fleet(
+    *patterns: RunPath,
+    like: RunPath | Sequence[RunPath] = (),
+    group_by: Sequence[str] = (),
+    output: RunPath | None = None,
+    jobs: int | None = None,
+    engine: str = "",
+    columns: Mapping[str, str] | None = None,
+    policy: PolicyNamed = None,
+) -> FleetAudit:
+    """Audit many runs: which are ill, of what, since when, and what they have in common.
+
+    Args:
+        patterns: Run folders, logs, folders of them, or patterns such as "runs/*"; paths or addresses.
+        like: Healthy runs, or patterns of them: each run is held against those of its own configuration.
+        group_by: Facts of run.json to group the runs by, such as "config.lr".
+        output: The folder of the data set, which what was audited before and has not changed is taken from; None: nothing is
+            kept.
+        jobs: Processes; None: as many as there are cores.
+        engine: The address of a cluster, such as "dask://host:8786"; empty: processes of this machine.
+        columns: As in `triage`, of all of them.
+        policy: As in `triage`.
+
+    Raises:
+        UsageError: Where none is named, a pattern matches nothing, or nobody answers at `engine`.
+
+    >>> import ckaudit
+    >>> fleet = ckaudit.fleet("fixtures/runs/healthy", "fixtures/runs/lr_too_high", jobs=1)
+    >>> fleet.runs[0].cause, fleet.verdict
+    ('learning_rate_too_high', '1 of 2 runs is ill')
+    """
+    if not patterns:
+        raise UsageError("there is nothing to audit", hint='name runs: ckaudit.fleet("runs/*")')
+    choice, held = settings(policy, columns=columns)
+    with TemporaryDirectory() as folder:
+        request = FleetRequest(
+            patterns=[os.fspath(pattern) for pattern in patterns],
+            folder=Path(folder if output is None else output),
+            choice=choice,
+            gate=held,
+            group_by=group_by,
+            like=[os.fspath(one) for one in ([like] if isinstance(like, str | os.PathLike) else like)],
+        )
+        result = audit_fleet(request, engine_at(engine, workers=jobs))
+    return FleetAudit(result if output is not None else replace(result, dataset=""))
+
+
 def assert_healthy(
     run: RunPath | Run,
     *,
@@ -198,6 +251,7 @@ def assert_healthy(
     step: int | None = None,
     columns: Mapping[str, str] | None = None,
     policy: PolicyNamed = None,
+    like: RunPath | Run | Sequence[RunPath | Run] = (),
     allow_empty: bool = False,
 ) -> Audit:
     """Return the audit of a run, or fail a test with all that it says.
@@ -208,6 +262,7 @@ def assert_healthy(
         step: As in `triage`.
         columns: As in `triage`.
         policy: As in `triage`.
+        like: As in `triage`.
         allow_empty: Whether a run of which nothing could be judged passes.
 
     Raises:
@@ -218,7 +273,7 @@ def assert_healthy(
     >>> ckaudit.assert_healthy("fixtures/runs/healthy", fail_on="sev2").word
     'OK'
     """
-    audit = triage(run, step=step, columns=columns, policy=policy)
+    audit = triage(run, step=step, columns=columns, policy=policy, like=like)
     code, reason, _ = reached(audit.report, fail_on, allow_empty=allow_empty)
     if code:
         raise AssertionError("\n".join([repr(audit), *([reason] if reason else []), str(audit)]))

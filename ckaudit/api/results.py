@@ -9,6 +9,7 @@ import msgspec
 from ckaudit.audit.measure import Measured, Measurement
 from ckaudit.contract.schema.diff import Comparison
 from ckaudit.contract.schema.diff import Outcome as GateOutcome
+from ckaudit.contract.schema.fleet import CommonCause, Fleet, FleetRun
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Report, Severity
 from ckaudit.errors import UsageError
 from ckaudit.material.counts import plural
@@ -130,6 +131,55 @@ class Difference:
     def _repr_html_(self) -> str:
         """Return the word, the verdict and what each pair came to as HTML for a notebook."""
         return notebook.comparison(self.comparison)
+
+
+class FleetAudit:
+    """What `fleet` says of many runs.
+
+    Attributes:
+        fleet: All of it, as the JSON schema `ck.fleet.v1` has it.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Take a fleet, whose rows have the addresses that were given already."""
+        self.fleet = fleet
+
+    @property
+    def severity(self) -> Severity | None:
+        """The gravest finding's of all runs; None: nothing was found."""
+        return self.fleet.severity
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        return self.fleet.verdict
+
+    @property
+    def runs(self) -> Sequence[FleetRun]:
+        """A row of each run, the most urgent first."""
+        return self.fleet.runs
+
+    @property
+    def common_causes(self) -> Sequence[CommonCause]:
+        """What ill runs share more often than chance would have it."""
+        return self.fleet.common_causes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as dictionaries and lists."""
+        document: dict[str, Any] = msgspec.json.decode(render(self.fleet, "json"))
+        return document
+
+    def __repr__(self) -> str:
+        """Return a line: how many runs, and the verdict."""
+        return f"<FleetAudit of {plural(len(self.runs), 'run')}: {visible(self.verdict)}>"
+
+    def __str__(self) -> str:
+        """Return what the command prints."""
+        return render(self.fleet, "terminal")
+
+    def _repr_html_(self) -> str:
+        """Return the verdict, what ill runs share and the most urgent rows as HTML for a notebook."""
+        return notebook.fleet(self.fleet)
 
 
 class Metrics(Mapping[str, Series]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import fleet_page, options
-from ckaudit.cli.gate import Config, NoConfig, failing_severity, open_gate
+from ckaudit.cli.gate import Config, Like, NoConfig, failing_severity, open_gate
 from ckaudit.cli.options import AllowEmpty, FailOn, Map, Require, TauSlices, Verbose
 from ckaudit.cli.output import fit_to_stdout, say, write_text
 from ckaudit.errors import UsageError
@@ -34,6 +34,7 @@ Examples:
   ckaudit fleet 'runs/**/seed-?' other/log.csv --jobs 16
   ckaudit fleet 'runs/*' --group-by config.lr,git.commit
   ckaudit fleet 'runs/*' --since 7d --changed-only --format json
+  ckaudit fleet 'runs/*' --like 'good/*'
   ckaudit fleet 'runs/*' --html overview.html --reports reports/
   ckaudit fleet query "SELECT cause, count(*) FROM runs GROUP BY ALL"
 \b
@@ -101,6 +102,7 @@ def command(
     reports: fleet_page.Reports = "",
     fail_on: FailOn = "",
     require: Require = "",
+    like: Like = None,
     config: Config = "",
     no_config: NoConfig = False,
     allow_empty: AllowEmpty = False,
@@ -127,6 +129,7 @@ def command(
         gate=gate,
         since=moment(since, now=time()) if since else 0.0,
         changed_only=changed_only,
+        like=like or (),
         group_by=[name.strip() for word in group_by or () for name in word.split(",") if name.strip()],
     )
     chosen = engine_at(engine, workers=workers(jobs))

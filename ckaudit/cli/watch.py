@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.gate import BaselineFile, Config, NoConfig
+from ckaudit.cli.gate import BaselineFile, Config, Like, NoConfig
 from ckaudit.cli.options import Map, Require, Verbose, Which
 from ckaudit.cli.output import say, silence
 from ckaudit.cli.watch_many import are_many
@@ -126,6 +126,7 @@ def command(
     config: Config = "",
     no_config: NoConfig = False,
     baseline: BaselineFile = "",
+    like: Like = None,
     verbose: Verbose = False,
     require: Require = "",
     which: Which = "",
@@ -142,11 +143,12 @@ def command(
         raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
     after = seconds(stall_after, "--stall-after") if stall_after else None
     patience, pause = seconds(wait or "0", "--wait"), seconds(every or "30", "--every")
-    from ckaudit.cli.gate import open_gate
+    from ckaudit.cli.gate import hold_like, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     vital = required or bool(gate.policy and gate.policy.base.require)
     workers, choice = _workers(exec, webhook), options.choice(map, which, config=config, no_config=no_config)
+    gate = hold_like(gate, like, runs, choice)
     told: dict[str, Any] = {"gate": gate, "until": least, "stall_after": after, "notes": verbose, "choice": choice}
     rounds = (_many if many else _few)([*dict.fromkeys(runs)], patience, pause, {**told, "require_vital": vital})
     exporter = _exporter(prometheus)

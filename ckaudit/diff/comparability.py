@@ -8,13 +8,10 @@ from msgspec import UNSET, to_builtins
 
 from ckaudit.contract.schema.diff import Kind, Unlike
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
+from ckaudit.diff.batches import PER_STEP, batch_mismatches, update_mismatches
 from ckaudit.diff.checkpoint_values import brief
 from ckaudit.material.counts import plural
-from ckaudit.metrics.progress import tokens_per_update
-from ckaudit.run.medians import median
 from ckaudit.run.run import Run
-
-PER_STEP = ("final_loss", "smoothed_loss", "steps_to_loss")
 
 TRAINING = (*PER_STEP, "loss_at_equal_tokens", "loss_at_equal_time")
 
@@ -83,8 +80,6 @@ TENSOR_FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
 
 _MAX_NAMED = 3
 
-BATCH_NAMES = ("batch_hash", "batch_id")
-
 
 def unlike(left: Run, right: Run) -> list[Unlike]:
     """Return what is not alike in two runs, what leaves most questions without an answer first.
@@ -106,6 +101,24 @@ def settings(unlikes: Sequence[Unlike]) -> list[Unlike]:
         and mismatch.name not in PLANS
         and not _OF_INTERVALS.search(mismatch.name)
     ]
+
+
+def settings_of(manifest: Manifest, *plans: str) -> dict[str, Any]:
+    """Return what run.json says of a training's configuration by dotted names, its tensors' shapes with it.
+
+    Args:
+        manifest: run.json.
+        plans: What of `PLANS` counts as configuration.
+    """
+    of_configuration = [name for name, kind, *_ in FACTS if kind in ("config", "model", "tokenizer", "data")]
+    wanted = [name for name in of_configuration if name not in PLANS or name in plans]
+    said = {key: value for name in wanted for key, value in _flat(manifest, name).items() if _is_setting(key, value)}
+    shapes = {} if manifest.tensors is UNSET else {name: facts.shape for name, facts in manifest.tensors.items()}
+    return said | ({"tensors": to_builtins(shapes)} if shapes else {})
+
+
+def _is_setting(key: str, value: Any) -> bool:
+    return not (_UNIMPORTANT.search(key) or _OF_INTERVALS.search(key) or _is_place(value))
 
 
 def _facts(left: Manifest | None, right: Manifest | None) -> Iterator[Unlike]:
@@ -315,86 +328,3 @@ def _loss_scale(left: Run, right: Run) -> Iterator[Unlike]:
         values = ["scaled" if is_scaled else None for is_scaled in scaled]
         message = f"only the {which} records a scale of its loss, as mixed precision in float16 needs"
         yield Unlike(name="loss_scale", kind="precision", left=values[0], right=values[1], invalidates=[*EXACT], message=message)
-
-
-# Whether two runs saw the same data, in the same order, in updates of the same size.
-def batches(run: Run) -> dict[int, str]:
-    """Return what names the batch of each step: the hash of its inputs, else the loader's own name."""
-    for name in BATCH_NAMES:
-        for labels in run.words(name).values():
-            return dict(zip(labels.steps, labels.values, strict=True))
-        numbers = run.scalar(name)
-        if numbers:
-            known = numbers.finite[:, 0]
-            return dict(zip(numbers.steps[known].tolist(), map(str, numbers.values[known, 0].tolist()), strict=True))
-    return {}
-
-
-def batch_mismatches(left: Run, right: Run, *, same: float = 0.9) -> Iterator[Unlike]:
-    """Yield where two runs saw other batches.
-
-    Args:
-        left: The reference.
-        right: The subject.
-        same: Share of the batches of one run that are among the other's, from which on it is the same data in another order;
-            the ends of two records need not meet.
-    """
-    of_first, of_second = batches(left), batches(right)
-    shared = sorted(of_first.keys() & of_second.keys())
-    if not shared:
-        if bool(of_first) != bool(of_second):
-            which = "first" if of_first else "second"
-            message = f"only the {which} says which batches it saw: whether both saw the same is not known"
-            counts = [f"{len(named)} batches" if named else None for named in (of_first, of_second)]
-            yield _data(counts[0], counts[1], message, [])
-        return
-    apart = [step for step in shared if of_first[step] != of_second[step]]
-    if not apart:
-        return
-    first, agree = apart[0], 1 - len(apart) / len(shared)
-    common = _common(of_first, of_second, shared)
-    what = (
-        "the same batches in another order"
-        if common >= same
-        else "other batches"
-        if common == 0
-        else f"batches of which {common:.0%} are among those of the first"
-    )
-    message = f"from step {first} on the second saw {what}: {agree:.1%} of {len(shared):,} steps have the same batch"
-    yield _data(of_first[first], of_second[first], message, ["exact"])
-
-
-def _common(of_first: Mapping[int, str], of_second: Mapping[int, str], shared: list[int]) -> float:
-    """Return the share of the second run's different batches that the first saw at any time."""
-    seen = {of_first[step] for step in shared}
-    batches = {of_second[step] for step in shared}
-    return len(batches & seen) / len(batches)
-
-
-def _data(left: str | None, right: str | None, message: str, invalidates: list[str]) -> Unlike:
-    return Unlike(name="data_order", kind="data", left=left, right=right, invalidates=invalidates, message=message)
-
-
-def update_mismatches(left: Run, right: Run, *, share: float = 0.01) -> Iterator[Unlike]:
-    """Yield that an update is made of more or fewer tokens in one run, medians `share` apart: padding alone makes them wander."""
-    of_first, of_second = _median(left), _median(right)
-    if of_first is None or of_second is None or abs(of_second - of_first) <= share * max(of_first, of_second):
-        return
-    message = (
-        f"an update has {of_second:,.0f} tokens in the second and {of_first:,.0f} in the first: losses compare by tokens "
-        "(--align tokens), not by steps"
-    )
-    yield Unlike(
-        name="tokens_per_update",
-        kind="tokens",
-        left=f"{of_first:.6g}",
-        right=f"{of_second:.6g}",
-        invalidates=[*PER_STEP],
-        message=message,
-    )
-
-
-def _median(run: Run) -> float | None:
-    sizes = tokens_per_update(run)
-    known = sizes.values[sizes.finite & (sizes.values > 0)]
-    return median(known) if known.size else None

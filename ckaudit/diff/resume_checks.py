@@ -10,7 +10,7 @@ from ckaudit.contract.schema.diff import Answer, Word
 from ckaudit.contract.schema.manifest import Session
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.report import Finding
-from ckaudit.diff.comparability import batches
+from ckaudit.diff.batches import batches
 from ckaudit.material.counts import plural
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run

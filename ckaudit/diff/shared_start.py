@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.diff import Departure
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.diff.align import Paired, pair_series
+from ckaudit.diff.batches import batches
 from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
-from ckaudit.diff.comparability import batches
 from ckaudit.diff.run_pair import RunPair
 from ckaudit.metrics import Metric
 from ckaudit.metrics.gradients import grad_global_norm

@@ -19,6 +19,7 @@ from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
 from ckaudit.contract.schema.report import SEVERITIES, Finding, VitalCheck, worst
 from ckaudit.errors import CkauditError
 from ckaudit.fleet.facts import facts_of
+from ckaudit.fleet.like import gate_of
 from ckaudit.fleet.source import Source
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.remote.addresses import with_addresses
@@ -74,8 +75,10 @@ def _unlike(name: str, rows: Sequence[FleetRun]) -> str:
 @takes_any_numbers
 def row_of(run: Run, name: str, source: Source) -> FleetRun:
     """Return what a fleet keeps of one run that is in memory."""
-    explained = explain_run(run, source.gate)
+    gate = gate_of(source)
+    explained = explain_run(run, gate)
     run, findings = explained.run, explained.findings
+    held = gate.held_against(run)
     checks = [*explained.settled.checks, *broken_plugins()]
     vital = vital_checks(run, checks)
     first = next(iter(explained.diagnoses), None)
@@ -99,6 +102,7 @@ def row_of(run: Run, name: str, source: Source) -> FleetRun:
         state=state(run),
         loss=_curve(run),
         facts=facts_of(run),
+        siblings=sum(sibling.counts for sibling in held.siblings) if held else 0,
         files=run.files,
         fingerprint=source.fingerprint,
         audited=time.time(),

@@ -15,6 +15,7 @@ from ckaudit.fleet.engines import Engine
 from ckaudit.fleet.find_runs import FoundRuns, find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.grouping import fields_named, groups_of
+from ckaudit.fleet.like import with_own_siblings
 from ckaudit.fleet.ranking import is_ill, ranked, severity_of
 from ckaudit.fleet.source import Source, portable
 from ckaudit.material.counts import plural
@@ -41,6 +42,7 @@ class FleetRequest(Struct, frozen=True, kw_only=True):
         since: Leave out what was not written to since then, Unix time; 0: leave out nothing.
         changed_only: Leave out what was audited before and has not changed.
         group_by: Facts to group the runs by.
+        like: Patterns of healthy runs: each run is held against those of its configuration.
     """
 
     patterns: Sequence[str]
@@ -50,6 +52,7 @@ class FleetRequest(Struct, frozen=True, kw_only=True):
     since: float = 0.0
     changed_only: bool = False
     group_by: Sequence[str] = ()
+    like: Sequence[str] = ()
 
 
 def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | None = None) -> Fleet:
@@ -62,6 +65,8 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     key = audit_key(request.gate, request.choice)
     found = find_runs(request.patterns, key)
     sources = [source for source in sources_of(found, request, key) if not source.written or source.written >= request.since]
+    if request.like:
+        sources = with_own_siblings(sources, sources_of(find_runs(request.like, key), request, key))
     stored = read_stored(request.folder)
     known = rows_by_fingerprint(stored)
     fresh = [source for source in sources if source.fingerprint not in known]
@@ -70,6 +75,9 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     notes = [*found.notes, *stored.problems]
     if request.since and len(sources) < len(found.paths):
         notes.append(f"left out, because not written to since then: {plural(len(found.paths) - len(sources), 'source')}")
+    if request.like:
+        held = sum(row.siblings > 0 for row in (*audited, *unchanged))
+        notes.append(f"{held:,} of {plural(len(audited) + len(unchanged), 'run')} were held against healthy siblings")
     if request.changed_only and unchanged:
         notes.append(f"left out, because not changed since their last audit: {plural(len(unchanged), 'run')}")
     return fleet_of(

@@ -1,20 +1,35 @@
-"""The healthy siblings that a user names: patterns in, and out a gate that holds a run against them."""
+"""The healthy siblings that a user names: patterns in, and out a gate that holds a run against them, or each of many runs."""
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+from msgspec.structs import replace
+
+from ckaudit.audit.load_run import is_ours
+from ckaudit.contract.io.files import MANIFEST_NAME
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.diff.siblings.comparable import configuration_key
 from ckaudit.diff.siblings.yardstick import open_siblings, with_siblings
-from ckaudit.errors import UsageError
+from ckaudit.errors import CkauditError, UsageError
 from ckaudit.fleet.find_runs import find_runs
-from ckaudit.policy.gate import Gate
+from ckaudit.fleet.source import Source
+from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.remote.location import is_uri
 from ckaudit.remote.mirror import local_copy
-from ckaudit.run.read import Progress
+from ckaudit.run.read import Progress, read_manifest
 from ckaudit.run.run import Run
 
 MAX_SIBLINGS = 20
 """More narrow a band hardly further, and each is read and audited whole."""
+
+MAX_EACH = 5
+"""Siblings of each run of a fleet: with three the band is most of the way to where many bring it, and all are kept in memory."""
+
+_gate: tuple[bytes, Gate] = (b"", OPEN)
+"""What this process last held runs against: a fleet's runs of one configuration come one after the other."""
 
 
 def gate_like(
@@ -70,3 +85,49 @@ def _newest(siblings: Sequence[Path | Run]) -> list[Path | Run]:
     by_age = sorted(siblings, key=lambda one: float("-inf") if isinstance(one, Run) else -one.stat().st_mtime)
     newest = by_age[:MAX_SIBLINGS]
     return [one for one in siblings if one in newest]
+
+
+def with_own_siblings(sources: Iterable[Source], healthy: Sequence[Source]) -> list[Source]:
+    """Return sources each with the newest healthy ones of its own configuration, those of one configuration in a row.
+
+    A configuration is what run.json says of it. A source that says nothing is held against those that say nothing either.
+    Another state of a sibling makes another fingerprint: the verdict depends on it.
+
+    Args:
+        sources: The runs of a fleet.
+        healthy: What `--like` names, in any order.
+    """
+    groups: dict[bytes, list[Source]] = {}
+    for sibling in sorted(healthy, key=lambda sibling: -sibling.written):
+        groups.setdefault(_configuration(sibling), []).append(sibling)
+    held = []
+    for source in sources:
+        group = [sibling for sibling in groups.get(_configuration(source), ()) if sibling.path != source.path][:MAX_EACH]
+        state = "".join([source.fingerprint, *sorted(sibling.fingerprint for sibling in group)])
+        fingerprint = hashlib.blake2b(state.encode(), digest_size=16).hexdigest() if group else source.fingerprint
+        paths = tuple(sorted(sibling.path for sibling in group))
+        held.append(replace(source, like=paths, fingerprint=fingerprint if source.fingerprint else ""))
+    return sorted(held, key=lambda source: source.like)
+
+
+def _configuration(source: Source) -> bytes:
+    """Return the key of a source's configuration; empty for a log of another program, and for what cannot be read."""
+    with suppress(CkauditError, OSError):
+        if is_uri(source.path):  # whoever audits it fetches the rest
+            return configuration_key(read_manifest(local_copy(f"{source.path.rstrip('/')}/{MANIFEST_NAME}")))
+        path = Path(source.path)
+        return configuration_key(read_manifest(path)) if path.is_dir() and is_ours(path) else b""
+    return b""
+
+
+def gate_of(source: Source) -> Gate:
+    """Return the gate of a source, which holds it against its healthy siblings too where it has some."""
+    global _gate  # noqa: PLW0603  siblings are opened once a process, not once a run
+    if not source.like:
+        return source.gate
+    key = msgspec.json.encode([source.like, source.gate.policy, source.choice])
+    if _gate[0] != key:
+        _gate = (b"", OPEN)  # those before are let go of first
+        siblings = open_siblings([local_copy(path) for path in source.like], choice=source.choice)
+        _gate = (key, with_siblings(source.gate, siblings))
+    return _gate[1]

@@ -68,6 +68,13 @@ def read_run(
     return reader.run(_name(source))
 
 
+def read_manifest(source: Source) -> Manifest | None:
+    """Return the run.json of a run; None where there is none, or none that can be read."""
+    reader = RunReader(list_source(source), frozenset(), SessionLogs())
+    reader.take_manifest()
+    return reader.manifest
+
+
 def list_source(source: Source) -> RunFolder:
     """Return the files that `source` stands for."""
     if isinstance(source, RunFolder):

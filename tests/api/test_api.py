@@ -237,6 +237,32 @@ def test_what_is_not_there_is_said() -> None:
         ckaudit.diff(HEALTHY)
 
 
+def test_a_fleet_is_what_the_command_says_and_each_of_its_rows_what_triage_says(tmp_path: Path) -> None:
+    names = [str(RUNS / "healthy"), str(RUNS / "nan_batch"), str(tmp_path / "none")]
+    (tmp_path / "none").mkdir()
+    fleet = ckaudit.fleet(*names, output=tmp_path / "data", jobs=1)
+    assert [run.run for run in fleet.runs] == [names[1], names[2], names[0]]
+    audits = [ckaudit.triage(RUNS / name) for name in ("nan_batch", "healthy")]
+    assert [run.verdict for run in (fleet.runs[0], fleet.runs[2])] == [audit.verdict for audit in audits]
+    assert fleet.severity == "sev0"
+    assert fleet.to_dict()["runs"][0]["cause"] == audits[0].diagnoses[0].cause
+    assert fleet.to_dict()["dataset"] == str(tmp_path / "data")
+    assert repr(fleet) == f"<FleetAudit of 3 runs: {fleet.verdict}>"
+    assert "SEV0" in fleet._repr_html_()
+    assert names[1] in fleet._repr_html_()
+    with pytest.raises(UsageError, match="nothing to audit"):
+        ckaudit.fleet()
+
+
+def test_a_fleet_and_an_assertion_hold_runs_against_their_siblings() -> None:
+    pairs = RUNS.parent / "pairs"
+    good = [pairs / "replica", pairs / "replica_2"]
+    rows = ckaudit.fleet(pairs / "lr_doubled", pairs / "replica", like=good, jobs=1).runs
+    assert [(run.siblings, "SIB007" in {finding.code for finding in run.findings}) for run in rows] == [(2, True), (1, False)]
+    with pytest.raises(AssertionError, match="SIB007"):
+        ckaudit.assert_healthy(pairs / "lr_doubled", like=good, fail_on="sev2")
+
+
 def test_packages_that_bear_the_name_of_a_command_are_packages_still() -> None:
     script = (
         "import ckaudit, ckaudit.diff.align, ckaudit.metrics.loss as loss\n"

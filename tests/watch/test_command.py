@@ -51,6 +51,17 @@ def test_runs_that_ended_well_end_with_0_and_their_lines_are_stable() -> None:
     assert f"{name}: nothing found" in err
 
 
+def test_what_leaves_the_band_of_healthy_siblings_is_told() -> None:
+    pairs = RUNS.parent / "pairs"
+    like = ("--like", f"{pairs}/replica*", "--like", pairs / "base")
+    code, out, _ = ended(watch(pairs / "lr_doubled", *like, "--until", "sev2", "--format", "jsonl"))
+    findings = [event["finding"] for event in map(json.loads, out.splitlines()) if event["event"] == "finding"]
+    told = {finding["code"]: finding for finding in findings}
+    assert code == 1
+    assert told["SIB007"]["first_step"] == 500
+    assert "all 3 siblings" in told["SIB007"]["message"]
+
+
 def test_a_finding_as_grave_as_asked_ends_with_1() -> None:
     code, out, _ = ended(watch(RUNS / "nan_batch", "--until", "sev0", "--format", "jsonl"))
     events = [json.loads(line) for line in out.splitlines()]

@@ -64,6 +64,7 @@ class FleetRun(Struct, kw_only=True, omit_defaults=True, frozen=True):
             "(Unix time), environment.*."
         ),
     ] = {}
+    siblings: Annotated[Count, doc("Healthy siblings that it was held against.", unit="runs")] = 0
     files: Annotated[Count, doc("Files read.", unit="files")] = 0
     written: Annotated[NonNegative, doc("When its newest file was written, Unix time; 0: not known.", unit="s")] = 0.0
     seconds: Annotated[NonNegative, doc("What the audit cost.", unit="s")] = 0.0

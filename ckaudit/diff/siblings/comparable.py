@@ -1,14 +1,16 @@
 """Which of the runs that are named as siblings are a yardstick: those of the same configuration that are well themselves."""
 
+import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ckaudit.contract.schema.diff import Unlike
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import SEVERITIES, Finding
 from ckaudit.diff.align import Axes, pair_series
 from ckaudit.diff.checkpoint_values import brief
-from ckaudit.diff.comparability import settings, unlike
+from ckaudit.diff.comparability import settings, settings_of, unlike
 from ckaudit.diff.run_pair import GRAVE_SEVERITIES, OF_CLOCK
 from ckaudit.diff.shared_start import RATE_DIGITS
 from ckaudit.metrics.optimizer import learning_rate
@@ -17,8 +19,17 @@ from ckaudit.run.run import Run
 OF_CONFIGURATION = ("tokenizer", "data", "tokens")
 """Kinds of difference that make another training besides those of the settings."""
 
+PLAN_OF_RATE = "planned_learning_rate"
+"""The plan of a training that is of its configuration: another one is seen in the learning rate."""
+
 OF_CHANCE = ("data_order",)
 """What the seed decides."""
+
+
+def configuration_key(manifest: Manifest | None) -> bytes:
+    """Return what is equal for runs of one configuration, by run.json alone; empty where that says nothing of it."""
+    said = {} if manifest is None else settings_of(manifest, PLAN_OF_RATE)
+    return json.dumps(said, sort_keys=True, default=str).encode() if said else b""
 
 
 def unlike_settings(sibling: Run, run: Run) -> list[str]:
@@ -35,7 +46,7 @@ def _in_words(mismatch: Unlike) -> str:
 
 
 def _is_of_configuration(mismatch: Unlike) -> bool:
-    return mismatch.name == "planned_learning_rate" or (mismatch.kind in OF_CONFIGURATION and mismatch.name not in OF_CHANCE)
+    return mismatch.name == PLAN_OF_RATE or (mismatch.kind in OF_CONFIGURATION and mismatch.name not in OF_CHANCE)
 
 
 def _first_rates(sibling: Run, run: Run) -> Iterator[str]:

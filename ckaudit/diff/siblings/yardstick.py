@@ -1,6 +1,8 @@
 """Siblings from end to end: they are opened and audited, and a run is held against those that are a yardstick."""
 
-from collections.abc import Collection, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from ckaudit.diff.siblings.sentences import findings_of, rate_finding
 from ckaudit.errors import CkauditError
 from ckaudit.material.counts import plural
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.policy.apply_policy import Settled
 from ckaudit.policy.gate import Gate, HeldAgainst
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
@@ -38,11 +41,13 @@ class OpenedSibling(Struct, frozen=True, eq=False):
         name: As the user named it.
         run: The run; None: it could not be read.
         error: Why not.
+        path: Where it was read; None: it was in memory.
     """
 
     name: str
     run: Run | None = None
     error: str = ""
+    path: Path | None = None
 
 
 class JudgedSibling(Struct, frozen=True, eq=False):
@@ -69,11 +74,10 @@ def open_siblings(
             opened.append(OpenedSibling(subject.name, subject))
             continue
         try:
-            opened.append(
-                OpenedSibling(str(subject), open_judged(subject, reads=triage_reads(), choice=choice, progress=progress))
-            )
+            run = open_judged(subject, reads=triage_reads(), choice=choice, progress=progress)
+            opened.append(OpenedSibling(str(subject), run, path=subject))
         except CkauditError as error:
-            opened.append(OpenedSibling(str(subject), error=str(error)))
+            opened.append(OpenedSibling(str(subject), error=str(error), path=subject))
     return opened
 
 
@@ -87,8 +91,13 @@ def with_siblings(gate: Gate, siblings: Sequence[OpenedSibling], *, notes: Seque
     """
     alone = Gate(policy=gate.policy, today=gate.today)
 
+    @lru_cache(maxsize=len(siblings))  # of many runs that have come equally far, each sibling is audited once
+    def audited(number: int, until: int | None) -> tuple[Run, Settled]:
+        return _audited(siblings[number], until, alone)
+
     def hold(run: Run) -> HeldAgainst:
-        judged = [_judged(sibling, run, alone) for sibling in siblings]
+        others = [(number, sibling) for number, sibling in enumerate(siblings) if not _is_same(sibling, run)]
+        judged = [_judged(sibling, run, partial(audited, number)) for number, sibling in others]
         beside = [sibling.beside for sibling in judged if sibling.beside is not None]
         found = [sibling.found for sibling in judged if sibling.found is not None]
         bands = all_bands(run, beside)
@@ -104,18 +113,16 @@ def with_siblings(gate: Gate, siblings: Sequence[OpenedSibling], *, notes: Seque
     return replace(gate, yardstick=hold)
 
 
-def _judged(sibling: OpenedSibling, run: Run, gate: Gate) -> JudgedSibling:
+def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tuple[Run, Settled]]) -> JudgedSibling:
     """Return whether a sibling is a yardstick of a run, as it was where the run has come to."""
     if sibling.run is None:
         return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=f"not to be read: {sibling.error}"))
     axes = RunPair(RunSide(sibling.run), RunSide(run)).fair.axes
     until = _until(axes, run)
-    known = sibling.run if until is None else sibling.run.until(until)
     if differing := unlike_settings(sibling.run, run):
         why = "another configuration: " + "; ".join(differing[:MAX_NAMED])
-        return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=why, last_step=known.last_step))
-    clauses, _ = clauses_of(known, gate)
-    settled = settle_run(with_slices(known, clauses), clauses, gate)
+        return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=why, last_step=_known(sibling.run, until).last_step))
+    known, settled = audited(until)
     found = [*settled.findings, *(suppressed.finding for suppressed in settled.suppressed)]
     ill = grave_illness(settled.findings)
     told = Sibling(
@@ -129,6 +136,24 @@ def _judged(sibling: OpenedSibling, run: Run, gate: Gate) -> JudgedSibling:
         return JudgedSibling(told)
     beside = SiblingRun(known, axes, is_of_one_machine=is_of_one_machine(sibling.run, run))
     return JudgedSibling(told, beside, SiblingFindings(found, settled.checks))
+
+
+def _is_same(sibling: OpenedSibling, run: Run) -> bool:
+    """Tell whether a sibling is the very run that is judged, which a pattern of many runs may name too."""
+    return sibling.run is run or (sibling.path is not None and os.path.realpath(run.name) == os.path.realpath(sibling.path))
+
+
+def _audited(sibling: OpenedSibling, until: int | None, gate: Gate) -> tuple[Run, Settled]:
+    """Return a sibling as it was at a step, and what an audit of that says."""
+    if sibling.run is None:
+        raise ValueError("what could not be read is not audited")
+    known = _known(sibling.run, until)
+    clauses, _ = clauses_of(known, gate)
+    return known, settle_run(with_slices(known, clauses), clauses, gate)
+
+
+def _known(run: Run, until: int | None) -> Run:
+    return run if until is None else run.until(until)
 
 
 def _until(axes: Axes, run: Run) -> int | None:
