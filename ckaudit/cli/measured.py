@@ -100,10 +100,8 @@ def deliver_measures(measures: "Measures", request: "Request", *, into: str, ste
         values = {measure.name: measure.value for measure in measures.measures}
         at = add_line(Path(into), name, values, step=step)
         say(f"added {plural(len(values), 'value')} at step {at} to {Path(into) / name}")
+    if not measures.measures and not request.allow_empty:
+        say("error: nothing could be measured")
+        return 2
     failing = SEVERITIES[: SEVERITIES.index(request.fail_on or "sev1") + 1]
-    if any(finding.severity in failing for finding in measures.findings):
-        return 1
-    if measures.measures or request.allow_empty:
-        return 0
-    say("error: nothing could be measured")
-    return 2
+    return 1 if any(finding.severity in failing for finding in measures.findings) else 0

@@ -81,9 +81,11 @@ class Source:
     def inside(self, name: str) -> "Source | None":
         """Return a file or folder inside this folder, None where there is none; links that lead out of it do not count."""
         path = self.path / name
-        if not self.is_folder or not path.exists() or not path.resolve().is_relative_to(self.path.resolve()):
+        try:
+            is_there = self.is_folder and path.exists() and path.resolve().is_relative_to(self.path.resolve())
+        except (OSError, ValueError, RuntimeError):  # a name out of a file is too long, or none; a link leads to itself
             return None
-        return Source(path)
+        return Source(path) if is_there else None
 
     def folders(self) -> Iterator["Source"]:
         """Yield the folders right inside this one, by name; links that lead out of it and hidden ones do not count."""

@@ -176,8 +176,8 @@ def runs_below(top: Path, detect: Detect, notes: list[str], *, max_entries: int)
 def _places(top: Path, detect: Detect, notes: list[str], *, max_entries: int | None = None) -> Iterator[_Place]:
     """Yield what may be a log, by its path; what lies in a folder that is one is part of it."""
     max_entries = MAX_ENTRIES if max_entries is None else max_entries
-    root, seen, left_out = Source(top), 0, list[str]()
-    for path, inner, names in os.walk(top):
+    root, seen, left_out, shut = Source(top), 0, list[str](), list[str]()
+    for path, inner, names in os.walk(top, onerror=lambda error: shut.append(shown_name(str(error.filename)))):
         relative = Path(path).relative_to(top)
         seen += len(inner) + len(names)
         if seen > max_entries:
@@ -191,6 +191,8 @@ def _places(top: Path, detect: Detect, notes: list[str], *, max_entries: int | N
         inner[:] = deeper if len(relative.parts) < MAX_DEPTH else []
         left_out += [] if inner else deeper
         yield from _files(root, relative, names, detect)
+    if shut:
+        notes.append(f"folders that may not be listed were not looked at, as {list_names(shut, max_names=1)}")
     if left_out:
         notes.append(f"folders more than {MAX_DEPTH} deep were not looked at, as {list_names(left_out, max_names=1)}")
 

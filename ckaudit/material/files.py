@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.io.files import PACKED
-from ckaudit.contract.io.folder import shown_name
+from ckaudit.contract.io.folder import refuse_special, shown_name
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import kind
 from ckaudit.errors import UnreadableError
@@ -79,6 +79,7 @@ def sample_files(paths: Iterable[Path]) -> list[SampleFile]:
     """
     files: list[SampleFile] = []
     for path in paths:
+        refuse_special(path)
         if path.is_dir():
             files += _inside(path)
         elif path.exists() or path.is_symlink():
@@ -107,12 +108,15 @@ def format_of(path: Path) -> Form | None:
 
 
 def _inside(root: Path) -> Iterator[SampleFile]:
-    for folder, folders, names in os.walk(root):
+    shut: list[Path] = []
+    for folder, folders, names in os.walk(root, onerror=lambda error: shut.append(Path(error.filename))):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(folder, name)
             if not name.startswith(".") and (form := format_of(path)):
                 yield _sample_file(path, form, root)
+    # What cannot be listed is told as files are that cannot be opened.
+    yield from (_sample_file(path, "text", root) for path in shut)
 
 
 def _sample_file(path: Path, form: Form, root: Path | None) -> SampleFile:

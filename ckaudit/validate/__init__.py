@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from shlex import quote
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR
 from types import MappingProxyType
 
 import msgspec
@@ -15,7 +15,16 @@ from ckaudit import __version__
 from ckaudit.contract import violations
 from ckaudit.contract.contradictions import is_of_other_unit
 from ckaudit.contract.io.files import MANIFEST_NAME
-from ckaudit.contract.io.folder import RunFolder, first_bytes, holds_run, is_own_name, list_files, list_folder, shown_name
+from ckaudit.contract.io.folder import (
+    RunFolder,
+    first_bytes,
+    holds_run,
+    is_own_name,
+    list_files,
+    list_folder,
+    refuse_special,
+    shown_name,
+)
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, worst
 from ckaudit.contract.summaries import across_files, same_place
 from ckaudit.errors import UnreadableError
@@ -166,8 +175,7 @@ def _is_folder(path: Path) -> bool:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UnreadableError(f"cannot read {shown}: {reason}", hint="Name a run folder or a checkpoint file.") from None
-    if not S_ISDIR(mode) and not S_ISREG(mode):
-        raise UnreadableError(f"{shown} is neither a folder nor a file", hint="Name a run folder or a checkpoint file.")
+    refuse_special(path)
     if not os.access(path, os.R_OK):
         raise UnreadableError(f"cannot read {shown}: permission denied", hint="Check who may read it.")
     return S_ISDIR(mode)

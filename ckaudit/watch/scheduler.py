@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from ckaudit.audit.engine import triage_reads
 from ckaudit.audit.load_run import is_ours, open_run, run_folder_of
+from ckaudit.contract.io.folder import list_folder, refuse_special
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import SEVERITIES, Severity
@@ -234,7 +235,7 @@ def wait_for(paths: Sequence[Path], seconds: float, *, every: float = LOOK_SECON
     """Wait until every folder or log is there.
 
     Raises:
-        UnreadableError: Where one is not after so many seconds, or is only one file of a run folder.
+        UnreadableError: Where one is not after so many seconds, may not be read, or is only one file of a run folder.
     """
     end = monotonic() + seconds
     while missing := [path for path in paths if not path.exists()]:
@@ -243,6 +244,9 @@ def wait_for(paths: Sequence[Path], seconds: float, *, every: float = LOOK_SECON
             raise UnreadableError(f"{missing[0]} does not exist", hint="--wait SECONDS waits for a run that is yet to begin")
         sleep(min(every, left))
     for path in paths:
+        refuse_special(path)
+        if path.is_dir():
+            list_folder(path)  # later, one that is away for a moment is waited for
         if whole := run_folder_of(path):
             raise UnreadableError(f"{path} is one file of a run", hint=f"name the folder: ckaudit watch {whole}")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ckaudit.cli.app import COMMANDS, GROUPS
 from ckaudit.cli.run import run
 
 BASE = Path(__file__).parents[2] / "fixtures" / "pairs" / "base"
@@ -21,16 +22,43 @@ def folder(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket")
     shutil.copytree(BASE, "run")
+    Path("text.txt").write_text("a document")
     signal.alarm(60)
     yield tmp_path
     signal.alarm(0)
 
 
-@pytest.mark.parametrize("name", ["pipe", "socket", "/dev/zero", "/dev/null"])
-@pytest.mark.parametrize(
-    "words",
-    ["triage", "validate", "metrics", "report -o out.html", "diff run", "gate run --against", "import", "hash", "resume-check"],
+READ = (
+    "triage",
+    "validate",
+    "watch",
+    "fleet",
+    "metrics",
+    "report -o out.html",
+    "diff run",
+    "gate run --against",
+    "coverage",
+    "convert -o out",
+    "import",
+    "export -o out.csv",
+    "data",
+    "data text.txt",
+    "data text.txt --validation",
+    "data text.txt --reference",
+    "hash",
+    "resume-check",
+    "probe toxicity",
+    "probe memorization",
 )
+NO_FILES = {"fleet query", "explain", "drill", "push", "mcp", "docs"}  # what these are given is no file to be read
+
+
+def test_every_command_that_reads_is_asked():
+    assert {words.split()[0] for words in READ} == {*COMMANDS, *GROUPS} - NO_FILES - {"lab"}
+
+
+@pytest.mark.parametrize("name", ["pipe", "socket", "/dev/zero", "/dev/null"])
+@pytest.mark.parametrize("words", READ)
 def test_no_command_waits_for_a_special_file(capfd, words, name):
     assert run([*words.split(), name]) == 2
     told = capfd.readouterr().err

@@ -71,13 +71,31 @@ def test_a_folder_that_may_not_be_entered_is_said(tmp_path, command):
     shutil.copytree(BASE, tmp_path / "shut").chmod(0o644)
     try:
         words = command if "shut" in command else f"{command} shut"
-        code, _, told = shell(f"$CK {words}", tmp_path, UNPRIVILEGED if os.geteuid() == 0 else ())
+        code, answer, told = shell(f"$CK {words}", tmp_path, UNPRIVILEGED if os.geteuid() == 0 else ())
     finally:
         (tmp_path / "shut").chmod(0o755)
     assert code == 2
-    assert "shut/" in told
-    assert "Permission denied" in told
+    assert "shut/" in answer + told
+    assert "Permission denied" in answer + told
     assert "bug" not in told
+
+
+@pytest.mark.skipif(not shutil.which("setpriv") and os.geteuid() == 0, reason="root may enter every folder")
+@pytest.mark.parametrize("mode", [0o644, 0o311, 0o000])
+@pytest.mark.parametrize("command", ["validate", "fleet", "data"])
+def test_what_lies_beside_a_folder_that_is_shut_is_judged(tmp_path, command, mode):
+    """A folder that cannot be entered, or not be listed, costs itself, and is told."""
+    for name in ("shut", "good"):
+        shutil.copytree(BASE, tmp_path / name)
+        (tmp_path / name / "text.txt").write_text("the quick brown fox")
+    (tmp_path / "shut").chmod(mode)
+    try:
+        code, answer, told = shell(f"$CK {command} shut good", tmp_path, UNPRIVILEGED if os.geteuid() == 0 else ())
+    finally:
+        (tmp_path / "shut").chmod(0o755)
+    assert code in (1, 2)
+    assert "ermission denied" in answer + told
+    assert {"validate": "11 files read", "fleet": "in 1 run", "data": "1 record"}[command] in answer
 
 
 def test_a_report_that_takes_more_memory_than_there_is_is_no_bug(monkeypatch, capfd):

@@ -51,9 +51,11 @@ def read_as(name: str) -> Callable[[bytes, Path], None]:
     def read(data: bytes, folder: Path) -> None:
         path = folder / "log.csv"
         laid_out(data, path)
-        with suppress(CkauditError):
-            import_runs(path, choice=Choice(format=name))
-        rmtree(path) if path.is_dir() else path.unlink()
+        try:
+            with suppress(CkauditError):
+                import_runs(path, choice=Choice(format=name))
+        finally:
+            rmtree(path) if path.is_dir() else path.unlink()
 
     return read
 

@@ -113,3 +113,9 @@ def test_an_archive_is_told_by_its_name_and_is_to_be_unpacked(tmp_path: Path, ki
         import_source(Path(archive))
     assert "Unpack it" in raised.value.hint
     assert f"The file is {what}." in [finding.message for finding in validate([Path(archive)]).findings]
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b", "a/../../x", "loop/x", "gone"])
+def test_a_name_out_of_a_file_may_be_any(tmp_path, name):
+    (tmp_path / "loop").symlink_to("loop")
+    assert Source(tmp_path).inside(name) is None

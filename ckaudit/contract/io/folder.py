@@ -2,7 +2,10 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from errno import EACCES
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 from msgspec import Struct, field
 
@@ -87,6 +90,19 @@ def is_own_name(name: str) -> bool:
     return bool(CHECKPOINT_NAME.match(name) or SCALARS_NAME.match(name))
 
 
+def refuse_special(path: Path) -> None:
+    """Refuse a pipe, a socket or a device, unopened: it may never end, and whoever opens it takes what others wait for.
+
+    Raises:
+        UnreadableError: Where the path is there and is neither a folder nor a file.
+    """
+    with suppress(OSError, ValueError):
+        mode = path.stat().st_mode
+        if not S_ISDIR(mode) and not S_ISREG(mode):
+            hint = "Name a folder or a file: what comes through a pipe is first written to one."
+            raise UnreadableError(f"{shown_name(str(path))} is neither a folder nor a file", hint=hint)
+
+
 def first_bytes(path: Path, count: int) -> bytes:
     """Return the beginning of a file, where one of ours says its version; nothing of a pipe or a device, which may never end."""
     if not path.is_file():
@@ -116,12 +132,17 @@ def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFolder
 
 
 def _names(root: Path) -> list[str]:
+    shown = shown_name(str(root))
     try:
-        return [entry.name for entry in root.iterdir()]
+        names = [entry.name for entry in root.iterdir()]
     except OSError as error:
         raise UnreadableError(
-            f"cannot list {root}: {error.strerror or error}", hint="Name a run folder or a checkpoint file."
+            f"cannot list {shown}: {error.strerror or error}", hint="Name a run folder or a checkpoint file."
         ) from None
+    if names and not os.access(root, os.X_OK):  # it can be listed, and nothing in it be opened
+        hint = "Look at its rights: a folder must be entered (chmod u+x)."
+        raise UnreadableError(f"cannot enter {shown}/: {os.strerror(EACCES)}", hint=hint)
+    return names
 
 
 def shown_name(name: str) -> str:
