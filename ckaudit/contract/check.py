@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract import violations
 from ckaudit.contract.checks import Subject, judge
-from ckaudit.contract.io.codec import BOM, Decoded, decode, decode_whole, whole_or_float
+from ckaudit.contract.io.codec import BOM, Decoded, decode, decode_whole, is_deep, whole_or_float
 from ckaudit.contract.io.columns import SectionColumns, count_colons, table
 from ckaudit.contract.io.json_locations import with_lines
 from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
@@ -98,7 +98,10 @@ def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:
     if text.count(b":") != known_colons or b"\\" in text:
         known_colons += sum(section.colons_in_text() for section in tables.values())
         if text.count(b":") != known_colons or b"\\" in text:
-            findings += _extra_keys(text, file, msgspec.json.decode(text), known_colons)
+            plain = msgspec.json.decode(text)
+            if is_deep(plain):
+                raise RecursionError
+            findings += _extra_keys(text, file, plain, known_colons)
     if wrong := judge(Subject(file, document, tables)):
         findings += with_lines(wrong, text)
     return Checked(document, tables, findings)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ckaudit.contract import violations
-from ckaudit.contract.io.codec import quote_bare_words
+from ckaudit.contract.io.codec import MAX_DEPTH, is_deep, quote_bare_words
 from ckaudit.contract.io.files import MAGIC, archive_of
 from ckaudit.contract.io.json_locations import line_at, lines_of, pointer_of, walk
 from ckaudit.contract.schema.published import schema
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
     from jsonschema.protocols import Validator
 
+TOO_DEEP = f"objects are nested more than {MAX_DEPTH} levels deep"
 MAX_SHOWN = 60
 MAX_LISTED = 500  # of one file; whoever mends these sees the others
 _BOM = "\ufeff"
@@ -64,9 +65,9 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
     quoted, words = quote_bare_words(text.removeprefix(_BOM).encode())
     text = quoted.decode()
     try:
-        document = json.loads(text)
+        document = _parsed(text)
     except RecursionError:
-        return Explained([violations.TOO_DEEP.at(file, "objects are nested more than a thousand levels deep")])
+        return Explained([violations.TOO_DEEP.at(file, TOO_DEEP)])
     except json.JSONDecodeError as error:
         # A number or word may be what was cut: the parser points at its start.
         rest = text[error.pos :].rstrip()
@@ -83,6 +84,13 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
         return Explained([violations.NOT_TEXT.at(file, "a string holds half of a surrogate pair, which UTF-8 cannot write")])
     findings = [*_overflows(text, file, first_line), *_schema_findings(text, document, file, version, first_line)]
     return Explained(findings, document, quoted, words)
+
+
+def _parsed(text: str) -> Any:
+    document = json.loads(text)
+    if is_deep(document):
+        raise RecursionError
+    return document
 
 
 def not_text(head: bytes) -> str:

@@ -195,11 +195,13 @@ def _value(manifest: Manifest, name: str) -> Any:
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        yield path, value
-        return
-    for key, member in value.items():
-        yield from _leaves(f"{path}.{key}", member)
+    waiting = [(path, value)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [(f"{path}.{key}", member) for key, member in reversed(value.items())]
+        else:
+            yield path, value
 
 
 def _is_place(value: Any) -> bool:

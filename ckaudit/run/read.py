@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.explain import explain
-from ckaudit.contract.io.codec import decode, decode_whole
+from ckaudit.contract.io.codec import decode, decode_whole, is_deep
 from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.io.files import BLOCK_BYTES, BrokenFile, read_bytes
 from ckaudit.contract.io.folder import CheckpointFile, RunFolder, list_files, list_folder
@@ -177,8 +177,11 @@ class RunReader:
 
     def _manifest_of(self, data: bytes, shown: str) -> Manifest | None:
         """Read `run.json`; a word that its field does not know counts as not said, and is noted."""
+        reader = msgspec.json.Decoder(Manifest)
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return decode(data, msgspec.json.Decoder(Manifest)).document
+            known = decode(data, reader).document
+            open_parts = [known.config, known.model, known.decoding, known.data_manifest]
+            return self._refused(data, shown, reader, "ck.run.v1") if is_deep(open_parts) else known
         document = self._decoded(data, shown, msgspec.json.Decoder(with_open_words(Manifest)), "ck.run.v1")
         if document is None:
             return None

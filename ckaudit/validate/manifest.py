@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ckaudit.contract import violations
-from ckaudit.contract.io.codec import decode
+from ckaudit.contract.io.codec import decode, is_deep
 from ckaudit.contract.io.json_locations import escape, with_lines
 from ckaudit.contract.schema.manifest import VERSION, Manifest, TensorFacts
 from ckaudit.contract.schema.numbers import Number
@@ -30,6 +30,8 @@ def check_manifest(data: bytes, file: str) -> tuple[Manifest | None, list[Findin
         decoded = decode(data, _decoder())
         plain = msgspec.json.decode(decoded.text)  # a field that the contract does not know can be broken too
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _refused(data, file)
+    if is_deep(plain):
         return _refused(data, file)
     findings = []
     if decoded.byte_order_mark:

@@ -7,6 +7,7 @@ order mark, and the bare NaN and Infinity that Python's json and C's printf writ
 import math
 import re
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -19,6 +20,8 @@ T = TypeVar("T")
 _WORD = rb"[-+]?(?:[nN][aA][nN](?:\([^)]*\))?|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])"
 _EXACT = rb'"(?:[^"\\]|\\.)*"|(?<=[:\[,\s])' + _WORD  # compiled where it is needed: that takes 4 ms
 BOM = b"\xef\xbb\xbf"
+
+MAX_DEPTH = 920
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 
@@ -56,6 +59,21 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
         raise
     except msgspec.DecodeError:
         return _forgive(data, decoder)
+
+
+def is_deep(document: Any) -> bool:
+    """Tell whether lists and objects stand within each other more than MAX_DEPTH levels deep.
+
+    The parsers of Python 3.11 refuse a thousand levels; those of later versions go on for as long as the machine's stack
+    lasts, and whatever walks through the document afterwards does not.
+    """
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [each for each in chain.from_iterable(inner) if isinstance(each, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def decode_whole(text: bytes, kind: type[T]) -> T | None:

@@ -5,6 +5,7 @@
 
 import json
 from functools import cache
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,17 @@ def schema(version: str) -> dict[str, Any]:
     ['schema_version', 'step']
     """
     generated = msgspec.json.schema(DOCUMENTS[version])
-    definitions = generated["$defs"]
+    definitions = {name: _without_indent(each) for name, each in generated["$defs"].items()}
     root = definitions.pop(DOCUMENTS[version].__name__)
     full = {"$schema": DIALECT, "$id": f"{version}.schema.json", **root, "title": version}
     if version == "ck.scalars.v1":
         full["additionalProperties"] = _VALUE
     return full | ({"$defs": definitions} if definitions else {})
+
+
+def _without_indent(definition: dict[str, Any]) -> dict[str, Any]:
+    """Take away the indent of a docstring, as Python 3.13 does itself."""
+    return definition | ({"description": cleandoc(told)} if (told := definition.get("description")) else {})
 
 
 def publish(folder: Path) -> None:

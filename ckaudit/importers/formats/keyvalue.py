@@ -295,7 +295,7 @@ def _steps(rows: StepLines, columns: Columns) -> tuple[np.ndarray, list[str]]:
     loss = columns.get("train_loss_raw")
     if loss is None:
         return rows.steps, []
-    trained = loss.recorded & ~(columns["val_loss"].recorded if "val_loss" in columns else False)
+    trained = loss.recorded & ~columns["val_loss"].recorded if "val_loss" in columns else loss.recorded
     counted = rows.columns["iter"].recorded if "iter" in rows.columns else np.zeros(len(trained), bool)
     if (trained & counted).any():
         return np.where(trained & counted, rows.steps + 1, rows.steps), ["iter N counts from 0, so it was taken as step N + 1"]
