@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from msgspec import UNSET
 
+from ckaudit.errors import UnreadableError
 from ckaudit.importers import Choice, import_runs
 from tests.loops import for_each
 
@@ -119,3 +120,35 @@ def test_a_count_of_thousands_of_digits_is_none(tmp_path, name):
         (run,) = import_runs(path, choice=Choice(format=name))
     assert run.table.steps.tolist()[-2:] == sorted(run.table.steps.tolist()[-2:])
     assert run.manifest.world_size is run.manifest.vocabulary is run.manifest.parameters is UNSET
+
+
+NAMES = "step,train_loss,learning_rate,grad_norm\n"
+ROWS = "".join(f"{step},{3 - step / 100:.3f},0.001,0.5\n" for step in range(1, 60))
+WRITTEN_BY_R = ROWS.replace("\n", "\n1,").removesuffix("1,")
+
+
+@for_each(
+    "header", [NAMES[cut:] for cut in (5, 7, 16)] + [NAMES[:cut] + "\n" for cut in (15, 25)] + [f"{NAMES[:15]}\n{NAMES[15:]}"]
+)
+def test_a_torn_header_line_names_no_cell(tmp_path, header):
+    path = tmp_path / "log.csv"
+    path.write_text(header + ROWS)
+    with pytest.raises(UnreadableError, match=r"the header line of log\.csv is torn: it names [23] columns, and (59|60) rows"):
+        import_runs(path)
+
+
+def test_a_name_that_the_writer_left_out_makes_no_wrong_columns(tmp_path):
+    """R writes no name above the column of row names."""
+    path = tmp_path / "log.csv"
+    path.write_text(NAMES + "1," + WRITTEN_BY_R)
+    with pytest.raises(UnreadableError) as caught:
+        import_runs(path)
+    assert "R leaves out that of the row names" in caught.value.hint
+
+
+@for_each("ending", [",", ",,", ", "])
+def test_cells_without_a_name_and_without_a_value_are_none(tmp_path, ending):
+    path = tmp_path / "log.csv"
+    path.write_text(NAMES + ROWS.replace("\n", f"{ending}\n"))
+    (run,) = import_runs(path)
+    assert run.table.steps.tolist() == list(range(1, 60))

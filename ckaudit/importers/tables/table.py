@@ -267,6 +267,8 @@ def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> Tex
         )
     if not table.lines:
         raise UnreadableError(f"{shown} has a header line and no rows below it", hint="Import it when something was logged.")
+    if 2 * odd.wide > len(table.lines):
+        raise _torn_header(shown, len(table.header), odd)
     if torn and odd.last_short == table.lines[-1]:
         table.lines.pop()
         for cells in table.cells.values():
@@ -313,10 +315,25 @@ def _take(table: TextTable, rows: list[list[str]], lines: list[int], odd: "_OddR
         cells.extend([row[position] for row in rows])
 
 
+def _torn_header(shown: str, width: int, odd: "_OddRows") -> UnreadableError:
+    """Return what is wrong where most rows have more cells than there are names: no cell can be told to be whose."""
+    return UnreadableError(
+        f"the header line of {shown} is torn: it names {width:,} columns, and {odd.wide:,} rows have more cells "
+        f"(first {odd.first}), so no name can be told to be whose",
+        hint="Write the name of every column into its first line; R leaves out that of the row names (col.names = NA writes it).",
+    )
+
+
 class _OddRows(Struct):
-    """Rows that are not as wide as the header, and records that could not be read."""
+    """Rows that are not as wide as the header, and records that could not be read.
+
+    Attributes:
+        ragged: Rows of another width.
+        wide: Rows with something in a cell that has no name.
+    """
 
     ragged: int = 0
+    wide: int = 0
     lost: int = 0
     first: str = ""
     first_lost: int = 0
@@ -327,6 +344,7 @@ class _OddRows(Struct):
         for row, line in rows:
             self.first = self.first or f"line {line:,} with {len(row):,} of {width:,} cells"
             self.last_short = line if len(row) < width else self.last_short
+            self.wide += any(map(str.strip, row[width:]))
 
     def add_lost(self, line: int) -> None:
         self.lost += 1
