@@ -49,7 +49,7 @@ class Spool(Struct, frozen=True):
         self.run.mkdir(parents=True, exist_ok=True)
         facts, wanted = self.folder / _FACTS, msgspec.json.encode({"address": self.address, "run": os.fspath(self.run)})
         if not facts.exists() or facts.read_bytes() != wanted:
-            facts.write_bytes(wanted)
+            write_whole(facts, wanted)
 
     def lock(self, *, alone: bool = False) -> int | None:
         """Return an open file that tells other processes that this one puts the run up; None where another does.
@@ -297,8 +297,13 @@ class Journal(Struct):
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def address_of(folder: str | os.PathLike[str]) -> str | None:

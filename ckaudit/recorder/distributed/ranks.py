@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from time import time
 from typing import Any
@@ -200,6 +201,9 @@ class WorkerSession:
         if self._session is not None:
             checkpoint.session = self._session
         write_atomic(self._path / checkpoint_file_name(checkpoint.step, rank=self._rank), encode(checkpoint))
+        if self._uploader is not None:
+            with suppress(OSError, RuntimeError):
+                self._uploader.go_on()
 
     def _open(self) -> None:
         self._path.mkdir(parents=True, exist_ok=True)

@@ -64,7 +64,7 @@ def begin(facts: Mapping[str, Any], guard: Guard, *, start: float) -> Manifest:
     is added: see `resolved`.
     """
     manifest = Manifest(schema_version="ck.run.v1")
-    types = get_type_hints(Manifest, include_extras=True)
+    types = _types()
     for name, value in resolved(facts, guard).items():
         with guard(f"the fact {name}"):
             setattr(manifest, name, msgspec.convert(msgspec.to_builtins(value, enc_hook=str, str_keys=True), types[name]))
@@ -78,6 +78,11 @@ def begin(facts: Mapping[str, Any], guard: Guard, *, start: float) -> Manifest:
     )
     manifest.sessions = [session]
     return manifest
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Manifest, include_extras=True)
 
 
 def join_earlier(manifest: Manifest, earlier: Manifest, start_step: int) -> None:

@@ -132,7 +132,23 @@ class RunFolder:
         """Set what the recorder itself knows of the run, and have `run.json` written."""
         for name, value in computed.items():
             setattr(self._manifest, name, value)
-        self._submit_whole(MANIFEST_NAME, lambda: encode(self._manifest), size=0)
+        self._submit_whole(MANIFEST_NAME, self._manifest_bytes, size=0)
+
+    def _manifest_bytes(self) -> bytes:
+        """Return `run.json` as it is to be: of other starts, one of which may have taken the run over, it says what they said."""
+        try:
+            there = load(self.path)
+        except DecodeError:
+            there = None
+        mine, sessions = (self._manifest.sessions or [])[self.session], (there and there.sessions) or []
+        if there is None or len(sessions) <= self.session:
+            return encode(self._manifest)
+        if sessions[self.session].start != mine.start:
+            self._guard.log("keeping the run alone", OSError("another program writes to the same folder, and they mix"))
+            return encode(self._manifest)
+        latest = there if len(sessions) > self.session + 1 else self._manifest
+        latest.sessions = [*sessions[: self.session], mine, *sessions[self.session + 1 :]]
+        return encode(latest)
 
     def set_attention_directions(self, directions: Mapping[str, AttentionDirection]) -> None:
         """Keep which way the attention of layers is to look; a prefix may show later than the layer."""
@@ -174,9 +190,8 @@ class RunFolder:
         self._make_ready()
         for name in [*self._owed]:
             make = self._owed.pop(name)
-            data = make()
             try:
-                write_atomic(self.path / name, data)
+                write_atomic(self.path / name, make())
             except OSError:
                 self._owed.setdefault(name, make)
                 raise
@@ -186,6 +201,9 @@ class RunFolder:
         self._make_ready()
         with suppress(OSError):
             self._write_owed()
+        if self._uploader is not None:
+            with suppress(OSError, RuntimeError):
+                self._uploader.go_on()
 
     def append(self, step: int, now: float, values: Mapping[str, Any]) -> None:
         """Have one line of `scalars.jsonl` written.
@@ -250,7 +268,7 @@ class RunFolder:
 
     def _end_session(self) -> None:
         with self._guard("writing scalars.jsonl", writes=True):
-            self._append_held()
+            _try(self._append_held, TRIES)
         with self._guard("closing scalars.jsonl", writes=True):
             self._scalars.close()
         session = (self._manifest.sessions or [])[-1]
@@ -262,7 +280,7 @@ class RunFolder:
         session.write_errors = guard.write_failures
         session.first_write_error = guard.first_write_failure or UNSET
         session.look_errors, session.first_look_error = guard.look_failures, guard.first_look_failure or UNSET
-        self._owed[MANIFEST_NAME] = lambda: encode(self._manifest)
+        self._owed[MANIFEST_NAME] = self._manifest_bytes
         _try(self._write_owed, TRIES)
 
 

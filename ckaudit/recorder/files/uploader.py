@@ -42,6 +42,8 @@ class Uploader:
         self.spool, self.is_up = spool_of(address), False
         self._run, self._rank, self._process = RemoteRun(self.spool, rank=rank), rank, os.getpid()
         self._thread: Thread | None = None
+        self._is_prepared, self._start_step = False, 0
+        self._here: set[str] | None = None
         self._lock: int | None = None
         self._begun, self._taken_up, self._closing, self._ended, self._given_up = (Event() for _ in range(5))
         self._there: set[str] = set()
@@ -58,17 +60,24 @@ class Uploader:
         Raises:
             OSError: Where there is no room for a spool.
         """
-        self.spool.make()
-        self._lock = self.spool.lock()
-        self.spool.note_unfinished(self._rank)
-        self._run.load()
+        self._prepare()
         is_alone = is_resume and not (self.spool.run / "run.json").exists()
-        thread = Thread(target=self._work, args=(takes_up, is_alone), name="ckaudit uploader", daemon=True)
-        thread.start()
-        self._thread = thread
+        self._start(takes_up, is_alone)
         if takes_up:
             self._wait(self._taken_up, RESUME_PATIENCE if is_alone else START_PATIENCE, LONGEST_CLOSE)
             self._run.stop_taking_up()
+
+    def _prepare(self) -> None:
+        self.spool.make()
+        self._lock = self.spool.lock() if self._lock is None else self._lock
+        self.spool.note_unfinished(self._rank)
+        self._run.load()
+        self._is_prepared = True
+
+    def _start(self, takes_up: bool, is_alone: bool) -> None:
+        thread = Thread(target=self._work, args=(takes_up, is_alone), name="ckaudit uploader", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def begin(self, start_step: int, here: set[str] | None) -> None:
         """Begin to put up, once the run folder is as the recorder goes on with it.
@@ -77,9 +86,29 @@ class Uploader:
             start_step: The step that the run goes on from.
             here: The files that were in the run folder before it was made ready; None: no run was.
         """
-        if here is not None and self._thread is not None:
-            self._run.set_aside(start_step, self._there, here)
+        self._start_step, self._here = start_step, here
+        if self._is_prepared:
+            self._set_aside()
         self._begun.set()
+
+    def _set_aside(self) -> None:
+        if self._here is not None:
+            self._run.set_aside(self._start_step, self._there, self._here)
+
+    def go_on(self) -> None:
+        """Start what could not be started before, as where the system had no more threads: then put up what has waited.
+
+        Raises:
+            OSError: Where there still is no room for a spool.
+            RuntimeError: Where the system starts no thread.
+        """
+        if self._thread is not None or self._closing.is_set() or not self._begun.is_set():
+            return
+        if not self._is_prepared:
+            self._prepare()
+            self._set_aside()
+        self._run.stop_taking_up()
+        self._start(takes_up=False, is_alone=False)
 
     def raise_refusal(self) -> None:
         """Raise what keeps files from going up that will not pass by itself.
@@ -92,11 +121,17 @@ class Uploader:
 
     def close(self) -> None:
         """Put up what is left and end; say where it is and what finishes it, if that cannot be done in time."""
-        if self._thread is None or os.getpid() != self._process:
+        if self._closing.is_set() or os.getpid() != self._process:
+            return
+        self._begun.set()
+        try:
+            self.go_on()
+        except (OSError, RuntimeError) as error:
+            self._closing.set()
+            logger.warning("%s is not complete (%s). %s", shown(self.spool.address), error, self._what_is_left())
             return
         is_told = bool(self._refusal)
         self._closing.set()
-        self._begun.set()
         try:
             self._wait(self._ended, CLOSE_PATIENCE, LONGEST_CLOSE)
         finally:
