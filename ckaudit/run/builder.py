@@ -23,6 +23,7 @@ from ckaudit.run.column_builder import (
     every_path,
     flatten_lists,
 )
+from ckaudit.run.line_budget import TensorBudget
 from ckaudit.run.memory import column_budget
 from ckaudit.run.run import Event, Grids, Run
 from ckaudit.run.scalars import ScalarLog, SessionLogs
@@ -61,6 +62,7 @@ class RunBuilder:
         self._events: list[Event] = []
         self._boxed: set[tuple[str, int]] = set()
         self._odd_triggers: dict[str, list[int]] = {}
+        self._budget = TensorBudget()
 
     @property
     def decoder(self) -> msgspec.json.Decoder[Any]:
@@ -80,12 +82,12 @@ class RunBuilder:
 
     @property
     def notes(self) -> list[str]:
-        """One sentence on each trigger that the contract does not know, however many checkpoints name it."""
+        """A sentence on each trigger that the contract does not know, and on tensors that were left out."""
         return [
             f'trigger "{word[:60]}" is no word of ck.analysis.v1: it stands in {len(steps)} '
             f"checkpoint{'s' if len(steps) > 1 else ''} since step {min(steps)}, and is read as an event"
             for word, steps in islice(self._odd_triggers.items(), 3)
-        ]
+        ] + self._budget.notes
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -119,7 +121,7 @@ class RunBuilder:
             if section == "history":
                 self._open_box(part, members)
             elif isinstance(part, dict):
-                columns = self._collect_tensors(step, section, part, members)
+                columns = self._collect_tensors(step, section, self._budget.fitting(section, part), members)
                 if section == "weights" and any(path.rpartition(".")[2] in columns for path in WEIGHT_SAMPLES):
                     self._since_samples = 0
                 # Where it was measured how far the weights have come, no grid need tell.

@@ -8,6 +8,8 @@ from ckaudit.contract.schema.report import Finding
 
 MAX_NAMES = 100_000  # several norms of each of 18,000 tensors, and room
 MAX_SESSIONS = 1_000  # a run that was started again twice a day for a year and more
+MAX_TENSORS = 20_000  # names over all checkpoints: those of a model of experts, a part of which each checkpoint has
+TENSORS_OF_ONE = 4  # times the names of the largest checkpoint
 MAX_MASKS = 100  # sessions in one table: each needs a mask of all its lines
 MAX_CELLS = 2**24  # of one metric, labels times steps, where hardly any of them holds a value
 SPARSE = 100  # cells to a value
@@ -55,6 +57,39 @@ class LineBudget:
             found.append(violations.TOO_LARGE.at(shown, message))
         self._left_out = self._lines_left_out = 0
         return found
+
+
+class TensorBudget:
+    """Lets the tensors of checkpoints through until their names are far more than any one checkpoint has."""
+
+    def __init__(self) -> None:
+        """Begin without names."""
+        self._names: dict[str, set[str]] = {}
+        self._most: dict[str, int] = {}
+        self._left_out: dict[str, int] = {}
+
+    def fitting(self, section: str, part: dict[str, Any]) -> dict[str, Any]:
+        """Return the entries of a section in a checkpoint whose names fit."""
+        known = self._names.setdefault(section, set())
+        most = self._most[section] = max(self._most.get(section, 0), len(part))
+        if part.keys() <= known:
+            return part
+        new = [name for name in part if name not in known]
+        room = max(MAX_TENSORS, TENSORS_OF_ONE * most) - len(known)
+        known.update(new[:room])
+        if len(new) <= room:
+            return part
+        self._left_out[section] = self._left_out.get(section, 0) + len(new) - room
+        return {name: value for name, value in part.items() if name in known}
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence on each section of which something was left out."""
+        return [
+            f"checkpoints name ever new tensors in {section}: of the first {len(self._names[section]):,} everything was read, "
+            f"and {count:,} entries of later ones were left out"
+            for section, count in self._left_out.items()
+        ]
 
 
 def labels_that_fit(name: str, labels: int, steps: int, values: int, notes: list[str]) -> int:

@@ -201,6 +201,10 @@ class RunReader:
         self.findings += lines.findings
         self.notes += lines.notes
 
+    def over_budget(self, shown: str) -> list[Finding]:
+        """Return what was left out of a log since the last call, because there is too much of it."""
+        return self._budget.findings(shown)
+
     def take_log(self, path: Path, report: Callable[[int], None] = lambda _: None, pieces: range = range(0)) -> None:
         """Read a whole log; `report` is called with each of its pieces done."""
         blocks = read_lines(path, path.name, root=self.folder.root, tabulate=self._tabulate)
@@ -208,7 +212,7 @@ class RunReader:
             self.take_lines(lines)
             self._tabulator.learn(lines.rows)
             report(min(done, pieces.stop))
-        self.findings += self._budget.findings(path.name)
+        self.findings += self.over_budget(path.name)
 
     def _tabulate(self, body: bytes) -> LineTable | None:
         table = self._tabulator.read(body)

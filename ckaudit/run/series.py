@@ -106,8 +106,12 @@ class Series(Struct, frozen=True, eq=False):
         values = np.full((len(self.steps), len(names)), np.nan)
         recorded = np.zeros_like(values, dtype=bool)
         known = np.logical_or.accumulate(self.recorded, axis=0)
+        places: dict[str, list[int]] = {name: [] for name in names}
+        for place, group in enumerate(groups):
+            if group is not None:
+                places[group].append(place)
         for column, name in enumerate(names):
-            index = np.array([i for i, group in enumerate(groups) if group == name])
+            index = np.array(places[name])
             for members, rows in _patterns(known[:, index]):
                 part = np.ix_(rows, index[members])
                 values[rows, column] = reduce(self.values[part])

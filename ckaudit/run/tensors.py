@@ -17,6 +17,9 @@ NOT_OF_TOKENS = "the loss is not one of tokens"
 BRANCHES = ("attention", "mlp")
 """What a block adds to the stream side by side; experts count as the MLP."""
 
+MAX_BLOCKS = 2000
+"""Two for each of a thousand layers (Wang et al. 2022): more are no blocks, but names that are ever new."""
+
 _DEPTH = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
 _EXPERT = re.compile(r"(^|[._])experts?[._]?\d+([._]|$)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
@@ -74,8 +77,9 @@ class TensorTable(Struct, frozen=True):
         return no_gradient_by_name(name, self.kind(name))
 
     def blocks(self, names: Iterable[str]) -> list[str | None]:
-        """Return the block of each of `names`."""
-        return [self.block(name) for name in names]
+        """Return the block of each of `names`; where there would be more than `MAX_BLOCKS`, they are none."""
+        found = [self.block(name) for name in names]
+        return found if len(set(found)) <= MAX_BLOCKS else [None] * len(found)
 
     def builds(self, blocks: Sequence[str]) -> list[tuple[tuple[int, ...], ...]]:
         """Return of each block the shapes of its tensors, by which blocks of one build are known; nothing where no shape is.

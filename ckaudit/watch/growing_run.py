@@ -250,6 +250,7 @@ class History:
         self._faulty[shown] = faulty + lines.faulty
         lines.findings = lines.findings[: MAX_EXPLAINED + 1 - min(faulty, MAX_EXPLAINED)]
         self.reader.take_lines(lines)
+        lines.findings += self.reader.over_budget(shown)
         if tabulate:
             self._tabulator.learn(lines.rows)
         self.lines += len(lines.rows) + (0 if lines.table is None else len(lines.table.steps))

@@ -98,8 +98,12 @@ def _usual(norm: Series, alike: Mask) -> Floats:
     """Return for each block what the last one like it has, or the median of all like it where that is more, shape (T, L)."""
     known = np.where(norm.finite, norm.values, np.nan)
     usual = np.empty(known.shape)
+    kinds: dict[bytes, list[int]] = {}
     for block, others in enumerate(alike):
-        usual[:, block] = np.fmax(known[:, np.flatnonzero(others)[-1]], row_medians(known[:, others]))
+        kinds.setdefault(others.tobytes(), []).append(block)
+    for members in kinds.values():
+        others = alike[members[0]]
+        usual[:, members] = np.fmax(known[:, np.flatnonzero(others)[-1]], row_medians(known[:, others]))[:, None]
     return usual
 
 
