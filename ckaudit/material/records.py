@@ -7,21 +7,18 @@ import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.io.files import MAX_BYTES, MAX_RATIO, PACKED, BrokenFile, read_blocks
+from ckaudit.contract.io.files import MAX_BYTES, PACKED, BrokenFile, read_blocks
+from ckaudit.contract.io.parquet_sizes import false_size
 from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns, has_column
 from ckaudit.material.files import NOT_JSON, NOT_PARQUET, NOT_UTF8, TOO_LONG, SampleFile, Tell
 from ckaudit.optional import install_command
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import ParquetFile
-
 
 MAX_FILE = 256 * 2**30
 
@@ -267,8 +264,8 @@ def parquet_rows(file: SampleFile, columns: Columns, tell: Tell) -> Iterator[tup
         return
     try:
         with ParquetFile(file.path, read_dictionary=_text_columns(file), thrift_string_size_limit=MAX_BYTES) as stream:
-            if (bomb := _bomb(stream)) is not None:
-                tell(NOT_PARQUET.at(file.shown, bomb))
+            if (wrong := false_size(stream.metadata, file.size)) is not None:
+                tell(NOT_PARQUET.at(file.shown, wrong))
                 return
             there = columns.wanted(stream.schema_arrow.names)
             for batch in stream.iter_batches(batch_size=BATCH_ROWS, columns=there, use_threads=False):
@@ -298,13 +295,3 @@ def _text_columns(file: SampleFile) -> list[str]:
 
     schema = read_schema(file.path)
     return [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
-
-
-def _bomb(stream: "ParquetFile") -> str | None:
-    for index in range(stream.metadata.num_row_groups):
-        group = stream.metadata.row_group(index)
-        for column in map(group.column, range(group.num_columns)):
-            packed, full = column.total_compressed_size, column.total_uncompressed_size
-            if full > MAX_BYTES and full > MAX_RATIO * max(packed, 1):
-                return f"row group {index} unpacks {packed:,} bytes to {full:,}; it was not read"
-    return None

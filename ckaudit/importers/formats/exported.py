@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.contract.io.parquet_sizes import false_size
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.scalars import EXPORT_KEYS, EXPORT_MARK, EXPORT_SESSION, EXPORTED_WORDS, as_written
 from ckaudit.errors import UnreadableError, UsageError
@@ -78,9 +79,12 @@ def _table(data: bytes) -> Any:
     import pyarrow as pa
 
     if data.startswith(_PARQUET):
-        from pyarrow.parquet import read_table
+        from pyarrow.parquet import ParquetFile
 
-        return read_table(pa.BufferReader(data))
+        file = ParquetFile(pa.BufferReader(data))
+        if wrong := false_size(file.metadata, len(data)):
+            raise pa.ArrowInvalid(wrong)
+        return file.read()
     if data.startswith(_ARROW):
         return pa.ipc.open_file(pa.BufferReader(data)).read_all()
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.formats.parquetfile import MAGIC, coded, columns_of, numbers_of, opened
+from ckaudit.importers.formats.parquetfile import MAGIC, coded, columns_of, numbers_of, opened, texts_of
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import list_names, note_on_taken, notes_on_left_out, resolve_columns, writable
 from ckaudit.importers.tables.curves import Curves, imported_run
@@ -99,7 +99,7 @@ def _take(source: Source, runs: dict[str, _Points]) -> None:
             part = [column.at(rows) for column in (values, times)]
             points.series.setdefault(path, []).append((steps[rows], part[0], part[1]))
         elif kind in _SINGLE:
-            points.single[path] = table[_SINGLE[kind]][int(rows[0])].as_py()
+            points.single[path] = texts_of(table[_SINGLE[kind]].slice(int(rows[0]), 1))[0]
 
 
 def _groups(

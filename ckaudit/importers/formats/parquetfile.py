@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckaudit.contract.io.parquet_sizes import false_size
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import choices_of, imported_runs, parted_table, wanted_of
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.long_form import Labels, label_columns, split_of
 from ckaudit.importers.tables.numbers import Numbers, from_arrow, nothing, numbers
 from ckaudit.importers.tables.table import NumberTable
@@ -62,9 +64,12 @@ def opened(source: Source) -> Any:
     try:
         schema = parquet.ParquetFile(pa.BufferReader(source.data)).schema_arrow
         texts = [name for name, kind in _leaves(schema) if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
-        return parquet.ParquetFile(pa.BufferReader(source.data), read_dictionary=texts)
-    except (pa.ArrowException, OSError) as error:
+        file = parquet.ParquetFile(pa.BufferReader(source.data), read_dictionary=texts)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _broken(source.shown, error) from None
+    if wrong := false_size(file.metadata, len(source.data)):
+        raise _broken(source.shown, OSError(wrong))
+    return file
 
 
 def columns_of(file: Any, names: Sequence[str], shown: str) -> Mapping[str, Any]:
@@ -84,9 +89,12 @@ def columns_of(file: Any, names: Sequence[str], shown: str) -> Mapping[str, Any]
         table = file.read(columns=list(names))
         while any(pa.types.is_struct(column.type) for column in table.schema):
             table = table.flatten()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _broken(shown, error) from None
-    return dict(zip(table.column_names, table.columns, strict=True))
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    if missing := [name for name in names if name not in columns]:
+        raise _broken(shown, KeyError(f"there is no column {shorten_name(missing[0])}"))
+    return columns
 
 
 def numbers_of(column: Any) -> Numbers:
@@ -116,7 +124,19 @@ def coded(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
     if not chunks:
         return np.zeros(0, np.int64), []
     codes = [np.asarray(chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64) for chunk in chunks]
-    return np.concatenate(codes), chunks[0].dictionary.to_pylist()
+    texts, places = texts_of(chunks[0].dictionary), np.concatenate(codes)
+    return np.where(places < len(texts), places, -1), texts  # a broken file names places that are not there
+
+
+def texts_of(column: Any) -> list[Any]:
+    """Return cells as Python has them; broken characters of a text are replaced."""
+    import pyarrow as pa
+
+    try:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError:
+        data = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary()).to_pylist()
+        return [None if cell is None else cell.decode(errors="replace") for cell in data]
 
 
 def _leaves(schema: Any, before: str = "") -> Iterator[tuple[str, Any]]:
@@ -131,7 +151,7 @@ def _leaves(schema: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _broken(shown: str, error: Exception) -> UnreadableError:
-    reason = str(error).partition("\n")[0][:200]
+    reason = str(error.args[0] if isinstance(error, KeyError) else error).partition("\n")[0][:200]
     return UnreadableError(
         f"{shown} is a Parquet file that cannot be read: {reason}", hint="Was it only half written? Fetch it again."
     )
