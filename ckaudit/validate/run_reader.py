@@ -81,9 +81,9 @@ class RunValidator(Struct):
             count = len(folder.history)
             files = "1 history file" if count == 1 else f"{count} history files"
             self.notes.append(f"{files} of replaced sessions, each judged by itself")
-        if folder.manifest is not None:
-            self._read_manifest(folder.manifest)
         self._read_logs(folder.scalars)
+        if folder.manifest is not None:  # last, so that it knows the start that any of them is of, in a run that goes on
+            self._read_manifest(folder.manifest)
         self.run.recorded |= {f"{section}.*.{name}" for section, names in self._columns.items() for name in names}
 
     def shown(self, path: Path) -> str:
