@@ -1,5 +1,7 @@
 """The clients of object storage, with time-outs and retries, and what their errors mean to the user."""
 
+import logging
+import os
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -25,6 +27,9 @@ ANSWER_SECONDS = 20.0
 
 ATTEMPTS = 4
 """How often a request is made at most that fails by a lost connection, a time-out or a busy server."""
+
+REPEAT_THEMSELVES = {"az", "gs"}
+"""Kinds whose clients do that, six times and for half a minute, whatever they are told."""
 
 LONGEST_WAIT = 10.0
 """Seconds between two attempts at most."""
@@ -52,6 +57,9 @@ PASSING = {
 
 SILENT = {"FSTimeoutError", "TimeoutError", "ReadTimeoutError", "ConnectTimeoutError", "SocketTimeoutError"}
 NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError", "RefreshError"}
+NO_ACCOUNT = "Must provide either a connection_string or account_name"
+"""What Azure's client says without any."""
+
 CREDENTIALS = {
     "s3": "They are found as the AWS tools find them: AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws; "
     "FSSPEC_S3_ANON=true reads a public bucket.",
@@ -76,9 +84,12 @@ def open_filesystem(uri: str) -> "tuple[AbstractFileSystem, str]":
     if kind not in EXTRA_OF:
         schemes = ", ".join(f"{name}://" for name in (*EXTRA_OF, "https"))
         raise UsageError(f"{shown(uri)}: nothing here reads {scheme_of(uri)}:// addresses", hint=f"what is read: {schemes}")
+    if kind == "gs":  # gcsfs would ask for the kind of bucket by gRPC first, for a minute where only HTTPS passes
+        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         for library in ("fsspec", *_libraries(kind)):
             import_module(library)
+            logging.getLogger(library).addHandler(logging.NullHandler())  # whose errors are told once, in our words
     except ModuleNotFoundError as error:
         said = f"{shown(uri)}: to read it takes {error.name}, which is not installed"
         raise UnreadableError(said, hint=install_command(EXTRA_OF[kind])) from None
@@ -112,6 +123,10 @@ def _settings(kind: str) -> dict[str, Any]:
 
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS)
         return {**settings, "client_kwargs": {"timeout": limits, "trust_env": True}}
+    if kind == "gs":
+        return {**settings, "requests_timeout": ANSWER_SECONDS}
+    if kind == "az":
+        return {**settings, "connection_timeout": CONNECT_SECONDS, "read_timeout": ANSWER_SECONDS}
     return {} if kind == "memory" else settings
 
 
@@ -186,19 +201,20 @@ def unreadable(error: BaseException, uri: str) -> UnreadableError:
     statuses = {_status(each) for each in chain}
     finds = CREDENTIALS.get(kind_of(uri), "")
     said = _said(error, uri)
-    if names & NO_CREDENTIALS:
+    times = "again and again" if kind_of(uri) in REPEAT_THEMSELVES else f"{ATTEMPTS} times"
+    if names & NO_CREDENTIALS or any(NO_ACCOUNT in str(each) for each in chain):
         what, hint = ": there are no credentials to read it with", finds
     elif isinstance(error, PermissionError) or statuses & {401, 403}:
         what, hint = f" may not be read{said}", f"Are these the right credentials, and may they read here? {finds}".strip()
     elif is_gone(error) or statuses & {404, 410}:
         what, hint = " does not exist", "Is it spelled as the storage lists it, the bucket included?"
     elif names & SILENT:
-        what = f": the server did not answer within {ANSWER_SECONDS:g} seconds, asked {ATTEMPTS} times"
+        what = f": the server did not answer within {ANSWER_SECONDS:g} seconds, asked {times}"
         hint = "Try again, nearer to the storage, or copy the run here."
     elif any(BUSY_CODES.search(str(each)) for each in chain) or statuses & BUSY:
-        what, hint = f": the server is too busy, asked {ATTEMPTS} times{said}", "Try again later, or with fewer programs at once."
+        what, hint = f": the server is too busy, asked {times}{said}", "Try again later, or with fewer programs at once."
     elif isinstance(error, ConnectionError | EOFError) or names & PASSING:
-        what = f": the connection failed, tried {ATTEMPTS} times{said}"
+        what = f": the connection failed, tried {times}{said}"
         hint = "Are the network, the endpoint and a proxy as they should be?"
     else:
         what, hint = f" cannot be read{said or f': {type(error).__name__}'}", finds if kind_of(uri) == "hdfs" else ""
@@ -228,5 +244,5 @@ def _status(error: BaseException) -> int | None:
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status if isinstance(status, int) else None
-    status = getattr(error, "status", None)
-    return status if isinstance(status, int) else None
+    statuses = (getattr(error, name, None) for name in ("status", "status_code", "code"))  # aiohttp, Azure, Google
+    return next((status for status in statuses if isinstance(status, int)), None)

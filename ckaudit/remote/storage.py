@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
-from ckaudit.remote.filesystem import is_gone, open_filesystem, retried
+from ckaudit.remote.filesystem import ANSWER_SECONDS, ATTEMPTS, REPEAT_THEMSELVES, is_gone, open_filesystem, retried
 from ckaudit.remote.location import kind_of, shown
 
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ class AnyStorage:
         """
         self.uri = uri
         self.filesystem, self.root = open_filesystem(uri)
+        repeats = kind_of(uri) in REPEAT_THEMSELVES
+        self._attempts = 1 if repeats else ATTEMPTS
+        self._patience = {"timeout": ANSWER_SECONDS} if repeats else {}
 
     def itself(self) -> Entry | None:
         """Return the address as one object; None: it is none."""
@@ -73,7 +76,7 @@ class AnyStorage:
     def look(self, path: str) -> Entry | None:
         """Return an object by its name for the client as it is now; None: it is gone."""
         try:
-            facts = retried(lambda: self.filesystem.info(path))
+            facts = retried(lambda: self.filesystem.info(path, **self._patience), attempts=self._attempts)
         except FileNotFoundError as error:
             if is_gone(error):
                 return None
@@ -85,13 +88,15 @@ class AnyStorage:
         if kind_of(self.uri) == "http":
             return list(_linked(self.filesystem, self.root, limit))
         start = self.root.rstrip("/") + "/"
-        found = retried(lambda: _listed(self.filesystem, self.root, limit))
+        if self._patience:  # a listing may take its time; whether anybody answers at all shows sooner
+            self.look(self.root)
+        found = retried(lambda: _listed(self.filesystem, self.root, limit), attempts=self._attempts)
         return [_entry(facts["name"].removeprefix(start), facts) for facts in found if facts["name"].startswith(start)]
 
     def read(self, entry: Entry, start: int, end: int | None) -> bytes:
         """Return the bytes of an object from `start` to before `end`; None: to its end."""
         limits = {} if end is None else {"start": start, "end": end}
-        data: bytes = retried(lambda: self.filesystem.cat_file(entry.path, **limits))
+        data: bytes = retried(lambda: self.filesystem.cat_file(entry.path, **limits), attempts=self._attempts)
         if end is not None and len(data) == entry.size:  # a server on the web may not know ranges
             return data[start:end]
         return data

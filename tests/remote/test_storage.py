@@ -10,11 +10,14 @@ from urllib.parse import parse_qs, urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
+from fsspec.exceptions import FSTimeoutError
+from fsspec.implementations.memory import MemoryFileSystem
 
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.remote import filesystem, mirror
 from ckaudit.remote.location import is_uri, kind_of, shown
 from ckaudit.remote.mirror import local_copy
+from ckaudit.remote.storage import AnyStorage
 from tests.object_storage import environment, forget_clients
 
 ROOT = Path(__file__).parents[2]
@@ -261,3 +264,47 @@ def test_what_is_shown_of_an_address_is_no_secret() -> None:
     assert kind_of("S3A://bucket") == "s3"
     assert not is_uri("C:\\runs")
     assert not is_uri("runs/s3://odd")
+
+
+class RefusedError(Exception):
+    """What Azure's and Google's clients raise: the status stands under a name of their own."""
+
+    def __init__(self, words: str, **facts: int) -> None:
+        super().__init__(words)
+        self.__dict__ |= facts
+
+
+@pytest.mark.parametrize(
+    ("error", "uri", "words"),
+    [
+        (RefusedError("Server failed to authenticate", status_code=403), "az://bucket/run", "az login"),
+        (RefusedError("Invalid Credentials", code=401), "gs://bucket/run", "GOOGLE_APPLICATION_CREDENTIALS"),
+        (ValueError("Must provide either a connection_string or account_name with credentials!!"), "az://b/r", "az login"),
+        (RefusedError("gone", code=404), "gs://bucket/run", "spelled as the storage lists it"),
+    ],
+)
+def test_every_clients_words_for_keys_that_do_not_fit_are_understood(error, uri, words):
+    told = filesystem.unreadable(error, uri)
+    assert words in told.hint
+    assert uri in str(told)
+
+
+class Deaf(MemoryFileSystem):
+    """A storage whose client asks again and again by itself, and never gets an answer."""
+
+    cachable = False
+    asked = 0
+
+    def info(self, path, timeout=None):
+        type(self).asked += 1
+        assert timeout == filesystem.ANSWER_SECONDS
+        raise FSTimeoutError
+
+
+def test_a_client_that_asks_again_by_itself_is_asked_once_and_within_bounds(monkeypatch):
+    monkeypatch.setattr("ckaudit.remote.storage.open_filesystem", lambda _: (Deaf(), "/bucket/run"))
+    storage = AnyStorage("az://bucket/run")
+    with pytest.raises(FSTimeoutError):
+        storage.entries(10)
+    assert Deaf.asked == 1
+    assert "again and again" in str(filesystem.unreadable(FSTimeoutError(), "az://bucket/run"))
