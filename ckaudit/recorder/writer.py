@@ -33,6 +33,7 @@ from ckaudit.recorder.files.sections import (
 )
 from ckaudit.recorder.files.uploader import close_at_exit
 from ckaudit.recorder.guard import Guard
+from ckaudit.recorder.loop.overhead_meter import share_of_step
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep, Limits
 from ckaudit.recorder.model.budget_planner import BudgetPlanner
@@ -287,7 +288,8 @@ class Writer:
 
     def _cost(self, seconds: float) -> Cost:
         typical = median(self._durations) if self._durations else 0.0
-        return Cost(ms=round(seconds * 1e3, 3), step_share=round(seconds / typical, 4) if typical > 0 else UNSET)
+        ms = round(seconds * 1e3, 3)
+        return Cost(ms=ms, step_share=share_of_step(ms, typical))
 
     def close(self) -> None:
         """Write the last step's checkpoint with the black box, and the end of the session; a second call does nothing."""

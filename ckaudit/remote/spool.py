@@ -85,8 +85,8 @@ class Spool(Struct, frozen=True):
         return not any(self.folder.glob(f"{_UNFINISHED}*"))
 
     def size(self) -> int:
-        """Return its bytes on disk."""
-        return sum(entry.stat().st_size for folder in {self.run, self.folder} for entry in _files(folder))
+        """Return its bytes on disk; files may come and go meanwhile."""
+        return sum(map(_size, (entry for folder in {self.run, self.folder} for entry in _files(folder))))
 
 
 def spool_of(address: str, *, run: Path | None = None) -> Spool:
@@ -179,6 +179,13 @@ def _time(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _size(entry: "os.DirEntry[str]") -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _files(folder: Path) -> Iterator["os.DirEntry[str]"]:

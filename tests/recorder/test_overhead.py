@@ -1,5 +1,7 @@
 """What recording costs, with a time that only moves when it is told to."""
 
+import pytest
+
 from ckaudit.recorder.loop.overhead_meter import OverheadMeter
 
 
@@ -32,3 +34,12 @@ def test_recording_never_takes_more_than_all_of_the_time(monkeypatch):
     meter.spent += 99
     now.append(now[-1] + 4 + 1)
     assert meter.cost(1, 0).share == 0.2
+
+
+@pytest.mark.parametrize(("taken", "step"), [(0.006, 300.0), (2e-7, 0.01), (0.0, 1.0), (3.0, 1e-3)])
+def test_what_costs_something_has_a_share_of_the_longest_step(taken, step):
+    meter = OverheadMeter()
+    meter.durations.append(step)
+    cost = meter.cost(taken, 0.0)
+    assert (cost.ms == 0) == (cost.step_share == 0)
+    assert cost.step_share == pytest.approx(cost.ms / 1e3 / step, rel=1e-3)

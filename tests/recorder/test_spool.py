@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -440,6 +441,26 @@ def test_a_spool_is_the_users_alone():
     spool = spool_of(ADDRESS)
     spool.make()
     assert stat.S_IMODE(spool.folder.stat().st_mode) == 0o700
+
+
+def test_a_file_that_goes_away_while_a_spool_is_measured_counts_for_nothing(monkeypatch):
+    spool = spool_of(ADDRESS)
+    spool.make()
+    stays, goes = spool.run / "a.json", spool.run / ".b.json.tmp-1"
+    stays.write_bytes(b"12345")
+    goes.touch()
+    size = spool.size()
+    scan = os.scandir
+
+    @contextmanager
+    def late(folder):
+        with scan(folder) as entries:
+            found = [*entries]
+        goes.unlink(missing_ok=True)
+        yield found
+
+    monkeypatch.setattr(os, "scandir", late)
+    assert spool.size() == size
 
 
 def test_one_address_has_one_spool_and_shows_no_password():

@@ -4,7 +4,7 @@ from collections import deque
 from statistics import median
 from time import perf_counter
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ckaudit.contract.schema.checkpoint import Cost
 
@@ -30,10 +30,13 @@ class OverheadMeter:
             writing: Seconds that it takes to write it, beside the training.
         """
         now, typical, seconds = perf_counter(), median(self.durations), in_step + writing
-        spent, elapsed = self.spent + in_step, now - self._since
+        spent, elapsed, ms = self.spent + in_step, now - self._since, round(seconds * 1e3, 3)
         self.spent, self._since = -in_step, now
         return Cost(
-            ms=round(seconds * 1e3, 3),
-            step_share=round(seconds / typical, 4) if typical > 0 else UNSET,
-            share=round(min(spent / elapsed, 1.0), 5) if elapsed > 0 else UNSET,
+            ms=ms, step_share=share_of_step(ms, typical), share=round(min(spent / elapsed, 1.0), 5) if elapsed > 0 else UNSET
         )
+
+
+def share_of_step(ms: float, typical: float) -> float | UnsetType:
+    """Return a time over the seconds of a step, in four digits however small it is; nothing of steps that take no time."""
+    return float(f"{ms / 1e3 / typical:.4g}") if typical > 0 else UNSET
