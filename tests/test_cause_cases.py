@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit import triage_run
+from tests import case_verdicts
 from tests.cases import Case, load
 from tests.loops import check_each
 
@@ -13,11 +14,14 @@ FILES = sorted((Path(__file__).parent / "causes").glob("*.toml"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_cause_ranks_as_its_cases_expect(path: Path) -> None:
-    check_each(load(path)[1], lambda case: _check(path.stem, case), name="case")
+    known, cases = case_verdicts.recorded(path), load(path)[1]
+    assert list(known) == [case.name for case in cases], case_verdicts.__doc__
+    check_each(cases, lambda case: _check(path.stem, case, known[case.name]), name="case")
 
 
-def _check(cause: str, case: Case) -> None:
+def _check(cause: str, case: Case, known: str) -> None:
     report = triage_run(case.run)
+    assert case_verdicts.of_cause(report.diagnoses) == known
     ranked = [diagnosis.cause for diagnosis in report.diagnoses]
     for expected in case.expect:
         assert expected.keys() <= {"first", "not_first", "absent", "knob", "says", "follows", "below", "named"}

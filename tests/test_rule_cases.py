@@ -8,6 +8,7 @@ import pytest
 from ckaudit.audit.judge import judge
 from ckaudit.contract.schema.report import Finding
 from ckaudit.rules import rules
+from tests import case_verdicts
 from tests.cases import Case, load
 from tests.loops import check_each
 
@@ -16,13 +17,15 @@ FILES = sorted((Path(__file__).parent / "rules").glob("*.toml"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_rule_gives_what_its_cases_expect(path: Path) -> None:
-    head, cases = load(path)
-    check_each(cases, lambda case: _check(head["rule"], case), name="case")
+    known, (head, cases) = case_verdicts.recorded(path), load(path)
+    assert list(known) == [case.name for case in cases], case_verdicts.__doc__
+    check_each(cases, lambda case: _check(head["rule"], case, known[case.name]), name="case")
 
 
-def _check(code: str, case: Case) -> None:
+def _check(code: str, case: Case, known: str) -> None:
     judgement = judge(case.run, [rules()[code]])
     (check,) = judgement.checks
+    assert case_verdicts.of_rule(check, judgement.findings) == known
     assert check.outcome != "error", check.detail
     assert check.reason == case.skip, check
     found = sorted(judgement.findings, key=_order)
