@@ -13,6 +13,14 @@ install:
 # what CI runs: style, types and tests
 check: lint types test
 
+# the oldest and the newest libraries on each Python that is here, in clean environments; needs uv
+versions *args:
+    {{ python }} -m tests.supply.versions {{ args }}
+
+# wheel, sdist and SBOM as a release has them, built twice and compared; needs uv
+release folder="dist":
+    {{ python }} -m tests.supply.release {{ folder }}
+
 # rules of style, and the formatter
 lint:
     {{ python }} -m ruff check .

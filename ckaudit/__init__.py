@@ -44,15 +44,17 @@ _HOMES = {name: "ckaudit.api" for name in __all__ if name != "__version__"} | {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: the auditor must start fast, and without torch."""
-    from importlib import import_module
+if not TYPE_CHECKING:  # a checker of types would take any name for one that there is
 
-    if name == "recorder":  # `ckaudit.recorder.huggingface.RecorderCallback`, as the advice has it
-        return import_module("ckaudit.recorder")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first asked for: the auditor must start fast, and without torch."""
+        from importlib import import_module
+
+        if name == "recorder":  # `ckaudit.recorder.huggingface.RecorderCallback`, as the advice has it
+            return import_module("ckaudit.recorder")
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
 
 
 class _Command(ModuleType):
