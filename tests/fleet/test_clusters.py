@@ -12,14 +12,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.fleet import FleetRun
+from ckaudit.contract.schema.fleet import Fleet, FleetRun
 from ckaudit.errors import CkauditError, UsageError
+from ckaudit.fleet.dataset import read_stored
 from ckaudit.fleet.engines import Engine, engine_at
 from ckaudit.fleet.engines.cluster import check_versions
 from ckaudit.fleet.engines.dask_cluster import DaskEngine
 from ckaudit.fleet.engines.local import KILLED, LocalEngine
 from ckaudit.fleet.engines.ray_cluster import RayEngine
+from ckaudit.fleet.fleet import FleetRequest, audit_fleet
 from ckaudit.fleet.source import Source
+from ckaudit.reports import render
 from tests.fleet.crashing import crash
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +132,27 @@ def test_a_dask_worker_that_is_killed_changes_nothing(dask, tmp_path):
     first = next(results)
     end(workers[0])
     assert settled(iter([first, *results])) == all_well(slow)
+
+
+def test_a_fleet_whose_worker_is_killed_is_the_same_to_the_byte(dask, tmp_path):
+    """Same files, same findings, same order: of the JSON only the times and the folder are left out."""
+    address, _ = dask
+    other = start("dask", "worker", f"tcp://{address}", "--nworkers", "1", "--nthreads", "1", "--no-dashboard", "--no-nanny")
+    connected(lambda: DaskEngine(address), 2)
+    patterns = [str(RUNS / name) for name in ("healthy", "lr_too_high", "nan_batch", "experts_two_ranks", "float16_overflow")]
+    undisturbed = audit_fleet(FleetRequest(patterns=patterns, folder=tmp_path / "one"), LocalEngine(1))
+    killed = audit_fleet(
+        FleetRequest(patterns=patterns, folder=tmp_path / "two"), DaskEngine(address), progress=lambda *_: end(other)
+    )
+    assert as_bytes(killed) == as_bytes(undisturbed)
+    assert [as_bytes(replace(killed, runs=read_stored(tmp_path / name).runs)) for name in ("one", "two")] == [
+        as_bytes(replace(killed, runs=sorted(killed.runs, key=lambda row: row.run)))
+    ] * 2
+
+
+def as_bytes(fleet: Fleet) -> bytes:
+    rows = [replace(row, seconds=0.0, audited=0.0) for row in fleet.runs]
+    return render(replace(fleet, runs=rows, dataset=""), "json").encode()
 
 
 def all_well(found: list[Source]) -> list[FleetRun]:
