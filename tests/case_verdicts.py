@@ -1,4 +1,4 @@
-"""What every case of a rule and of a cause comes to, word for word, beside what its case file asks for.
+"""What every case of a rule and of a cause, and every recorded run, comes to, word for word, beside what is asked of it.
 
 A case asks for what matters: the rule fires there, this cause stands first. What else the verdict says, each piece of evidence
 with its weight, each value with its limit, stands in `tests/verdicts/`, so that no change of it goes unseen:
@@ -11,13 +11,15 @@ writes the files anew; read what has changed before it is committed.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ckaudit.audit import triage, triage_run
 from ckaudit.audit.judge import judge
-from ckaudit.contract.schema.report import Check, Diagnosis, Finding
+from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report
 from ckaudit.rules import rules
 from tests.cases import Case, load
 
 HERE = Path(__file__).parent
 PLACE = HERE / "verdicts"
+RUNS = PLACE / "runs"
 HEADING = "# "
 
 
@@ -34,6 +36,11 @@ def of_rule(check: Check, findings: Sequence[Finding]) -> str:
     """Return the outcome of a rule and its findings with all numbers."""
     reason = f" {check.reason}: {check.detail}" if check.reason else ""
     return f"{check.outcome}{reason}\n" + "".join(map(_line, findings))
+
+
+def of_run(report: Report) -> str:
+    """Return what is found in a recording, and why, with all numbers."""
+    return f"{report.verdict}\n" + "".join(map(_line, report.findings)) + of_cause(report.diagnoses)
 
 
 def _line(finding: Finding) -> str:
@@ -59,8 +66,6 @@ def rule_verdict(code: str, case: Case) -> str:
 
 def cause_verdict(case: Case) -> str:
     """Triage a case."""
-    from ckaudit.audit import triage_run
-
     return of_cause(triage_run(case.run).diagnoses)
 
 
@@ -70,6 +75,8 @@ def _files() -> Iterator[tuple[Path, str]]:
         yield path, "".join(f"{HEADING}{case.name}\n{rule_verdict(head['rule'], case)}" for case in cases)
     for path in sorted((HERE / "causes").glob("*.toml")):
         yield path, "".join(f"{HEADING}{case.name}\n{cause_verdict(case)}" for case in load(path)[1])
+    for path in sorted((HERE.parent / "fixtures" / "runs").glob("*/expected.toml")):
+        yield RUNS / path.parent.name, of_run(triage(path.parent))
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from ckaudit.audit import triage
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.contract.schema.report import Finding
 from ckaudit.validate import validate
+from tests import case_verdicts
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 NAMES = sorted(path.parent.name for path in RUNS.glob("*/expected.toml"))
@@ -71,6 +72,7 @@ def test_triage_says_exactly_what_is_expected(name: str) -> None:
         left.remove(fitting[0])
         assert set(fitting[0].get("also", finding.also)) == set(finding.also)
     assert not left
+    assert case_verdicts.of_run(report) == (case_verdicts.RUNS / f"{name}.txt").read_text(encoding="utf-8")
     assert (report.severity if report.severity != "note" else None) == expected.get("severity")
     assert (report.diagnoses[0].cause if report.diagnoses else None) == expected.get("cause")
 
