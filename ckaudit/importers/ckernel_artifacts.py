@@ -147,7 +147,7 @@ def _columns(rows: Sequence[Object], empty: Placeholders) -> dict[str, list[floa
 def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> Curve:
     """Return the micro-steps of each update as one; where an update comes again, the run went back."""
     starts = [place for place, step in enumerate(steps) if not place or step != steps[place - 1]]
-    ends = [*starts[1:], len(steps)]
+    ends = [*starts[1:], len(steps)][: len(starts)]  # no step, no end
     columns = {
         name: [_over(name, column[start:end]) for start, end in zip(starts, ends, strict=True)] for name, column in values.items()
     }

@@ -108,7 +108,7 @@ def largest_of(several: Sequence[Series]) -> Series:
             series = series or other
             continue
         series, beside = filled(series, other), filled(other, series)
-        order = [beside.labels.index(label) for label in series.labels]
+        order = [beside.places[label] for label in series.labels]
         values = np.fmax(series.values, beside.values[:, order])
         series = replace(series, values=values)
     return series

@@ -89,9 +89,9 @@ def update_norm(run: Run) -> Series:
         if label not in moved.labels:
             idle[:, column] = False
             continue
-        path = way.values[:, moved.labels.index(label)]
+        path = way.values[:, moved.places[label]]
         has_moved = np.concatenate([[False], path[1:] != path[:-1]]) & np.isfinite(path)
-        took_part = part.age[:, gradients.labels.index(label)] == 0 if label in gradients.labels else False
+        took_part = part.age[:, gradients.places[label]] == 0 if label in gradients.places else False
         idle[:, column] &= has_moved & ~np.asarray(took_part)
     recorded = norms.recorded & ~(idle & np.any(norms.values > 0, axis=1, keepdims=True))
     return replace(norms, recorded=recorded, values=np.where(recorded, norms.values, np.nan))

@@ -184,9 +184,12 @@ def apart_alike(row: dict[str, float], blocks: Sequence[str], alike: Mask) -> fl
     >>> apart_alike({"a": 1.0, "b": 2.0, "c": 900.0}, ["a", "b", "c"], mask)
     2.0
     """
-    known = [(place, row[block]) for place, block in enumerate(blocks) if block in row]
-    ratios = [_ratio(one, other) for place, one in known for beside, other in known if alike[place, beside]]
-    return max(ratios, default=1.0)
+    places = [place for place, block in enumerate(blocks) if block in row]
+    sizes = np.array([row[blocks[place]] for place in places], np.float64)
+    low, high = np.minimum.outer(sizes, sizes), np.maximum.outer(sizes, sizes)
+    with np.errstate(all="ignore"):
+        ratios = np.where(low > 0, high / low, np.where(high > 0, np.inf, 1.0))
+    return float(ratios[alike[np.ix_(places, places)]].max(initial=1.0))
 
 
 def _ratio(one: float, other: float) -> float:

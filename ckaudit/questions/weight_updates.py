@@ -36,9 +36,9 @@ def unchanged_by_last_update(
 
 def _is_dropped(name: str, step: int, gradient: Series | None) -> bool:
     """Tell whether no gradient of a tensor is made at a step at which others have one, though it has one at another step."""
-    if gradient is None or name not in gradient.labels or step not in gradient.steps:
+    if gradient is None or name not in gradient.places or step not in gradient.steps:
         return False
-    column, row = gradient.labels.index(name), int(np.searchsorted(gradient.steps, step))
+    column, row = gradient.places[name], int(np.searchsorted(gradient.steps, step))
     return bool(gradient.recorded[row].any() and not gradient.recorded[row, column] and gradient.recorded[:, column].any())
 
 

@@ -1,7 +1,7 @@
 """Series: what one quantity was, at every recorded step, for every tensor, head or slice."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -13,7 +13,7 @@ Steps = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class Series(Struct, frozen=True, eq=False):
+class Series(Struct, frozen=True, eq=False, dict=True):
     """A table of one quantity: T steps by P labels.
 
     `recorded` tells *not recorded* from *recorded as NaN*: a cell that is not recorded holds NaN in `values` too, but
@@ -53,6 +53,11 @@ class Series(Struct, frozen=True, eq=False):
     def points(self) -> int:
         """Steps with at least one recorded cell."""
         return int(self.recorded.any(axis=1).sum())
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The column of each label; of one that stands twice, the first."""
+        return {label: place for place, label in reversed([*enumerate(self.labels)])}
 
     def __bool__(self) -> bool:
         """Tell whether anything was recorded."""

@@ -174,6 +174,7 @@ def _of_like_size(sizes: Floats) -> Mask:
     Args:
         sizes: Of each block's tensors, shape (L, P).
     """
-    one, other = sizes[:, None], sizes[None]
-    known = np.isfinite(one) & np.isfinite(other)
-    return np.asarray(~(known & (np.maximum(one, other) > SCALE * np.minimum(one, other))).any(axis=2))
+    unlike = np.zeros((len(sizes), len(sizes)), bool)
+    for part in np.where(np.isfinite(sizes), sizes, np.nan).T:
+        unlike |= np.maximum.outer(part, part) > SCALE * np.minimum.outer(part, part)
+    return ~unlike

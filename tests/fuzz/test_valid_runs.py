@@ -36,6 +36,7 @@ FOUND = (
     Plan(2126063587, 200, 6, 10, 0, 14, manifest=False, words=True),
     Plan(4266943170, 3, 6, 1, 0, 20, manifest=False, words=True),
     Plan(2410806744, 60, 6, 10**12, 1, 24, manifest=True, words=False),
+    Plan(3446486402, 1, 0, 1, 1, 17, manifest=True, words=True),
     Plan(387730239, 60, 6, 10**12, 1, 14, manifest=True, words=True),
 )
 

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ckaudit.run.series import Series, at, empty, root_sum_square, single
 from tests.metrics.samples import NAN, cells, close, column, table
@@ -106,3 +107,9 @@ def test_a_group_does_not_foresee_a_member_that_is_recorded_later():
     for step in (1, 2, 3):
         early = series.until(step).grouped(["x", "x"], root_sum_square)
         np.testing.assert_array_equal(early.values, whole.until(step).values)
+
+
+def test_places_are_those_of_the_first_of_each_label():
+    series = Series("x", "1", np.arange(2), ("b", "a", "b"), np.zeros((2, 3)), np.ones((2, 3), bool))
+    assert series.places == {"b": 0, "a": 1}
+    assert replace(series, labels=("c", "d", "e")).places == {"c": 0, "d": 1, "e": 2}

@@ -134,7 +134,7 @@ def _by_other_gradients(
     if norm is None or not biases or biases != {*places}:
         return
     beside = norm.only(lambda name: f"{name.removesuffix('weight')}bias" in biases)
-    fed = beside.only(lambda name: bool((np.nan_to_num(beside.values[:, beside.labels.index(name)]) > 0).any()))
+    fed = beside.only(lambda name: bool((np.nan_to_num(beside.values[:, beside.places[name]]) > 0).any()))
     if len(fed.labels) == len(biases):
         what = f"{fed.labels[0]}, beside it in its module, gets a gradient: no path is cut off there"
         yield contradicts(decisive, what, norm.name)

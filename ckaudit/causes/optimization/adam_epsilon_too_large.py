@@ -118,5 +118,5 @@ def _largest(gradient: Series | None, facts: Manifest | None) -> float | None:
     size = per_element(gradient, facts)
     if size is None:
         return None
-    known = size.only(lambda name: bool(size.finite[:, size.labels.index(name)].any()))
+    known = size.only(lambda name: bool(size.finite[:, size.places[name]].any()))
     return float(np.nanmedian(np.where(known.finite, known.values, np.nan), axis=0).max()) if known.labels else None

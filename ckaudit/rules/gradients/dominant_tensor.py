@@ -220,4 +220,4 @@ def _is_deep(share: Series, clip: Series | None, deep: float) -> Mask:
     if clip is None:
         return np.zeros(share.values.shape, bool)
     left = at(clip, share.steps)
-    return np.broadcast_to((left.values < deep) & (left.age == 0), share.values.shape)
+    return np.broadcast_to(((left.values < deep) & (left.age == 0))[:, :1], share.values.shape)  # as `_is_clipped` takes it

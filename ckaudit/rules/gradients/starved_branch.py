@@ -87,7 +87,7 @@ def _with_a_small_gain(rms: Series | None, table: TensorTable) -> frozenset[str]
 
 def _other_over_own(branches: Series, blocks: list[str]) -> Series:
     """Return the gradient norm of the other branch of a block over that of each branch, shape (T, 2 L)."""
-    order = [branches.labels.index(f"{block}/{kind}") for block in blocks for kind in BRANCHES]
+    order = [branches.places[f"{block}/{kind}"] for block in blocks for kind in BRANCHES]
     pairs = branches.values[:, order].reshape(len(branches.steps), len(blocks), 2)  # (T, L, 2)
     with np.errstate(all="ignore"):
         ratio = np.stack([pairs[..., 1] / pairs[..., 0], pairs[..., 0] / pairs[..., 1]], axis=2).reshape(len(pairs), -1)
@@ -104,12 +104,16 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
     homes, roles = [str(table.block(name)) for name in matrices.labels], table.roles(matrices.labels)
     ratio = np.full(matrices.values.shape, np.nan)
     with np.errstate(all="ignore"):
-        share = matrices.values / whole.values[:, [whole.labels.index(home) for home in homes]]
+        share = matrices.values / whole.values[:, [whole.places[home] for home in homes]]
+        kinds: dict[tuple[str, bytes], list[int]] = {}
+        rows = {block: place for place, block in enumerate(blocks)}
         for column, (home, role) in enumerate(zip(homes, roles, strict=True)):
-            like = {blocks[place] for place in np.flatnonzero(alike[blocks.index(home)])}
+            kinds.setdefault((role, alike[rows[home]].tobytes()), []).append(column)
+        for (role, mask), members in kinds.items():
+            like = {blocks[place] for place in np.flatnonzero(np.frombuffer(mask, bool))}
             columns = [other for other, place in enumerate(homes) if place in like and roles[other] == role]
             if len(columns) >= MIN_LIKE_BLOCKS:
-                ratio[:, column] = np.median(share[:, columns], axis=1) / share[:, column]
+                ratio[:, members] = np.median(share[:, columns], axis=1, keepdims=True) / share[:, members]
     return replace(matrices, values=ratio)
 
 

@@ -223,9 +223,10 @@ def _written(size: Series, changed: Floats, written: Series | None, *, share: fl
 
 def _between(size: Series, changed: Floats, ways: UpdateReach, *, share: float, ratio: float) -> Iterator[Hit]:
     """Yield tensors that changed between two checkpoints by more than their updates on the way add up to."""
-    changed = changed[:, [column for column, name in enumerate(size.labels) if name in ways.labels]]
-    size = size.only(lambda name: name in ways.labels)
-    columns = [ways.labels.index(name) for name in size.labels]
+    places = {name: place for place, name in enumerate(ways.labels)}
+    changed = changed[:, [column for column, name in enumerate(size.labels) if name in places]]
+    size = size.only(places.__contains__)
+    columns = [places[name] for name in size.labels]
     is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
     # Before an update was measured the first ones may have been larger: a bias correction, or RAdam's descent by the gradient.
     is_large &= size.steps[:-1, None] >= ways.since[columns]

@@ -301,7 +301,7 @@ def _reason_in_record(name: str, first: int, last: int, gradient: Series | None)
         return "sev2", message
     if name not in gradient.labels:
         return "note", message + ", and no gradient of it is recorded, as of one that is frozen on purpose"
-    column = gradient.labels.index(name)
+    column = gradient.places[name]
     inside = (gradient.steps >= first) & (gradient.steps <= last) & gradient.recorded[:, column]
     if not inside.any():
         before = gradient.recorded[gradient.steps < first, column].any()
@@ -322,7 +322,7 @@ def _reason(span: Span, gradient: Series | None) -> tuple[Severity, str]:
         return "sev1", "{where} is not updated: its update is exactly zero"
     if span.label not in gradient.labels:
         return "sev2", "{where} is not updated, and no gradient was made for it: nothing on the way to the loss depends on it"
-    column = gradient.labels.index(span.label)
+    column = gradient.places[span.label]
     inside = (gradient.steps >= span.first) & (gradient.steps <= span.last)
     if not gradient.recorded[inside].any():
         return "sev1", "{where} is not updated: its update is exactly zero"

@@ -150,7 +150,7 @@ def _is_as_drawn(
 
 
 def _column(series: Series, name: str) -> list[float]:
-    column = series.labels.index(name)
+    column = series.places[name]
     values: list[float] = series.values[series.finite_in(column), column].tolist()
     return values
 
@@ -193,7 +193,7 @@ def _never(name: str, gradient: Series, update: Series | None, min_points: int) 
     """Tell whether a tensor got neither a gradient nor an update, though updates of it were recorded."""
     if name in gradient.labels or update is None or name not in update.labels:
         return False
-    column = update.labels.index(name)
+    column = update.places[name]
     moved = update.values[update.finite_in(column), column]
     return len(moved) >= min_points and not np.any(moved)
 

@@ -1,5 +1,6 @@
 """MOVE004: one layer moves far less than its neighbours."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -195,8 +196,13 @@ def _to_neighbours(update: Series, tensors: TensorTable, near: int) -> Series:
         if build[1] is None and name.rpartition(".")[0] == tensors.block(name):
             continue
         columns.setdefault(build, []).append(column)
+    for places in columns.values():
+        places.sort(key=depths.__getitem__)
     for column, build in enumerate(builds):
-        beside = [place for place in columns.get(build, ()) if place != column and abs(depths[place] - depths[column]) <= near]
+        like, depth = columns.get(build, []), depths[column]
+        first = bisect_left(like, depth - near, key=depths.__getitem__)
+        end = bisect_right(like, depth + near, key=depths.__getitem__)
+        beside = [place for place in like[first:end] if place != column]
         if beside:
             others = np.where(values[:, beside] > 0, values[:, beside], np.nan)
             relative[:, column] = values[:, column] / row_medians(others)

@@ -76,7 +76,7 @@ def _of_one_number(std: Series, norm: Series, tensors: TensorTable, min_relative
     """Yield matrices whose elements are all one number that is not zero."""
     sizes = dict(zip(std.labels, tensors.elements(std.labels), strict=True))
     judged = std.only(lambda name: sizes[name] > 1 and name in norm.labels)
-    places = [norm.labels.index(name) for name in judged.labels]
+    places = [norm.places[name] for name in judged.labels]
     mean_square = at(norm, judged.steps).values[:, places] / np.sqrt([sizes[name] for name in judged.labels])
     with np.errstate(all="ignore"):
         spread = judged.values / mean_square
