@@ -238,8 +238,10 @@ class _Scanner:
             cells = [cell for cell in cells if self._dialect.wanted(cell.key)]
             keys = tuple(cell.key for cell in cells)
             form = self._odd.setdefault(keys, unmatchable_pattern(keys))
-        taken = (line[cell.start : cell.end] for cell in cells if cell.key in form.keys)
-        form.take(number, line[:start], tuple(taken))
+        # By the form itself, which takes a last value whose key may stand in the line twice; an odd line is taken by its cells.
+        match = form.match(line, start)
+        cut = (line[cell.start : cell.end] for cell in cells if cell.key in form.keys)
+        form.take(number, line[:start], tuple(cut) if match is None else match.groups())
         return True
 
     def _look_at(self, others: Sequence[tuple[int, str]]) -> None:
