@@ -152,3 +152,26 @@ def test_cells_without_a_name_and_without_a_value_are_none(tmp_path, ending):
     path.write_text(NAMES + ROWS.replace("\n", f"{ending}\n"))
     (run,) = import_runs(path)
     assert run.table.steps.tolist() == list(range(1, 60))
+
+
+@for_each("text", ["step:{} train_loss:{}\n", " iteration {}/ 60 | lm loss: {} |\n", '{{"step": {}, "loss": {}}}\n'])
+@for_each("lines", [8, 12, 30, 60])
+@for_each("spoilt", [lambda step: f"1{step}", lambda step: f"{step}{step + 1}", lambda step: f"{step}0"])
+def test_one_torn_step_in_a_short_log_is_no_restart(tmp_path, text, lines, spoilt):
+    at = lines // 2
+    path = tmp_path / "log.jsonl"
+    rows = [text.format(spoilt(step) if step == at else step, f"{3 - step / 100:.6f}") for step in range(1, lines + 1)]
+    path.write_text("".join(rows))
+    (run,) = import_runs(path)
+    assert run.table.steps.tolist() == [step for step in range(1, lines + 1) if step != at]
+    assert not run.table.sessions.any()
+    assert any("1 line was left out" in note for note in run.notes)
+
+
+@for_each("lines", [8, 30])
+def test_a_log_that_went_back_is_a_restart_however_short_it_is(tmp_path, lines):
+    path = tmp_path / "log.txt"
+    steps = [*range(1, lines + 1), *range(lines - 3, lines + 4)]
+    path.write_text("".join(f"step:{step} train_loss:{3 - step / 100:.6f}\n" for step in steps))
+    (run,) = import_runs(path)
+    assert any("started again" in note for note in run.notes)

@@ -33,13 +33,23 @@ def fallen_back(steps: NDArray[np.int64], back: Iterable[int]) -> list[int]:
 def far_ahead(steps: NDArray[np.int64]) -> list[int]:
     """Return the rows that lie alone far ahead, though the log goes on behind them where it was before.
 
+    However short a log is, whoever logs every so many steps and began again would not have left out the steps up to the row
+    ahead, and then gone on with the very step that was due before it.
+
     >>> far_ahead(np.array([7, 8, 910, 10, 11])), far_ahead(np.array([7, 8, 10, 9, 11]))
     ([2], [])
+    >>> far_ahead(np.array([1, 2, 3, 4, 15, 6, 7, 8])), far_ahead(np.array([1, 2, 3, 4, 5, 3, 4]))
+    ([4], [])
     """
     falls = np.flatnonzero(np.diff(steps) < 0)
     falls = falls[falls > 0]
     before, ahead, behind = steps[falls - 1], steps[falls], steps[falls + 1]
-    alone = (behind >= before) & (ahead - before > FAR_AHEAD * np.maximum(behind - before, _usual_rise(steps)))
+    usual = _usual_rise(steps)
+    alone = (behind >= before) & (ahead - before > FAR_AHEAD * np.maximum(behind - before, usual))
+    rises = np.diff(steps)
+    if (rises == usual).sum() > FAR_BACK and 2 * (rises == usual).sum() > len(rises):
+        goes_on = (behind > before) & (behind - before <= 2 * usual)
+        alone |= goes_on & (ahead - before > FAR_BACK * usual)
     return falls[alone].tolist()  # type: ignore[no-any-return]
 
 
