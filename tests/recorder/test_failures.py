@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from ckaudit.contract.check import check_checkpoint
-from ckaudit.recorder import Recorder
+from ckaudit.contract.schema.manifest import Cadence
+from ckaudit.recorder import Recorder, Writer
 from ckaudit.recorder.distributed import tensor_access
 from ckaudit.recorder.files import run_folder as folder
 from ckaudit.recorder.files.background import Background
@@ -183,3 +184,20 @@ def test_a_system_that_starts_no_thread_holds_no_step_up_and_is_asked_again(tiny
     recorder.close()
     assert "can't start new thread" in caplog.text
     assert (tmp_path / "analysis_checkpoint_step_00000060.json").exists()
+
+
+def test_lines_that_wait_for_a_slow_disk_are_written_at_once_behind_their_checkpoint(tmp_path, monkeypatch):
+    answers, asked, writes, write, sync = threading.Event(), threading.Event(), [], os.write, os.fsync
+    with Writer(tmp_path, cadence=[Cadence(until=None, every=40)]) as writer:
+        monkeypatch.setattr(os, "write", lambda descriptor, data: (writes.append(data), write(descriptor, data))[1])
+        monkeypatch.setattr(os, "fsync", lambda descriptor: (asked.set(), answers.wait(60), sync(descriptor)))
+        writer.checkpoint(0, weights={})
+        assert asked.wait(60)
+        for step in range(1, 101):
+            writer.step(step, loss=1.0)
+            if writer.is_due(step):
+                writer.checkpoint(step, weights={})
+        assert writes == []
+        answers.set()
+    assert [data.count(b"\n") for data in writes] == [40, 40, 20]
+    assert {0, 40, 80} <= {int(path.name[25:33]) for path in tmp_path.glob("analysis_*")}

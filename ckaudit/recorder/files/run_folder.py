@@ -25,6 +25,7 @@ from ckaudit.recorder.model.weight_movement import REFERENCE_NAME, Reference
 from ckaudit.recorder.stats.arrays import Array
 
 MAX_HELD_LINES = 100_000  # lines kept while the disk does not take them: 30 MB
+LINES_AT_ONCE = 200
 TRIES = 3  # at the start and the end, where the training does not mind to wait a moment
 
 _OPEN: "WeakSet[RunFolder]" = WeakSet()
@@ -52,7 +53,9 @@ class RunFolder:
         self._manifest = Manifest(schema_version="ck.run.v1")
         self._scalars = ScalarLog(path / SCALARS_NAME, 0)
         self._lines, self._is_ready = path / SCALARS_NAME, False
-        self._held: deque[tuple[bytes, int]] = deque()  # lines that could not be written, with their sessions
+        self._held: deque[tuple[bytes, int]] = deque()  # lines that wait, with their sessions
+        self._lines_taken = self._lines_written = 0
+        self._barriers: deque[int] = deque()  # for each checkpoint that waits, how many lines come before it
         self._owed: dict[str, Callable[[], bytes]] = {}  # whole files that could not be written
         self._background = Background(guard)
         _OPEN.add(self)
@@ -210,41 +213,53 @@ class RunFolder:
 
         Where a line is, its checkpoint is too, whenever the process is killed: lines come behind what came before them.
         """
-        line = self._scalars.line(step, now, values)
-        self._background.submit("writing scalars.jsonl", partial(self._append, line, self.session))
-
-    def _append(self, line: bytes, session: int) -> None:
-        """Write a line behind those that could not be written before; one that fails is kept."""
         if len(self._held) >= MAX_HELD_LINES:
             raise OSError(f"{MAX_HELD_LINES:,} lines wait for a disk that does not take them")
-        self._held.append((line, session))
-        self._append_held()
+        self._held.append((self._scalars.line(step, now, values), self.session))
+        self._lines_taken += 1
+        self._background.submit("writing scalars.jsonl", self._append_held)
 
     def _append_held(self) -> None:
+        """Write the lines that wait, many at once where the disk is slow, up to the next checkpoint; what fails is kept."""
         self._catch_up()
-        while self._held:
-            self._scalars.write(self._scalars.in_session(*self._held[0]))
-            self._held.popleft()
+        # How many there are is looked at before a checkpoint may come in between.
+        while count := min(len(self._held), LINES_AT_ONCE, self._lines_before_checkpoint()):
+            lines = (self._scalars.in_session(*self._held[number]) for number in range(count))
+            self._scalars.write(b"".join(lines))
+            for _ in range(count):
+                self._held.popleft()
+            self._lines_written += count
+
+    def _lines_before_checkpoint(self) -> int:
+        for barrier in tuple(self._barriers):
+            return barrier - self._lines_written
+        return LINES_AT_ONCE
 
     def write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
         """Turn one checkpoint to bytes, and have them written while the training goes on; `notes` are the rank's own."""
         start = perf_counter()
         notes_file = None if notes is None else (checkpoint_file_name(notes.step, rank=notes.rank or 0), encode(notes))
-        path = self.path / checkpoint_file_name(checkpoint.step, self.suffix)
         data, session = encode(checkpoint, self.suffix), self.session
-
-        def put_down() -> None:
-            self._catch_up()
-            if session == self.session:
-                write_atomic(path, data)
-            else:  # the earlier starts could not be read when it was taken
-                checkpoint.session = self.session
-                write_atomic(path, encode(checkpoint, self.suffix))
-            if notes_file is not None:
-                write_atomic(self.path / notes_file[0], notes_file[1])
-
-        self._background.submit("writing a checkpoint", put_down, size=len(data))
+        self._barriers.append(self._lines_taken)
+        try:
+            put_down = partial(self._put_down, checkpoint, data, session, self.suffix, notes_file)
+            self._background.submit("writing a checkpoint", put_down, size=len(data))
+        except TimeoutError:
+            self._barriers.pop()
+            raise
         self.write_seconds = perf_counter() - start
+
+    def _put_down(self, checkpoint: Checkpoint, data: bytes, session: int, suffix: str, notes: tuple[str, bytes] | None) -> None:
+        try:
+            self._catch_up()
+            if session != self.session:  # the earlier starts could not be read when it was taken
+                checkpoint.session = self.session
+                data = encode(checkpoint, suffix)
+            write_atomic(self.path / checkpoint_file_name(checkpoint.step, suffix), data)
+            if notes is not None:
+                write_atomic(self.path / notes[0], notes[1])
+        finally:
+            self._barriers.popleft()
 
     def settle(self, *, patience: float = 2.0) -> None:
         """Wait for what is being written, so many seconds at most, unless the disk does not answer."""
