@@ -352,12 +352,20 @@ def _look_at_sessions(plan: Plan, run: Path, sessions: list[Any]) -> Iterator[st
     # What waits behind a call that hangs is written later.
     if unexcused := [step for step in missing if plan.is_sound(step - plan.earlier) and not plan.hangs]:
         yield f"no checkpoint of steps {unexcused}, when nothing went wrong"
-    if faulty is None or plan.lasts:
+    if faulty is None:
         return
     if faulty.end is msgspec.UNSET:
-        yield "the session has no end"
-    elif missing and not faulty.write_errors:
-        yield f"no checkpoint of steps {missing}, and nothing said of it"
+        yield from [] if plan.lasts else ["the session has no end"]
+    elif not faulty.write_errors and (missing or (missing := sorted({*_steps_of(plan)} - _steps_in(run)))):
+        yield f"steps {missing} lack a checkpoint or a line, and nothing is said of it"
+
+
+def _steps_of(plan: Plan) -> range:
+    return range(plan.earlier + 1, plan.earlier + plan.steps + 1)
+
+
+def _steps_in(run: Path) -> set[int]:
+    return {msgspec.json.decode(line)["step"] for line in (run / "scalars.jsonl").read_bytes().splitlines()}
 
 
 def _due(plan: Plan) -> list[int]:
