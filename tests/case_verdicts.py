@@ -1,26 +1,32 @@
 """What every case of a rule and of a cause, and every recorded run, comes to, word for word, beside what is asked of it.
 
 A case asks for what matters: the rule fires there, this cause stands first. What else the verdict says, each piece of evidence
-with its weight, each value with its limit, stands in `tests/verdicts/`, so that no change of it goes unseen:
+with its weight, each value with its limit, and what becomes of it where all numbers are a little more, less or fewer, stands in
+`tests/verdicts/`, so that no change of it goes unseen:
 
     python -m tests.case_verdicts
 
 writes the files anew; read what has changed before it is committed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ckaudit.audit import triage, triage_run
 from ckaudit.audit.judge import judge
 from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report
 from ckaudit.rules import rules
+from ckaudit.run.run import Run
+from ckaudit.run.series import Series
 from tests.cases import Case, load
 
 HERE = Path(__file__).parent
 PLACE = HERE / "verdicts"
 RUNS = PLACE / "runs"
 HEADING = "# "
+NEVER = 2**62
 
 
 def of_cause(diagnoses: Sequence[Diagnosis]) -> str:
@@ -51,6 +57,64 @@ def _line(finding: Finding) -> str:
     return f"  {finding.severity} {finding.where}: {steps}; {numbers}; {finding.message}\n"
 
 
+# A case beside itself: what a rule or a cause says where everything is a little more, less, or earlier.
+def _scaled(run: Run, tensors: float, scalars: float) -> Run:
+    def times(series: Series, factor: float) -> Series:
+        return replace(series, values=series.values * factor) if series else series
+
+    return replace(
+        run.until(NEVER),  # a copy that has computed nothing yet
+        sections={path: times(series, tensors) for path, series in run.sections.items()},
+        scalars={name: times(series, scalars) for name, series in run.scalars.items()},
+    )
+
+
+def _cut_off(run: Run) -> Run:
+    return run.until(2 * run.last_step // 3) if run.last_step else run
+
+
+def _without(run: Run, kind: str) -> Run:
+    names = sorted(getattr(run, kind))[1:]
+    return replace(run.until(NEVER), **{kind: {name: getattr(run, kind)[name] for name in names}})
+
+
+VARIANTS: dict[str, Callable[[Run], Run]] = {
+    "tensors x 0.7": lambda run: _scaled(run, 0.7, 1.0),
+    "tensors x 1.4": lambda run: _scaled(run, 1.4, 1.0),
+    "scalars x 0.7": lambda run: _scaled(run, 1.0, 0.7),
+    "scalars x 1.4": lambda run: _scaled(run, 1.0, 1.4),
+    "cut off": _cut_off,
+    "without a section": lambda run: _without(run, "sections"),
+    "without a scalar": lambda run: _without(run, "scalars"),
+}
+
+
+def _variants(run: Run, told: Callable[[Run], str], usual: str) -> str:
+    """Return a line for each variant of a run of which something else is said."""
+    lines = ((name, told(variant(run))) for name, variant in VARIANTS.items())
+    return "".join(f"  {name}: {line}\n" for name, line in lines if line != usual)
+
+
+def rule_variants(code: str, case: Case) -> str:
+    """Return what a rule says beside a case, in few words."""
+
+    def told(run: Run) -> str:
+        judgement = judge(run, [rules()[code]])
+        found = (f"{each.severity} {each.where} {each.first_step}-{each.last_step}" for each in judgement.findings)
+        return ", ".join((judgement.checks[0].outcome, *found))
+
+    return _variants(case.run, told, told(case.run))
+
+
+def cause_variants(case: Case) -> str:
+    """Return which causes are named beside a case."""
+
+    def told(run: Run) -> str:
+        return ", ".join(f"{each.cause} {each.confidence:.2f}" for each in triage_run(run).diagnoses) or "nothing"
+
+    return _variants(case.run, told, told(case.run))
+
+
 def recorded(path: Path) -> dict[str, str]:
     """Return by the name of each case of a case file what it came to when that was last read."""
     text = (PLACE / path.parent.name / f"{path.stem}.txt").read_text(encoding="utf-8")
@@ -61,12 +125,12 @@ def recorded(path: Path) -> dict[str, str]:
 def rule_verdict(code: str, case: Case) -> str:
     """Judge a case by a rule."""
     judgement = judge(case.run, [rules()[code]])
-    return of_rule(judgement.checks[0], judgement.findings)
+    return of_rule(judgement.checks[0], judgement.findings) + rule_variants(code, case)
 
 
 def cause_verdict(case: Case) -> str:
     """Triage a case."""
-    return of_cause(triage_run(case.run).diagnoses)
+    return of_cause(triage_run(case.run).diagnoses) + cause_variants(case)
 
 
 def _files() -> Iterator[tuple[Path, str]]:
