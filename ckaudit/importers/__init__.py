@@ -10,6 +10,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from ckaudit.contract.io.files import UNPACK, archive_of
+from ckaudit.contract.io.folder import refuse_shut
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
@@ -207,6 +208,7 @@ def _refuse_what_is_no_log(head: bytes, shown: str) -> None:
 def _unknown(source: Source) -> UnreadableError:
     expected = f"one of {len(importers())} formats"
     if source.is_folder:
+        refuse_shut(source.path)
         return UnreadableError(
             f"{source.shown} is a folder in which no log is known: expected {expected}",
             hint="Name the log file itself; `ckaudit import --formats` lists what is known.",

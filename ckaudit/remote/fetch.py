@@ -164,8 +164,9 @@ class Copy:
 
     def _append(self, data: bytes, stream: BinaryIO) -> None:
         with naming_cache(self.slot.cache):
-            stream.write(data)
-            stream.flush()  # so that a full disk is told here
+            rest = memoryview(data)
+            while rest:  # past the buffer, which closing would write again, so that a full disk is told here
+                rest = rest[os.write(stream.fileno(), rest) :]
 
     def _write_pieces(self, entry: Entry, size: int, stream: BinaryIO) -> None:
         """Write a large object, several pieces of it at once."""

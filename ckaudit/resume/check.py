@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import UNSET, Struct, field
 
 from ckaudit import __version__
-from ckaudit.contract.io.folder import shown_name
+from ckaudit.contract.io.folder import refuse_shut, shown_name
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, SkipReason, worst
 from ckaudit.contract.violations import kinds_of
 from ckaudit.errors import UnreadableError
@@ -137,6 +137,7 @@ def resume_check(
     window = find(path)
     root = path if path.is_dir() else path.parent
     if not window.checkpoints and not window.left_over:
+        refuse_shut(root)
         raise UnreadableError(
             f"{path} holds no resume checkpoint",
             hint="Name the folder with .pt, .pth, .ckpt, .safetensors or .distcp files, or folders of them.",

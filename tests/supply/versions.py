@@ -115,7 +115,7 @@ def try_one(environment: Environment, artifact: Path, *, tests: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "environment"
         try:
-            uv("venv", "--quiet", "--python", environment.python, "--no-python-downloads", folder)
+            uv("venv", "--quiet", "--seed", "--python", environment.python, "--no-python-downloads", folder)  # tests ask for pip
             install(environment, folder, artifact)
             ask(environment, folder, COMMANDS)
             install(environment, folder, artifact, "report")

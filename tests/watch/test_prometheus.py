@@ -71,8 +71,9 @@ def test_an_endpoint_answers_with_the_newest_state():
         exporter.update(lambda: [snapshot(step=8)], at_once=True)
         with urllib.request.urlopen(f"{address}/metrics?x=1", timeout=10) as answer:
             assert samples(answer.read().decode())["ckaudit_run_step", 'run="runs/a"'] == "8"
-        with pytest.raises(urllib.error.HTTPError):
+        with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{address}/secret", timeout=10)
+        refused.value.close()
         with pytest.raises(CkauditError, match="cannot be opened"):
             Exporter(f"127.0.0.1:{exporter.port}", print)
     finally:

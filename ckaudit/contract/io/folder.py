@@ -139,10 +139,20 @@ def _names(root: Path) -> list[str]:
         raise UnreadableError(
             f"cannot list {shown}: {error.strerror or error}", hint="Name a run folder or a checkpoint file."
         ) from None
-    if names and not os.access(root, os.X_OK):  # it can be listed, and nothing in it be opened
-        hint = "Look at its rights: a folder must be entered (chmod u+x)."
-        raise UnreadableError(f"cannot enter {shown}/: {os.strerror(EACCES)}", hint=hint)
+    if names:
+        refuse_shut(root)
     return names
+
+
+def refuse_shut(folder: Path) -> None:
+    """Refuse a folder that can be listed, and nothing in it be opened: all in it looks as if it were not there.
+
+    Raises:
+        UnreadableError: The folder is one.
+    """
+    if not os.access(folder, os.X_OK):
+        hint = "Look at its rights: a folder must be entered (chmod u+x)."
+        raise UnreadableError(f"cannot enter {shown_name(str(folder))}/: {os.strerror(EACCES)}", hint=hint)
 
 
 def shown_name(name: str) -> str:
