@@ -8,7 +8,7 @@ import numpy as np
 from ckaudit.contract.schema.panels import Mark
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.metrics.spikes import flagged, loss_excess
-from ckaudit.panels.scene import Scene, metrics_of
+from ckaudit.panels.scene import Scene, codes_on
 from ckaudit.rules import rules
 from ckaudit.run.run_facts import resumed
 
@@ -24,6 +24,7 @@ def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: i
         names: The metrics shown: only findings that rest on them are marked; None: everything that happened is.
         max_findings: Findings at most, the gravest.
     """
+    codes = None if names is None else codes_on(scene.report.findings, names)
     findings = [
         Mark(
             step=finding.first_step,
@@ -35,7 +36,7 @@ def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: i
             finding=place,
         )
         for place, finding in enumerate(scene.report.findings)
-        if finding.first_step is not None and (names is None or set(metrics_of(finding)) & set(names))
+        if finding.first_step is not None and (codes is None or finding.code in codes)
     ]
     findings = findings[:max_findings] + _spikes(scene, names) + (_events(scene) if names is None else [])
     return sorted(findings, key=lambda mark: mark.step)

@@ -1,6 +1,6 @@
 """The pictures of a run, or of two, from end to end: every tab is made, and every finding leads to its place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -82,14 +82,15 @@ def with_missing_charts(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
 # Where each finding is seen best: a tab, a chart on it, and a step.
 def links(scene: Scene, tabs: Sequence[Tab], *, default: str = "unjudged") -> list[Link]:
     """Return a link for every finding; one that no chart shows leads to the tab that it belongs to, or to `default`."""
-    return [_link(place, finding, tabs, default) for place, finding in enumerate(scene.report.findings)]
+    told = {tab.id: frozenset(tab.findings) for tab in tabs}
+    return [_link(place, finding, tabs, told, default) for place, finding in enumerate(scene.report.findings)]
 
 
-def _link(place: int, finding: Finding, tabs: Sequence[Tab], default: str) -> Link:
+def _link(place: int, finding: Finding, tabs: Sequence[Tab], told: Mapping[str, frozenset[int]], default: str) -> Link:
     step = finding.worst_step if finding.worst_step is not None else finding.first_step
     named = metrics_of(finding)
     ranked = [
-        (_fit(chart, finding, named) + (4 * (place in tab.findings) if tab.kind == "question" else -1), tab, chart)
+        (_fit(chart, finding, named) + (4 * (place in told[tab.id]) if tab.kind == "question" else -1), tab, chart)
         for tab in tabs
         for chart in tab.charts
         if set(chart.metrics) & set(named) and chart.run != 1
@@ -97,7 +98,7 @@ def _link(place: int, finding: Finding, tabs: Sequence[Tab], default: str) -> Li
     if ranked:
         _, tab, chart = max(ranked, key=lambda candidate: candidate[0])
         return Link(finding=place, tab=tab.id, chart=chart.id, step=step)
-    home = next((tab.id for tab in tabs if place in tab.findings), default)
+    home = next((tab.id for tab in tabs if place in told[tab.id]), default)
     return Link(finding=place, tab=home, step=step)
 
 

@@ -1,5 +1,6 @@
 """The scene of the tabs: a run with its report and, where there is another run, that one beside it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -40,11 +41,22 @@ class Scene(Struct, frozen=True, eq=False):
 
     def places(self, *names: str) -> list[str]:
         """Return the places of the findings that rest on any of these metrics, gravest first, each once."""
-        findings = [finding for finding in self.report.findings if set(metrics_of(finding)) & {*names}]
+        codes = codes_on(self.report.findings, names)
+        findings = [finding for finding in self.report.findings if finding.code in codes]
         return list(dict.fromkeys(place for finding in findings for place in (finding.where, *finding.also) if place))
 
 
 def metrics_of(finding: Finding) -> list[str]:
     """Return the metrics that the rule of a finding looks at, in its order; none where no rule found it."""
-    rule = rules().get(finding.code)
+    return _metrics_of(finding.code)
+
+
+def codes_on(findings: Iterable[Finding], names: Iterable[str]) -> frozenset[str]:
+    """Return which codes of findings are of rules that look at any of these metrics."""
+    wanted = frozenset(names)
+    return frozenset(code for code in {finding.code for finding in findings} if not wanted.isdisjoint(_metrics_of(code)))
+
+
+def _metrics_of(code: str) -> list[str]:
+    rule = rules().get(code)
     return [metric.name for metric in rule.metrics] if rule else []
