@@ -131,7 +131,14 @@ class Layer:
         yield mock.patch.object(os, "open", self._descriptor(os.open))
         yield mock.patch.object(os, "close", self._closed(os.close))
         yield mock.patch.object(os, "write", self._written(os.write))
-        calls = {"fsync": "fsync", "ftruncate": "truncate", "replace": "replace", "rename": "replace", "mkdir": "mkdir"}
+        calls = {
+            "fsync": "fsync",
+            "ftruncate": "truncate",
+            "truncate": "truncate",
+            "replace": "replace",
+            "rename": "replace",
+            "mkdir": "mkdir",
+        }
         calls |= {"listdir": "list", "scandir": "list", "unlink": "unlink", "stat": "stat", "lstat": "stat"}
         for name, call in calls.items():
             yield mock.patch.object(os, name, self._met(call, getattr(os, name)))

@@ -19,6 +19,7 @@ FOUND = {
     "a disk that is slow": (4, Fault("write", "slow", 0, LASTS), Fault("fsync", "slow", 0, LASTS)),
     "the last writes fail twice": (4, Fault("write", "EACCES", 10, LASTS, 2)),
     "names cannot be changed at the end": (4, Fault("replace", "EMFILE", 10, 10, 2)),
+    "lines written together in part": (0, Fault("write", "short", 3, 9), Fault("truncate", "EROFS", 3, 9)),
     "a calendar that goes back": (4, Fault("clock", "back", 4, LASTS)),
 }
 

@@ -52,6 +52,19 @@ def test_a_full_disk_leaves_whole_lines_only(tmp_path, monkeypatch):
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 3]
 
 
+def test_lines_of_which_a_part_was_written_and_could_not_be_cut_off_come_once(tmp_path, monkeypatch):
+    path, log, write = tmp_path / "scalars.jsonl", ScalarLog(tmp_path / "scalars.jsonl", 0), os.write
+    append(log, 1, 0.0, {})
+    two = log.line(2, 0.0, {}) + log.line(3, 0.0, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:-5]))
+        patch.setattr(os, "ftruncate", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "broken")))
+        with pytest.raises(OSError, match="broken"):
+            log.write(two)
+    log.write(two)
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3]
+
+
 def test_a_folder_that_comes_back_is_written_to_again(tmp_path):
     log = ScalarLog(tmp_path / "later" / "scalars.jsonl", 0)
     line = log.line(1, 0.0, {})

@@ -30,7 +30,8 @@ class ScalarLog:
     def __init__(self, path: Path, session: int) -> None:
         self._path, self.session = path, session
         self._descriptor: int | None = None
-        self._announced = self._is_torn = False
+        self._announced = False
+        self._torn: tuple[int, int] | None = None
 
     def line(self, step: int, time: float, values: Mapping[str, Any]) -> bytes:
         """Return the bytes of a line; the first one names the contract.
@@ -66,21 +67,28 @@ class ScalarLog:
             raise
 
     def _write(self, data: bytes) -> None:
-        if self._is_torn:
-            cut_torn_tail(self._path)
-            self._is_torn = False
+        if self._torn is not None:
+            self._cut_again(*self._torn)
+            self._torn = None
         descriptor = self._descriptor
         if descriptor is None:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             descriptor = self._descriptor = os.open(self._path, flags, 0o644)
         written = os.write(descriptor, data)
         if written < len(data):
-            self._is_torn = True
             end = os.lseek(descriptor, 0, os.SEEK_CUR)
+            self._torn = end - written, end
             if os.fstat(descriptor).st_size == end:  # or another program has written behind it
                 os.ftruncate(descriptor, end - written)
-                self._is_torn = False
+                self._torn = None
             raise OSError(f"the disk took {written} of {len(data)} bytes")
+
+    def _cut_again(self, good: int, end: int) -> None:
+        """Cut off what a write left that took only a part, whole lines of it too: all of them come again."""
+        if self._path.exists() and self._path.stat().st_size == end:
+            os.truncate(self._path, good)
+        else:
+            cut_torn_tail(self._path)
 
     def close(self) -> None:
         """Close the file."""
