@@ -86,6 +86,7 @@ benchmark:
     {{ python }} benchmarks/report.py --write
     {{ python }} benchmarks/opening.py --write
     {{ python }} benchmarks/metrics.py --write
+    {{ python }} benchmarks/growth.py --write
     {{ python }} benchmarks/size.py --real --write
     {{ python }} benchmarks/recorder.py --qwen --write
     {{ python }} benchmarks/other_recorders.py --write

@@ -17,7 +17,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
 from ckaudit.run.line_budget import MAX_MASKS, labels_that_fit
 from ckaudit.run.run import FILE_FACTS, Labels, Run
-from ckaudit.run.series import Floats, Mask, Series, Steps, single
+from ckaudit.run.series import Floats, Mask, Series, Steps, merged_steps, single
 
 Part = tuple[Steps, Floats]
 
@@ -217,7 +217,7 @@ def _joined(name: str, columns: Mapping[str, Column], joiner: ColumnJoiner, note
     parts = [joiner.join(column) for column in columns.values()]
     if len(parts) == 1 and parts[0].rises:
         return replace(single(name, "1", parts[0].steps, parts[0].values), labels=tuple(columns))
-    steps = np.unique(np.concatenate([part.steps for part in parts]))
+    steps = merged_steps(*(part.steps for part in parts))
     count = labels_that_fit(name, len(parts), len(steps), sum(len(part.steps) for part in parts), notes)
     values = np.full((len(steps), count), np.nan)
     recorded = np.zeros(values.shape, bool)
@@ -370,7 +370,7 @@ def _steps_of(log: ScalarLog) -> Steps:
     """Return every step that a session has a value of."""
     parts = [steps for column in log.numbers.values() for steps, _ in column.joined()]
     word_steps = [np.fromiter(words, np.int64, len(words)) for words in log.words.values()]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *parts, *word_steps]))
+    return merged_steps(*parts, *word_steps)
 
 
 def _by_step(column: Column | None) -> tuple[Steps, Floats]:
