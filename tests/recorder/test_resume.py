@@ -7,6 +7,7 @@ import pytest
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.files.manifest import begin, join_earlier, set_aside
+from ckaudit.recorder.files.run_folder import RunFolder
 from ckaudit.recorder.guard import Guard
 
 
@@ -143,3 +144,18 @@ def test_the_hooks_of_a_resumed_start_are_there_for_its_first_due_step(tiny, tra
     train(tiny(), 1, tmp_path, start_step=9)
     assert read(tmp_path, 10).activations
     assert read(tmp_path, 10).triggers == ["cadence", "last"]
+
+
+def test_a_line_made_while_the_number_of_its_start_becomes_known_is_of_that_start(tmp_path, monkeypatch):
+    folder = RunFolder(tmp_path, Guard(), suffix=".json", start_step=0)
+    folder._is_ready, make = True, folder._scalars.line
+
+    def late(*given):
+        line = make(*given)
+        folder.session = folder._scalars.session = 3
+        return line
+
+    monkeypatch.setattr(folder._scalars, "line", late)
+    folder.append(1, 0.0, {})
+    folder.settle()
+    assert json.loads((tmp_path / "scalars.jsonl").read_text())["session"] == 3

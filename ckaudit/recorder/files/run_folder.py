@@ -215,7 +215,8 @@ class RunFolder:
         """
         if len(self._held) >= MAX_HELD_LINES:
             raise OSError(f"{MAX_HELD_LINES:,} lines wait for a disk that does not take them")
-        self._held.append((self._scalars.line(step, now, values), self.session))
+        session = self.session  # read first: the thread may find out about earlier starts meanwhile
+        self._held.append((self._scalars.line(step, now, values), session))
         self._lines_taken += 1
         self._background.submit("writing scalars.jsonl", self._append_held)
 
@@ -239,7 +240,8 @@ class RunFolder:
         """Turn one checkpoint to bytes, and have them written while the training goes on; `notes` are the rank's own."""
         start = perf_counter()
         notes_file = None if notes is None else (checkpoint_file_name(notes.step, rank=notes.rank or 0), encode(notes))
-        data, session = encode(checkpoint, self.suffix), self.session
+        session = self.session if checkpoint.session is UNSET else checkpoint.session
+        data = encode(checkpoint, self.suffix)
         self._barriers.append(self._lines_taken)
         try:
             put_down = partial(self._put_down, checkpoint, data, session, self.suffix, notes_file)
