@@ -142,6 +142,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
             ask(recorder, model, batch)
         time.sleep(0.06 if rank == slow else 0.0)
         if rank == killed and step == 7:
+            time.sleep(1.0)  # what its recorder's thread has yet to write is not what is looked at
             os.kill(os.getpid(), signal.SIGKILL)
         loss = loss_of(model, batch)
         if not keeps:

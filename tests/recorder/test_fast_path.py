@@ -72,7 +72,7 @@ def without_pace(line):
 def test_a_disk_that_fails_in_the_short_way_is_named_and_costs_no_line(
     tiny, batches, loss_of, tmp_path, lines, counted, caplog, monkeypatch
 ):
-    write, failures = scalars.ScalarLog.write, iter([False] * 9 + [True] * 3)
+    write, failures = scalars.ScalarLog.write, iter([True] * 2)  # lines that wait are written together: there may be few calls
 
     def fail_for_a_while(log, data):
         if next(failures, False):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 ROUND = (1, 2, 5)
+MANY = 20  # numbers: of what is told apart by none of so many, one is enough
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -99,11 +100,15 @@ def _round_numbers(low: float, high: float, most: int, *, apart: float = 0.0) ->
 
     >>> _round_numbers(0.3, 3.4, 5)
     [1, 2, 3]
+    >>> _round_numbers(2.4975, 2.5045, 3)
+    [2.498, 2.5, 2.502, 2.504]
     """
     rough = max((high - low) / max(1, most), apart)
     power = math.floor(math.log10(rough))
     step = next(part * 10.0**at for at in (power, power + 1) for part in ROUND if part * 10.0**at >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    if first >= last and not apart and most < MANY:  # one number tells nothing of how far apart values are
+        return _round_numbers(low, high, 2 * most)
     return [_whole(float(f"{place * step:.12g}")) for place in range(first, last + 1)]
 
 
