@@ -116,7 +116,7 @@ def logs(ways: int) -> Iterator[str]:
     yield "|---|---|---|"
     for name, count, codes, runs in thinned.ill(ways):
         hits = sum(bool(codes & found(run).keys()) for run in runs)
-        yield f"| {name} | {count} | {100 * hits / max(1, len(runs)):.0f} of {len(runs)} |"
+        yield f"| {name} | {count} | {100 * hits / max(1, len(runs)):.0f} % of {len(runs)} |"
 
 
 def main() -> None:
