@@ -206,9 +206,16 @@ def _not_null(chunk: Any) -> NDArray[np.bool_]:
     return cells[chunk.offset : chunk.offset + len(chunk)].astype(bool)
 
 
+def _cells(chunk: Any) -> NDArray[np.float64]:
+    """Return the numbers of an Arrow array of float64 where they lie; its own `to_numpy` loads pandas, where that is installed."""
+    data = chunk.buffers()[1]
+    return np.frombuffer(data, np.float64, len(chunk), 8 * chunk.offset) if len(chunk) else np.empty(0)
+
+
 def from_arrow(column: Any) -> Numbers:
     """Return a chunked column of Arrow, of float64, as numbers; null was not recorded."""
+    values = np.concatenate([np.empty(0), *map(_cells, column.chunks)])
     if not column.null_count:
-        return whole(column.to_numpy())
+        return whole(values)
     recorded = np.concatenate([np.zeros(0, bool), *map(_not_null, column.chunks)])
-    return Numbers(np.where(recorded, column.to_numpy(), np.nan), recorded)
+    return Numbers(np.where(recorded, values, np.nan), recorded)
