@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ckaudit.audit import triage
 from ckaudit.diff.siblings.comparable import configuration_key
 from ckaudit.errors import UsageError
+from ckaudit.fleet.audit_run import audit_run
 from ckaudit.fleet.engines.local import LocalEngine
 from ckaudit.fleet.fleet import FleetRequest, audit_fleet
 from ckaudit.fleet.like import MAX_EACH, gate_like, with_own_siblings
@@ -101,3 +102,11 @@ def test_a_seed_a_name_and_a_place_are_no_configuration_and_a_rate_is():
 def test_like_that_matches_nothing_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="matches nothing"):
         fleet(tmp_path / "data", PAIRS / "base", like=[str(tmp_path / "none-*")])
+
+
+@pytest.mark.parametrize("lost", ["nowhere", "http://127.0.0.1:9/nowhere"])
+def test_a_sibling_that_cannot_be_had_costs_no_run_its_verdict(lost):
+    source = Source(name="run", path=str(PAIRS / "lr_doubled"), like=(str(PAIRS / "base"), lost))
+    (row,) = audit_run(source)
+    assert (row.status, row.siblings) == ("audited", 1)
+    assert "SIB007" in {finding.code for finding in row.findings}

@@ -207,7 +207,7 @@ def _not_null(chunk: Any) -> NDArray[np.bool_]:
 
 
 def _cells(chunk: Any) -> NDArray[np.float64]:
-    """Return the numbers of an Arrow array of float64 where they lie; its own `to_numpy` loads pandas, where that is installed."""
+    """Return the numbers of an Arrow array of float64 where they lie; its own `to_numpy` loads pandas where that is installed."""
     data = chunk.buffers()[1]
     return np.frombuffer(data, np.float64, len(chunk), 8 * chunk.offset) if len(chunk) else np.empty(0)
 
