@@ -2,8 +2,8 @@
 
     python benchmarks/growth.py [--sizes 4] [--rounds 2] [--only TEXT] [--write]
 
-From each time that of the same command on next to nothing is taken off, and log time over log size is fitted by least squares.
-1 is linear. `--write` puts the table into benchmarks/README.md.
+From each time that of the same command on next to nothing is taken off, and log time over log size is fitted by least squares,
+where at least 0.05 s are left. 1 is linear. `--write` puts the table into benchmarks/README.md.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log
+from math import log, nan
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -25,6 +25,8 @@ from pairs import Usage, machine, measure, write_table  # noqa: E402  it stands 
 OURS = str(Path(sys.executable).parent / "ckaudit")
 NAMES = ("train_loss_raw", "grad_global_norm", "learning_rate", "step_time", "tokens_per_sec", "val_loss", "mfu", "gpu_mem_bytes")
 AIM = 1.1
+LEAST = 0.05
+"""Seconds over those of next to nothing: what takes less cannot be told from the noise of starting."""
 LAYERS, PARTS = 24, ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.down", "mlp.gate", "norm")
 
 
@@ -257,11 +259,12 @@ def usage(command: str, axis: Axis, size: int, root: Path, rounds: int) -> Usage
 
 def row(command: str, axis: Axis, sizes: int, root: Path, rounds: int) -> tuple[str, float]:
     """Measure one command on one axis; return its row and its exponent."""
-    start = usage(command, axis, max(1, axis.base // 256), root, rounds)
+    start = usage(command, axis, max(1, axis.base // 256), root, rounds + 2)
     counts = [axis.base * 2**place for place in range(sizes)]
     used = [usage(command, axis, count, root, rounds) for count in counts]
-    own = [max(each.cpu - start.cpu, 1e-3) for each in used]
-    exponent = slope([log(count) for count in counts], [log(seconds) for seconds in own])
+    own = [each.cpu - start.cpu for each in used]
+    points = [(log(count), log(seconds)) for count, seconds in zip(counts, own, strict=True) if seconds >= LEAST]
+    exponent = slope(*map(list, zip(*points, strict=True))) if len(points) > 1 else nan
     name = command.replace("IN/*", "RUNS").replace("IN", "RUN" if not axis.suffix else "FILE").replace("BESIDE", "OTHER")
     seconds = f"{start.cpu:.2f} | {own[0]:.2f} | {own[-1]:.2f}"
     memory = f"{used[0].memory:.0f} | {used[-1].memory:.0f}"
