@@ -19,7 +19,7 @@ from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
 from ckaudit.contract.schema.report import SEVERITIES, Finding, VitalCheck, worst
 from ckaudit.errors import CkauditError
 from ckaudit.fleet.facts import facts_of
-from ckaudit.fleet.like import gate_of
+from ckaudit.fleet.like import gate_with_siblings
 from ckaudit.fleet.source import Source
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.remote.addresses import with_addresses
@@ -75,7 +75,7 @@ def _unlike(name: str, rows: Sequence[FleetRun]) -> str:
 @takes_any_numbers
 def row_of(run: Run, name: str, source: Source) -> FleetRun:
     """Return what a fleet keeps of one run that is in memory."""
-    gate = gate_of(source)
+    gate = gate_with_siblings(source)
     explained = explain_run(run, gate)
     run, findings = explained.run, explained.findings
     held = gate.held_against(run)

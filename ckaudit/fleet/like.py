@@ -103,10 +103,10 @@ def with_own_siblings(sources: Iterable[Source], healthy: Sequence[Source]) -> l
     held = []
     for source in sources:
         group = [sibling for sibling in groups.get(_configuration(source), ()) if sibling.path != source.path][:MAX_EACH]
-        state = "".join([source.fingerprint, *sorted(sibling.fingerprint for sibling in group)])
-        fingerprint = hashlib.blake2b(state.encode(), digest_size=16).hexdigest() if group else source.fingerprint
-        paths = tuple(sorted(sibling.path for sibling in group))
-        held.append(replace(source, like=paths, fingerprint=fingerprint if source.fingerprint else ""))
+        like = tuple(sorted((sibling.path, sibling.fingerprint) for sibling in group))
+        state = msgspec.json.encode([source.fingerprint, like])
+        fingerprint = hashlib.blake2b(state, digest_size=16).hexdigest() if group else source.fingerprint
+        held.append(replace(source, like=like, fingerprint=fingerprint if source.fingerprint else ""))
     return sorted(held, key=lambda source: source.like)
 
 
@@ -120,7 +120,7 @@ def _configuration(source: Source) -> bytes:
     return b""
 
 
-def gate_of(source: Source) -> Gate:
+def gate_with_siblings(source: Source) -> Gate:
     """Return the gate of a source, which holds it against its healthy siblings too where it has some."""
     global _gate  # noqa: PLW0603  siblings are opened once a process, not once a run
     if not source.like:
@@ -128,7 +128,7 @@ def gate_of(source: Source) -> Gate:
     key = msgspec.json.encode([source.like, source.gate.policy, source.choice])
     if _gate[0] != key:
         _gate = (b"", OPEN)  # those before are let go of first
-        siblings = open_siblings([_here(path) for path in source.like], choice=source.choice)
+        siblings = open_siblings([_here(path) for path, _ in source.like], choice=source.choice)
         _gate = (key, with_siblings(source.gate, siblings))
     return _gate[1]
 

@@ -22,7 +22,7 @@ class Source(Struct, frozen=True, kw_only=True):
         gate: Policy.
         fingerprint: Tells its present state and the audit of it from any other; empty: not known.
         written: When its newest file was written, Unix time; 0: not known.
-        like: Healthy siblings that it is held against: what is opened.
+        like: Healthy siblings that it is held against: of each what is opened, and its fingerprint.
     """
 
     name: str
@@ -31,4 +31,4 @@ class Source(Struct, frozen=True, kw_only=True):
     gate: Gate = OPEN
     fingerprint: str = ""
     written: float = 0.0
-    like: tuple[str, ...] = ()
+    like: tuple[tuple[str, str], ...] = ()

@@ -89,7 +89,8 @@ def open_filesystem(uri: str) -> "tuple[AbstractFileSystem, str]":
     try:
         for library in ("fsspec", *_libraries(kind)):
             import_module(library)
-            logging.getLogger(library).addHandler(logging.NullHandler())  # whose errors are told once, in our words
+            if not (logger := logging.getLogger(library)).handlers:  # its errors are told once, in our words
+                logger.addHandler(logging.NullHandler())
     except ModuleNotFoundError as error:
         said = f"{shown(uri)}: to read it takes {error.name}, which is not installed"
         raise UnreadableError(said, hint=install_command(EXTRA_OF[kind])) from None

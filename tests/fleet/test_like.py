@@ -83,10 +83,10 @@ def test_each_configuration_has_its_own_siblings_and_the_newest_of_them(tmp_path
     healthy = [run(f"{rate}-{number}", rate, number) for rate in (0.1, 0.2) for number in range(MAX_EACH + 2)]
     fast, slow, other = run("fast", 0.2, 3), run("slow", 0.1, 3), run("other", 0.3, 3)
     held = {source.name: source for source in with_own_siblings([fast, other, slow, healthy[-1]], healthy)}
-    assert set(held["slow"].like) == {str(tmp_path / f"0.1-{number}") for number in range(2, MAX_EACH + 2)}
-    assert set(held["fast"].like) == {str(tmp_path / f"0.2-{number}") for number in range(2, MAX_EACH + 2)}
+    assert set(dict(held["slow"].like)) == {str(tmp_path / f"0.1-{number}") for number in range(2, MAX_EACH + 2)}
+    assert set(dict(held["fast"].like)) == {str(tmp_path / f"0.2-{number}") for number in range(2, MAX_EACH + 2)}
     assert held["other"] == other
-    assert healthy[-1].path not in held[healthy[-1].name].like
+    assert healthy[-1].path not in dict(held[healthy[-1].name].like)
     assert len({source.fingerprint for source in held.values()}) == len(held)
 
 
@@ -106,7 +106,15 @@ def test_like_that_matches_nothing_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("lost", ["nowhere", "http://127.0.0.1:9/nowhere"])
 def test_a_sibling_that_cannot_be_had_costs_no_run_its_verdict(lost):
-    source = Source(name="run", path=str(PAIRS / "lr_doubled"), like=(str(PAIRS / "base"), lost))
+    source = Source(name="run", path=str(PAIRS / "lr_doubled"), like=((str(PAIRS / "base"), "1"), (lost, "2")))
     (row,) = audit_run(source)
     assert (row.status, row.siblings) == ("audited", 1)
     assert "SIB007" in {finding.code for finding in row.findings}
+
+
+def test_a_process_that_lives_on_opens_a_sibling_anew_where_it_has_changed(tmp_path):
+    shutil.copytree(PAIRS / "base", tmp_path / "good")
+    source = Source(name="run", path=str(PAIRS / "lr_doubled"), like=((str(tmp_path / "good"), "before"),))
+    assert [row.siblings for row in audit_run(source)] == [1]
+    shutil.rmtree(tmp_path / "good")
+    assert [row.siblings for row in audit_run(replace(source, like=((str(tmp_path / "good"), "after"),)))] == [0]
