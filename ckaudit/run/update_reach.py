@@ -113,6 +113,8 @@ def _way(steps: Steps, rate: Series) -> Floats:
     """
     known = rate.finite[:, 0]
     times, rates = rate.steps[known], rate.values[known, 0]
+    if not len(times):
+        return np.full(len(steps) - 1, np.inf)
     summed = np.cumsum(np.maximum(rates, np.concatenate([rates[:1], rates[:-1]])) * np.diff(times, prepend=0))
     way = np.maximum(np.diff(np.interp(steps, times, summed)), rates.max(initial=1e-300))
     return np.asarray(np.where(is_past_end(steps[1:], times), np.inf, way))

@@ -84,6 +84,8 @@ def _of_heads(
     if similarity is None or len(columns) < 2 or copies.first_step is None:
         return
     known = similarity.finite[:, columns].all(axis=1) & (similarity.steps <= copies.first_step)
+    if not known.any():
+        return
     nearest = np.sort(similarity.values[known][:, columns], axis=1)[:, -2]
     if scale is not None:
         yield contradicts(strong, f"heads of such weights cannot be told apart, copies or not: {scale.message}", scale)

@@ -34,6 +34,7 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_alike import weights_alike
 from ckaudit.rules.weights.weights_shrink import weights_shrink
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -181,7 +182,8 @@ def _thinnest(sizes: Series, block: str, step: int, table: TensorTable) -> tuple
         if table.kind(name) != "norm" or not (name.startswith(f"{block}.") or table.block(name) == block):
             continue
         alike = [other for other, role in enumerate(roles) if role == roles[place] and other != place]
-        usual = float(np.nanmedian(sizes.values[row, alike])) if alike else 0.0
+        known = sizes.values[row, alike]
+        usual = median(known[~np.isnan(known)])
         if usual > 0 and np.isfinite(sizes.values[row, place]):
             found[name] = float(sizes.values[row, place]) / usual
     return min(found.items(), key=lambda each: each[1], default=None)

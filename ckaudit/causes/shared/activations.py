@@ -74,6 +74,6 @@ def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float 
         if not is_function(name) or not known.size or name not in usual.labels or not reach <= known.max() <= 1:
             continue
         mean = usual.values[:, usual.labels.index(name)]
-        if float(np.nanmedian(mean)) > share * median(known):
+        if median(mean[~np.isnan(mean)]) > share * median(known):
             names.append(name)
     return names

@@ -30,7 +30,7 @@ def usual_steps(step: Series | None, rate: Series | None, *, full: float = 0.3) 
 
     Only checkpoints at `full` of the highest rate or more count; None where nothing moved.
     """
-    if step is None or rate is None:
+    if step is None or rate is None or not rate.finite.any():
         return None
     used = at(rate, step.steps).values.max(axis=1, initial=-np.inf)
     rows = used >= full * float(rate.values[rate.finite].max())

@@ -153,8 +153,9 @@ def loss_not_falling(
     is_early = may_plateau(steps, facts, moved) and not has_ended
     learnt, is_learning = _falls(val), _is_still_falling(val, values)
     rests = not (is_learning and level < guess)
-    if bound is not None and has_level and rests and bound < level <= max_bound_ratio * bound:
-        first = _since(values, bound)
+    first = len(values) if bound is None else _since(values, bound)
+    is_above = bound is not None and bound < level <= max_bound_ratio * bound and first < len(values)
+    if has_level and rests and is_above:
         message = "the loss has come to {value:.4g} and no lower; " + why
         yield _hit(steps, first, level, bound, message, is_early=is_early and guess > 0)
     elif (half := _constant_guess(steps, values, explained, facts)) is not None and not (is_learning or _is_lower(val, level)):

@@ -65,4 +65,4 @@ def dropped_tokens(
 
 def _is_young_and_even(used: Series | None, rate: Series, warmup: int, *, even: float = 0.9) -> bool:
     """Tell whether a run ends within five warm-ups, and all experts are used alike: then the capacity is small, and no more."""
-    return used is not None and int(rate.steps[-1]) <= 5 * warmup and float(np.nanmedian(used.values)) >= even
+    return used is not None and int(rate.steps[-1]) <= 5 * warmup and median(used.values[used.finite]) >= even

@@ -37,7 +37,7 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
     if not differs:
         return
     apart = [] if diff is None else [float(value) for value in diff.values[diff.finite[:, 0], 0] if value]
-    since = None if first is None else int(first.values[first.finite].min())
+    since = int(first.values[first.finite].min()) if first is not None and first.finite.any() else None
     message = f"{len(differs)} of {len(steps)} replays did not give every bit again"
     message += "; losses differ by up to {value:.3g}" if apart else ""
     yield Hit(

@@ -39,7 +39,7 @@ def monitoring_blackout(
         return
     values = silence.values[:, 0]
     gaps = np.diff(silence.steps, prepend=silence.steps[0] - 1)
-    usual, stride = float(np.nanmedian(values)), median(gaps)
+    usual, stride = median(values[~np.isnan(values)]), median(gaps)
     resumed = np.zeros(len(values), bool)
     for seam in seams(facts):
         resumed |= (silence.steps > seam) & (silence.steps - gaps <= seam)

@@ -187,8 +187,8 @@ def _rises(rate: Series | None) -> bool:
 
 def _has_learnt(steps: Steps, start: Series | None, loss: Series | None, share: float) -> Mask:
     """Tell of each step whether the loss had fallen by a share; true where that is not known, and for a model trained before."""
-    unknown = start is None or loss is None or not start.finite.any() or start.values[start.finite][0] < -0.5
-    if unknown or loss is None:
+    unknown = start is None or not start.finite.any() or start.values[start.finite][0] < -0.5
+    if unknown or loss is None or not loss.finite.any():
         return np.ones(len(steps), bool)
     first = loss.values[loss.finite][0]
     return np.asarray(~(at(loss, steps).values[:, 0] > (1 - share) * first))
