@@ -3,14 +3,21 @@
 import re
 from pathlib import Path
 
+TURNING_POINTS = {
+    "rules": "tests/test_turning_points.py::test_a_rule_turns_where_it_did",
+    "causes": "tests/test_turning_points.py::test_a_cause_turns_where_it_did",
+}
 CASES = {
-    "rules": "tests/test_rule_cases.py::test_rule_gives_what_its_cases_expect",
-    "causes": "tests/test_cause_cases.py::test_cause_ranks_as_its_cases_expect",
+    "rules": ("tests/test_rule_cases.py::test_rule_gives_what_its_cases_expect", TURNING_POINTS["rules"]),
+    "causes": ("tests/test_cause_cases.py::test_cause_ranks_as_its_cases_expect", TURNING_POINTS["causes"]),
 }
 WALKS = {
     "metrics": ("tests/metrics/test_recorded_runs.py", "tests/metrics/test_every_metric.py", "tests/test_runs.py"),
-    "rules": ("tests/test_rule_cases.py", "tests/rules", "tests/test_runs.py", "tests/test_cause_cases.py"),
-    "causes": ("tests/test_cause_cases.py", "tests/test_cause_measures.py", "tests/causes", "tests/test_runs.py"),
+    "rules": ("tests/test_rule_cases.py", TURNING_POINTS["rules"], "tests/rules", "tests/test_runs.py", "tests/test_cause_cases.py"),
+    "causes": (
+        *("tests/test_cause_measures.py", TURNING_POINTS["causes"], "tests/test_cause_cases.py", "tests/causes"),
+        "tests/test_runs.py",
+    ),
     "contract": ("tests/contract/test_fixtures.py", "tests/validate/test_lines.py", "tests/contract", "tests/validate"),
     "recorder": tuple(
         f"tests/recorder/test_{name}.py" for name in ("recorder", "formulas", "sections", "writer", "events", "resume")
@@ -45,7 +52,7 @@ class Tests:
         """Return the tests that have the name of a file of the package."""
         room, stem = path.split("/")[1], Path(path).stem
         files = [each for each in self.tests if each.startswith(f"tests/{room}/") and Path(each).stem == f"test_{stem}"]
-        return files + ([f"{CASES[room]}[{stem}]"] if stem in self.cases.get(room, ()) else [])
+        return files + ([f"{test}[{stem}]" for test in CASES[room]] if stem in self.cases.get(room, ()) else [])
 
     def stages(self, path: str) -> list[list[str]]:
         """Return the tests that touch a file, nearest first."""

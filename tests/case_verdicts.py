@@ -1,8 +1,8 @@
 """What every case of a rule and of a cause, and every recorded run, comes to, word for word, beside what is asked of it.
 
 A case asks for what matters: the rule fires there, this cause stands first. What else the verdict says, each piece of evidence
-with its weight, each value with its limit, and what becomes of it where all numbers are a little more, less or fewer, stands in
-`tests/verdicts/`, so that no change of it goes unseen:
+with its weight, each value with its limit, what a rule says where all numbers are a little more, less or fewer, and where
+verdicts turn (`turning_points.py`) stands in `tests/verdicts/`, so that no change of it goes unseen:
 
     python -m tests.case_verdicts
 
@@ -16,15 +16,18 @@ from msgspec.structs import replace
 
 from ckaudit.audit import triage, triage_run
 from ckaudit.audit.judge import judge
+from ckaudit.causes import causes
 from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report
 from ckaudit.rules import rules
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
+from tests import turning_points
 from tests.cases import Case, load
 
 HERE = Path(__file__).parent
 PLACE = HERE / "verdicts"
 RUNS = PLACE / "runs"
+TURNING_POINTS = PLACE / "turning_points"
 HEADING = "# "
 NEVER = 2**62
 
@@ -57,7 +60,7 @@ def _line(finding: Finding) -> str:
     return f"  {finding.severity} {finding.where}: {steps}; {numbers}; {finding.message}\n"
 
 
-# A case beside itself: what a rule or a cause says where everything is a little more, less, or earlier.
+# A case beside itself: what a rule says where everything is a little more, less, or earlier.
 def _scaled(run: Run, tensors: float, scalars: float) -> Run:
     def times(series: Series, factor: float) -> Series:
         return replace(series, values=series.values * factor) if series else series
@@ -89,12 +92,6 @@ VARIANTS: dict[str, Callable[[Run], Run]] = {
 }
 
 
-def _variants(run: Run, told: Callable[[Run], str], usual: str) -> str:
-    """Return a line for each variant of a run of which something else is said."""
-    lines = ((name, told(variant(run))) for name, variant in VARIANTS.items())
-    return "".join(f"  {name}: {line}\n" for name, line in lines if line != usual)
-
-
 def rule_variants(code: str, case: Case) -> str:
     """Return what a rule says beside a case, in few words."""
 
@@ -103,16 +100,9 @@ def rule_variants(code: str, case: Case) -> str:
         found = (f"{each.severity} {each.where} {each.first_step}-{each.last_step}" for each in judgement.findings)
         return ", ".join((judgement.checks[0].outcome, *found))
 
-    return _variants(case.run, told, told(case.run))
-
-
-def cause_variants(case: Case) -> str:
-    """Return which causes are named beside a case."""
-
-    def told(run: Run) -> str:
-        return ", ".join(f"{each.cause} {each.confidence:.2f}" for each in triage_run(run).diagnoses) or "nothing"
-
-    return _variants(case.run, told, told(case.run))
+    usual = told(case.run)
+    lines = ((name, told(variant(case.run))) for name, variant in VARIANTS.items())
+    return "".join(f"  {name}: {line}\n" for name, line in lines if line != usual)
 
 
 def recorded(path: Path) -> dict[str, str]:
@@ -130,15 +120,25 @@ def rule_verdict(code: str, case: Case) -> str:
 
 def cause_verdict(case: Case) -> str:
     """Triage a case."""
-    return of_cause(triage_run(case.run).diagnoses) + cause_variants(case)
+    return of_cause(triage_run(case.run).diagnoses)
+
+
+def turning_points_of(path: Path) -> str:
+    """Return where the verdicts of the rule, or the evidence of the cause, of a case file turn."""
+    head, cases = load(path)
+    if path.parent.name == "rules":
+        return turning_points.of_rule(rules()[head["rule"]], cases)
+    return turning_points.of_cause(causes()[path.stem], cases)
 
 
 def _files() -> Iterator[tuple[Path, str]]:
     for path in sorted((HERE / "rules").glob("*.toml")):
         head, cases = load(path)
         yield path, "".join(f"{HEADING}{case.name}\n{rule_verdict(head['rule'], case)}" for case in cases)
+        yield TURNING_POINTS / "rules" / path.name, turning_points_of(path)
     for path in sorted((HERE / "causes").glob("*.toml")):
         yield path, "".join(f"{HEADING}{case.name}\n{cause_verdict(case)}" for case in load(path)[1])
+        yield TURNING_POINTS / "causes" / path.name, turning_points_of(path)
     for path in sorted((HERE.parent / "fixtures" / "runs").glob("*/expected.toml")):
         yield RUNS / path.parent.name, of_run(triage(path.parent))
 
@@ -146,7 +146,8 @@ def _files() -> Iterator[tuple[Path, str]]:
 def main() -> None:
     """Write all files anew."""
     for path, text in _files():
-        target = PLACE / path.parent.name / f"{path.stem}.txt"
+        folder = path.parent if path.is_relative_to(PLACE) else PLACE / path.parent.name
+        target = folder / f"{path.stem}.txt"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
 

@@ -1,0 +1,320 @@
+"""Where the verdict of a rule, or the evidence of a cause, turns as one of its inputs is changed a little at a time.
+
+A case shows a verdict at one place; a limit lies between two. Each input of a case is made larger and smaller, as a whole, in its
+late half, at its end, at one label and around its median, until something else is said; the factor at which that happens
+is kept beside what is said then. A record is also cut after its first points, spaced wider, set to each threshold exactly, and
+given without an input, a fact or a finding. Functions are called by themselves, on the series of their inputs, so
+that a thousand such questions take a tenth of a second. Whatever turns in a way that was not seen before is a line in
+`tests/verdicts/turning_points/`, which `python -m tests.case_verdicts` writes.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from types import FunctionType
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import fields, replace
+
+from ckaudit.audit.judge import judge, resolve
+from ckaudit.causes.cause import Advice, Cause, Findings
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.violations import Kind
+from ckaudit.metrics import metrics
+from ckaudit.rules.rule import Hit, Rule
+from ckaudit.run.series import Floats, Series
+from tests.cases import Case
+
+Inputs = list[Any]
+Said = tuple[tuple[str, ...], tuple[str, ...]]
+"""What is said: of each thing its kind, which stands until the verdict turns, and the same with its numbers."""
+Function = Callable[[Inputs], Said]
+Ways = Iterable[tuple[str, Inputs]]
+"""Inputs that differ from some, each with a word for how."""
+
+WORDS = {metric.name for metric in metrics().values() if metric.function.__module__.endswith(".metrics.words")}
+"""Metrics whose values stand for words, and cannot be more or less."""
+
+LADDERS = (1.3, 3.0, 100.0), (1 / 1.3, 1 / 3.0, 1 / 100.0)
+PRECISION = 0.004
+BASES, CUTS = 5, 8
+DIGITS = re.compile(r"-?\d[\d.,e+-]*")
+
+
+# Where it turns.
+def _spread(values: Floats, factor: float) -> Floats:
+    middle = np.nanmedian(values, axis=0) if np.isfinite(values).any(axis=0).all() else np.zeros(values.shape[1])
+    return np.asarray(middle + factor * (values - middle))
+
+
+def _part(values: Floats, factor: float, part: Any) -> Floats:
+    changed = values.copy()
+    changed[part] *= factor
+    return changed
+
+
+SCALED: dict[str, Callable[[Floats, float], Floats]] = {
+    "": lambda values, factor: values * factor,
+    "late half": lambda values, factor: _part(values, factor, slice(len(values) // 2, None)),
+    "end": lambda values, factor: _part(values, factor, slice(-1, None)),
+    "first label": lambda values, factor: _part(values, factor, (slice(None), 0)),
+    "spread": _spread,
+}
+
+
+def turns(function: Function, inputs: Inputs, place: int) -> Iterator[tuple[str, Said]]:
+    """Yield at which factor on a part of an input something else is said, and what."""
+    series, usual = inputs[place], function(inputs)[0]
+    for name, change in SCALED.items():
+        if series.values.shape[1 if name == "first label" else 0] == 1 and name:
+            continue
+
+        def said(factor: float, change: Callable[[Floats, float], Floats] = change) -> Said:
+            return function(with_input(inputs, place, replace(series, values=change(series.values, factor))))
+
+        for ladder in LADDERS:
+            turned = next((step for step, factor in enumerate(ladder) if said(factor)[0] != usual), None)
+            if turned is not None:
+                least = _least(lambda factor, said=said: said(factor)[0] != usual, (1.0, *ladder)[turned], ladder[turned])
+                yield f"{name} x {least:.3g}".strip(), said(least)
+
+
+def _least(is_turned: Callable[[float], bool], before: float, after: float) -> float:
+    """Return a factor close to the one where something turns, on its far side."""
+    while abs(after / before - 1) > PRECISION:
+        middle = float(np.sqrt(before * after))
+        before, after = (before, middle) if is_turned(middle) else (middle, after)
+    return after
+
+
+# What else may be done to an input.
+def with_input(inputs: Inputs, place: int, other: object) -> Inputs:
+    """Return inputs of which one is another."""
+    return [*inputs[:place], other, *inputs[place + 1 :]]
+
+
+def gaps(inputs: Inputs, place: int) -> Ways:
+    """Yield inputs of which one is zero, negative, without a label, or holds NaN or nothing at its ends."""
+    series: Series = inputs[place]
+    yield "zero", with_input(inputs, place, replace(series, values=0 * series.values))
+    yield "negative", with_input(inputs, place, replace(series, values=-series.values))
+    yield "NaN", with_input(inputs, place, replace(series, values=np.nan * series.values))
+    for row, at in ((0, "first"), (-1, "last")):
+        values, recorded = series.values.copy(), series.recorded.copy()
+        values[row, 0], recorded[row, 0] = np.nan, False
+        yield f"NaN at {at}", with_input(inputs, place, replace(series, values=values))
+        yield f"none at {at}", with_input(inputs, place, replace(series, values=values, recorded=recorded))
+    if len(series.labels) > 1:
+        yield "without a label", with_input(inputs, place, series.only(lambda name: name != series.labels[0]))
+
+
+def at_thresholds(inputs: Inputs, place: int, thresholds: Sequence[float]) -> Ways:
+    """Yield inputs of which one is exactly at a threshold: throughout, after ones, or as a multiple of what it was at first."""
+    series: Series = inputs[place]
+    is_late = np.arange(len(series.steps))[:, None] >= len(series.steps) // 2
+    for threshold in thresholds:
+        for how, values in {
+            "at": np.full(series.values.shape, threshold),
+            "late at": np.where(is_late, threshold, 1.0),
+            "late at first times": np.where(is_late, threshold, 1.0) * series.values[:1],
+        }.items():
+            cells = np.where(np.isfinite(series.values), values, series.values)
+            yield f"{how} {threshold:g}", with_input(inputs, place, replace(series, values=cells))
+
+
+def in_time(inputs: Inputs) -> Ways:
+    """Yield inputs that end or begin earlier or later, or whose steps lie further apart."""
+
+    def each(change: Callable[[Series], Series]) -> Inputs:
+        return [change(each) if isinstance(each, Series) else each for each in inputs]
+
+    def since(series: Series, step: int) -> Series:
+        rows = series.steps >= step
+        return replace(series, steps=series.steps[rows], values=series.values[rows], recorded=series.recorded[rows])
+
+    steps = sorted({int(step) for series in inputs if isinstance(series, Series) for step in series.steps})
+    yield from ((f"until {step}", each(lambda series, step=step: series.until(step))) for step in steps[:-1][:CUTS])
+    firsts = sorted({*steps[1:4], *steps[-3:]} - {*steps[:1]})
+    yield from ((f"since {step}", each(lambda series, step=step: since(series, step))) for step in firsts)
+    for factor in (2, 5, 20, 100):
+        yield f"steps x {factor}", each(lambda series, factor=factor: replace(series, steps=series.steps * factor))
+
+
+def in_facts(inputs: Inputs, place: int) -> Ways:
+    """Yield inputs without a fact of the run, and with a number of it doubled or halved."""
+    facts: Manifest = inputs[place]
+    for field in fields(facts):
+        value = getattr(facts, field.name)
+        if value is msgspec.UNSET or field.name == "schema_version" or field.default is msgspec.NODEFAULT:
+            continue
+        others = {f"without {field.name}": field.default}
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            others |= {f"{field.name} x 2": 2 * value, f"{field.name} / 2": type(value)(value / 2)}
+        for how, other in others.items():
+            yield how, with_input(inputs, place, replace(facts, **{field.name: other}))
+
+
+Turns = Iterator[tuple[str, Said]]
+
+
+def all_turns(function: Function, inputs: Inputs, names: Sequence[str], thresholds: Sequence[float]) -> Turns:
+    """Yield everything that is said of inputs that differ from some, each with the name of the input that does."""
+    yield from ((f"- {how}", function(other)) for how, other in in_time(inputs))
+    for place, name in enumerate(names):
+        if inputs[place] is None:
+            continue
+        yield f"{name} missing", function(with_input(inputs, place, None))
+        if isinstance(inputs[place], Manifest):
+            yield from ((f"{name} {how}", function(other)) for how, other in in_facts(inputs, place))
+        elif name not in WORDS:
+            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, place))
+            others = chain(gaps(inputs, place), at_thresholds(inputs, place, thresholds))
+            yield from ((f"{name} {how}", function(other)) for how, other in others)
+
+
+def new_lines(all_said: Iterable[tuple[str, Said]], usual: Said, seen: set[tuple[str, ...]]) -> Iterator[str]:
+    """Yield a line for whatever an input, or a finding, makes say for the first time, but for its numbers."""
+    for how, (_, said) in all_said:
+        told = [f"+ {each}" for each in said if each not in usual[1]]
+        told += [f"- {' '.join(each.split()[:2])}" for each in usual[1] if each not in said]
+        key = (how.partition(" ")[0], *(DIGITS.sub("#", each) for each in told))
+        if told and key not in seen:
+            seen.add(key)
+            yield f"  {how}: {'; '.join(told)}\n"
+
+
+class Bases:
+    """The first few cases of each kind: what is said there, of which severity or weight, and which inputs there are."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[object, ...]] = set()
+
+    def takes(self, inputs: Inputs, usual: Said) -> bool:
+        """Tell whether a case is of a kind that was not there yet."""
+        key = (*(each.split()[0] for each in usual[0]), *(each is None for each in inputs))
+        is_new = key not in self._seen
+        self._seen.add(key)
+        return is_new
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether there are `BASES` of them."""
+        return len(self._seen) == BASES
+
+
+def _given(inputs: Inputs) -> Inputs:
+    return [each if each or isinstance(each, Manifest) else None for each in inputs]
+
+
+# Rules.
+@takes_any_numbers
+def of_rule(rule: Rule, cases: Sequence[Case]) -> str:
+    """Return where the verdicts of a rule turn, beside its cases."""
+    names = [getattr(each, "name", "run.json") for each in (*rule.needs, *rule.wants)]
+    thresholds = [float(each) for each in rule.thresholds.values() if isinstance(each, int | float) and each]
+
+    def function(inputs: Inputs) -> Said:
+        given = _given(inputs)
+        return (("nothing",), ("nothing",)) if None in given[: len(rule.needs)] else _of_hits(rule, given)
+
+    bases, seen, lines = Bases(), set[tuple[str, ...]](), list[str]()
+    for case in cases:
+        if bases.are_enough:
+            break
+        inputs = resolve((*rule.needs, *rule.wants), case.run)
+        usual = function(inputs)
+        if bases.takes(inputs, usual):
+            lines += [f"# {case.name}\n", *new_lines(all_turns(function, inputs, names, thresholds), usual, seen)]
+    return "".join(lines)
+
+
+def _of_hits(rule: Rule, inputs: Inputs) -> Said:
+    kinds, numbers = [], []
+    for each in rule.function(*inputs):
+        if isinstance(each, Hit):
+            kinds.append(f"{each.severity} {each.where} {each.first}-{each.last}")
+            sizes = [f"{size:.2g}" for size in (each.value, each.limit) if size is not None]
+            numbers.append(f"{kinds[-1]}, worst {each.worst}, {each.points} points, {', '.join(sizes)}")
+        else:
+            kinds.append(each.reason)
+            numbers.append(f"{each.reason}: {each.detail}")
+    return tuple(kinds), tuple(numbers)
+
+
+# Causes.
+@takes_any_numbers
+def of_cause(cause: Cause, cases: Sequence[Case]) -> str:
+    """Return where the evidence of a cause turns, beside its cases, and what each finding says for it."""
+    names = [getattr(each, "name", "run.json") for each in cause.wants]
+    defaults = (cause.function.__kwdefaults__ or {}).values()
+    thresholds = sorted({float(each) for each in defaults if isinstance(each, int | float) and each})
+    signs, nothing = _signs(cause), ("nothing recorded", Findings(()), [None] * len(names))
+    bases, seen, lines = Bases(), set[tuple[str, ...]](), list[str]()
+    for name, findings, inputs in chain([nothing], _material(cause, signs, cases)):
+
+        def function(inputs: Inputs, findings: Findings = findings) -> Said:
+            return _of_evidence(cause, findings, _given(inputs))
+
+        usual = function(inputs)
+        if bases.are_enough:
+            break
+        if bases.takes(inputs, usual):
+            of_findings = ((how, function(inputs, other)) for how, other in _other_findings(signs, findings))
+            turned = chain(of_findings, all_turns(function, inputs, names, thresholds))
+            lines += [f"# {name}\n", *new_lines(turned, usual, seen)]
+    return "".join(lines)
+
+
+def _material(cause: Cause, signs: Sequence[Rule | Kind], cases: Sequence[Case]) -> Iterator[tuple[str, Findings, Inputs]]:
+    """Yield each case with what is found in it, of what the cause looks at, and its inputs."""
+    rules = [each for each in signs if isinstance(each, Rule)]
+    for case in cases:
+        found = (*judge(case.run, rules).findings, *case.run.findings)
+        yield case.name, Findings(tuple(each for each in found if each.severity != "note")), resolve(cause.wants, case.run)
+
+
+def _of_evidence(cause: Cause, findings: Findings, inputs: Inputs) -> Said:
+    said = list(cause.function(findings, *inputs))
+    kinds = ["advice" if isinstance(each, Advice) else f"{each.weight:+.2f} {each.reference}" for each in said]
+    return tuple(kinds), tuple(f"{kind}: {each.sentence}" for kind, each in zip(kinds, said, strict=True))
+
+
+def _other_findings(signs: Sequence[Rule | Kind], findings: Findings) -> Iterator[tuple[str, Findings]]:
+    """Yield findings of which one is missing, or to which one is added, in several shapes."""
+    for finding in findings.all:
+        yield f"{finding.code} missing", Findings(tuple(each for each in findings.all if each is not finding))
+    for sign in signs:
+        found = Finding(
+            code=sign.code,
+            name="found",
+            severity="sev2",
+            message="as found",
+            where="blocks.0.w",
+            first_step=50,
+            last_step=60,
+            worst_step=55,
+            value=2.0,
+            limit=1.0,
+            points=3,
+        )
+        for how, finding in {
+            "found": found,
+            "at first": replace(found, first_step=0),
+            "at last": replace(found, first_step=100_000, last_step=100_000),
+            "as sev1": replace(found, severity="sev1"),
+            "below its limit": replace(found, value=0.5),
+            "without steps": replace(found, where=None, first_step=None, last_step=None),
+        }.items():
+            yield f"{sign.code} {how}", Findings((*findings.all, finding))
+
+
+def _signs(cause: Cause) -> list[Rule | Kind]:
+    """Return the rules whose findings a cause looks at, by name or through what it shares with others."""
+    own = cause.function.__globals__
+    shared = [each.__globals__ for each in own.values() if isinstance(each, FunctionType) and "causes.shared" in each.__module__]
+    found = {each.code: each for names in (own, *shared) for each in names.values() if isinstance(each, Rule | Kind)}
+    return [found[code] for code in sorted(found)]
