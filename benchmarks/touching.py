@@ -13,7 +13,13 @@ CASES = {
 }
 WALKS = {
     "metrics": ("tests/metrics/test_recorded_runs.py", "tests/metrics/test_every_metric.py", "tests/test_runs.py"),
-    "rules": ("tests/test_rule_cases.py", TURNING_POINTS["rules"], "tests/rules", "tests/test_runs.py", "tests/test_cause_cases.py"),
+    "rules": (
+        "tests/test_rule_cases.py",
+        TURNING_POINTS["rules"],
+        "tests/rules",
+        "tests/test_runs.py",
+        "tests/test_cause_cases.py",
+    ),
     "causes": (
         *("tests/test_cause_measures.py", TURNING_POINTS["causes"], "tests/test_cause_cases.py", "tests/causes"),
         "tests/test_runs.py",
