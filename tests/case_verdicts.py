@@ -1,8 +1,9 @@
 """What every case of a rule and of a cause, and every recorded run, comes to, word for word, beside what is asked of it.
 
 A case asks for what matters: the rule fires there, this cause stands first. What else the verdict says, each piece of evidence
-with its weight, each value with its limit, what a rule says where all numbers are a little more, less or fewer, and where
-verdicts turn (`turning_points.py`) stands in `tests/verdicts/`, so that no change of it goes unseen:
+with its weight, each value with its limit, what a rule says where all numbers are a little more, less or fewer, where verdicts
+turn (`turning_points.py`), and what every metric gives on small recordings (`metrics/kept_values.py`), stands in
+`tests/verdicts/`, so that no change of it goes unseen:
 
     python -m tests.case_verdicts
 
@@ -23,11 +24,13 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 from tests import turning_points
 from tests.cases import Case, load
+from tests.metrics.kept_values import by_module
 
 HERE = Path(__file__).parent
 PLACE = HERE / "verdicts"
 RUNS = PLACE / "runs"
 TURNING_POINTS = PLACE / "turning_points"
+METRICS = PLACE / "metrics"
 HEADING = "# "
 NEVER = 2**62
 
@@ -139,6 +142,7 @@ def _files() -> Iterator[tuple[Path, str]]:
     for path in sorted((HERE / "causes").glob("*.toml")):
         yield path, "".join(f"{HEADING}{case.name}\n{cause_verdict(case)}" for case in load(path)[1])
         yield TURNING_POINTS / "causes" / path.name, turning_points_of(path)
+    yield from ((METRICS / name, text) for name, text in by_module().items())
     for path in sorted((HERE.parent / "fixtures" / "runs").glob("*/expected.toml")):
         yield RUNS / path.parent.name, of_run(triage(path.parent))
 

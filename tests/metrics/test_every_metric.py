@@ -184,6 +184,24 @@ def test_the_last_value_needs_no_more_history_than_its_memory(metric):
     assert np.array_equal(found.recorded[-1], short.recorded[-1])
 
 
+@for_each("metric", [metric for metric in ALL if (metric.memory or 0) > 1])
+def test_a_metric_needs_half_of_the_history_that_it_asks_for_at_least(metric):
+    """A window holds as many points again as are missing in it, so that its double is asked for; of one point there is no half."""
+    whole = random_run(steps=260, gaps=0.0, nans=0.0)
+    flags = changed(whole, lambda series: replace(series, values=(series.values < 2).astype(float)), set(metric.reads))
+    runs = [run.until(step) for step in (201, 222, 243, 260) for run in (whole, flags)]
+    shorter = max(1, metric.memory // 2 - 1)
+    assert not all(_same_end(metric(run), metric(_tail(run, shorter))) for run in runs)
+
+
+def _same_end(found, short):
+    return (
+        found.labels == short.labels
+        and np.array_equal(found.recorded[-1], short.recorded[-1])
+        and np.allclose(found.values[-1], short.values[-1], rtol=1e-9, equal_nan=True)
+    )
+
+
 def _tail(run, points):
     def cut(series):
         return replace(series, steps=series.steps[-points:], values=series.values[-points:], recorded=series.recorded[-points:])
