@@ -1,8 +1,8 @@
 """What every metric gives on small recordings, in few digits, beside the tests of its definition.
 
-A test of a definition looks at what the definition is about. What a metric does where a name is missing that it could go by, where
-cells are missing or all are zero, and in labels that no test has, stands here: on recordings with gaps, whole ones, courses
-of a training with a spike, and each whole one without one of the paths that the metric reads. Claims of a log stand beside them
+A test of a definition looks at what the definition is about. What a metric does where a name is missing that it could go by,
+where cells are missing or all are zero, and in labels that no test has, stands here: on recordings with gaps, whole ones, courses
+of a training with a spike, and whole ones without one of the paths that the metric reads. Claims of a log stand beside them
 with the range that its raw values allow. `python -m tests.case_verdicts` writes what they come to into `tests/verdicts/metrics/`.
 """
 

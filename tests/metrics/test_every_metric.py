@@ -186,7 +186,7 @@ def test_the_last_value_needs_no_more_history_than_its_memory(metric):
 
 @for_each("metric", [metric for metric in ALL if (metric.memory or 0) > 1])
 def test_a_metric_needs_half_of_the_history_that_it_asks_for_at_least(metric):
-    """A window holds as many points again as are missing in it, so that its double is asked for; of one point there is no half."""
+    """Half of the points of a window may be missing, so that its double is asked for; of one point there is no half."""
     whole = random_run(steps=260, gaps=0.0, nans=0.0)
     flags = changed(whole, lambda series: replace(series, values=(series.values < 2).astype(float)), set(metric.reads))
     runs = [run.until(step) for step in (201, 222, 243, 260) for run in (whole, flags)]
