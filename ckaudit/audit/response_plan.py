@@ -291,6 +291,8 @@ KNOBS = {
     "off_its_playbook": "Read what its playbook says of the number: ckaudit explain NAME.",
     "undecided_unit": "Say with --unit which of the two it is, and log it in the catalogue's unit from then on.",
     "updates_rounded_away": "Keep a float32 copy of the weights for the optimizer, or round stochastically.",
+    "validation_spike": "Compare the training loss and the update sizes at that step; then lower the peak learning rate, or look "
+    "at what evaluations alone use.",
     "weight_scale_off": "Set the initial standard deviation that the layer's width asks for.",
     "weights_alike": "Draw the initial weights at random, each on its own.",
     "weights_grow": "Lower the learning rate, or add weight decay.",

@@ -109,6 +109,7 @@ SYMPTOMS = {
     "initial_loss_off": "The first loss is not that of a model that knows nothing.",
     "loss_below_floor": "The loss is lower than an honest model can be.",
     "overfitting": "The validation loss rises while the training loss falls.",
+    "validation_spike": "The held-out loss leaps, and comes back.",
     "train_val_inverted": "The validation loss lies below the training loss, or as low where that cannot be.",
     "slice_regression": "One slice of the held-out text gets worse while the whole does not.",
     "gap_widens": "The gap between held-out and training loss widens while both still fall.",

@@ -134,6 +134,16 @@ def overflows(skipped: Series, scale: Series) -> tuple[Series, Mask]:
     return skipped, np.diff(counts, axis=0, prepend=0.0) > 0 if is_total else counts > 0
 
 
+def is_set_back(rate: Series | None, since: int, until: int, *, raised: float = 1.5) -> bool:
+    """Tell whether the learning rate was raised between two steps, to no more than it had been before: a planned restart."""
+    if rate is None:
+        return False
+    known = rate.finite[:, 0]
+    steps, values = rate.steps[known], rate.values[known, 0]
+    before, after = values[steps <= since], values[(steps > since) & (steps <= until)]
+    return bool(len(before) and len(after) and after.max() >= raised * before[-1] and before.max() * 1.01 >= after.max())
+
+
 def share_of_last(series: Series, hits: Mask, *, window: int, min_points: int) -> Series:
     """Return the share of hits among the last `window` points of each point, shape (T, P).
 

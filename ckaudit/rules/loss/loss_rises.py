@@ -9,7 +9,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.loss import is_in_opening, train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import explained_share
-from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.optimizer import is_set_back, learning_rate
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.loss.overfitting import CARRIED
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, stretches
@@ -115,7 +115,7 @@ def loss_rises(
         return  # it ends on the way up of a wave, which has a rule of its own
     is_severe = rise.noise_is_known and rise.share >= sev1_share and rise.deviations >= sev1_deviations
     is_severe = is_severe and rise.end - rise.low >= min_rise * (first - rise.low)
-    restarted = _restarted(rate, int(steps[rise.lowest]), int(steps[-1]))
+    restarted = is_set_back(rate, int(steps[rise.lowest]), int(steps[-1]))
     hit = _stays(steps, values, rise, val, is_severe=is_severe, restarted=restarted)
     yield _softened(hit, why or _why_targets_explain(explained, hit) or _why_evaluations_fall(val, hit))
 
@@ -231,16 +231,6 @@ def _forgets_all(steps: Steps, values: Floats, rise: Rise, val: Series | None) -
     worst = rise.onset + int(np.argmax(values[rise.onset :]))
     is_evaluated = val is not None and (val.finite_in(0) & (val.steps >= steps[worst])).sum() > 1
     return not is_evaluated and median(values[worst : worst + MIN_POINTS]) >= median(values[:MIN_POINTS])
-
-
-def _restarted(rate: Series | None, lowest: int, last: int, *, raised: float = 1.5) -> bool:
-    """Tell whether the learning rate was raised after the lowest loss, to no more than it had been before."""
-    if rate is None:
-        return False
-    known = rate.finite[:, 0]
-    steps, values = rate.steps[known], rate.values[known, 0]
-    before, after = values[steps <= lowest], values[(steps > lowest) & (steps <= last)]
-    return bool(len(before) and len(after) and after.max() >= raised * before[-1] and before.max() * 1.01 >= after.max())
 
 
 def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise: float, min_deviations: float) -> Iterator[Hit]:

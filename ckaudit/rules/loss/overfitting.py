@@ -68,9 +68,7 @@ def overfitting(
     training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it, where the
     training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a model of
     tokens that began with a guess, by less than half; or it stays beyond twice an untrained model's, and falls by less than two
-    thirds as much. And whether it leaps
-    beyond twice an untrained model's, from three evaluations at less than half of that, and comes back: something that
-    evaluations use was broken for a while, statistics of batches or weights. A rise by less than two parts in a hundred of what
+    thirds as much. A rise by less than two parts in a hundred of what
     has been learnt since the first losses, or five where less than a tenth of them is left, is none, and a fall of the training
     loss by as little is no memory.
     ## Why it matters
@@ -103,12 +101,11 @@ def _by_course(
     min_rise: float,
     standing: tuple[float, float, float],
 ) -> Iterator[Hit | Skip]:
-    """Yield what the course of the held-out losses tells: that they rise, leap, or stand."""
+    """Yield what the course of the held-out losses tells: that they rise, or stand."""
     if len(steps) < min_evals:
         yield Skip("too_few_points", f"{len(steps)} evaluations; {min_evals} are needed")
         return
     risen = large_or_clear_rise(losses, large=max(min_rise, LARGE_RISE), small=min_rise)
-    yield from _leaps(steps, losses, logged)
     is_lower = losses[-1] < _first(losses, level)  # what ends above an untrained model has not come from another evaluation
     if risen is not None and is_negligible(risen.end - risen.low, losses, logged):
         return
@@ -200,30 +197,6 @@ def _is_a_guess(loss: float, facts: Manifest | None) -> bool:
     """Tell whether a loss is that of a model of tokens that has learnt nothing before."""
     vocabulary = loss_vocabulary(facts)
     return vocabulary is not None and vocabulary > 1 and loss > A_GUESS * math.log(vocabulary)
-
-
-def _leaps(steps: Steps, val: Floats, logged: Series | None) -> Iterator[Hit]:
-    """Yield a held-out loss that came far below an untrained model's, leapt beyond it, and came back."""
-    known = logged.values[logged.finite[:, 0], 0] if logged is not None else np.empty(0)
-    if len(known) < 2 * EVALS_PER_QUARTER:
-        return
-    untrained = median(known[:EVALS_PER_QUARTER])
-    are_low = np.cumsum(val < untrained / 2)
-    high = np.flatnonzero((val > BEYOND * max(untrained, val[0])) & (are_low >= EVALS_PER_QUARTER))
-    if untrained <= 0 or not len(high) or val[-1] > untrained / 2:
-        return
-    worst = int(high[np.argmax(val[high])])
-    yield Hit(
-        severity="sev2",
-        where="val_loss",
-        first=int(steps[high[0]]),
-        last=int(steps[high[-1]]),
-        worst=int(steps[worst]),
-        value=float(val[worst]),
-        limit=untrained,
-        points=len(high),
-        message="the held-out loss leaps to {value:.4g}, far more than the {limit:.4g} of an untrained model, and comes back",
-    )
 
 
 def _stands(

@@ -1,0 +1,105 @@
+"""LOSS010: the held-out loss leaps, and comes back."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.optimizer import is_set_back, learning_rate
+from ckaudit.metrics.weights import weight_rms
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
+from ckaudit.run.passing_rise import passing_rise
+from ckaudit.run.run_facts import target_moves, why_loss_need_not_fall
+from ckaudit.run.series import Floats, Series, Steps
+
+BEYOND_UNTRAINED, LEARNT = 2.0, 0.5
+"""An untrained model is no worse by chance than by half; half of its loss is learnt where a leap of one evaluation counts."""
+
+LOSSES_OF_A_LEVEL = 3
+"""So many losses make the level that a model began with, or had come to."""
+
+
+@rule("LOSS010", severity="sev2", needs=[val_loss], wants=[train_loss_raw, learning_rate, weight_rms, FACTS], unit="nats/token")
+def validation_spike(
+    val: Series,
+    train: Series | None,
+    rate: Series | None,
+    sizes: Series | None,
+    facts: Manifest | None,
+    *,
+    min_evals: int = 3,
+    min_rise: float = 0.1,
+    min_lost_share: float = 0.1,
+) -> Iterator[Hit | Skip]:
+    """The held-out loss leaps, and comes back.
+
+    ## What it checks
+    The largest rise of the held-out loss over its lowest level so far that came back by more than half (passing_rise): it took
+    back `min_lost_share` of what had been learnt, stood there for `min_evals` evaluations at least, and rose by more than
+    `min_rise` of the level and by six deviations of the noise of the evaluations until then. And whether a single evaluation
+    is more than twice as bad as an untrained model, after three at less than half of its loss, and the last one is as good
+    again.
+    ## Why it matters
+    What had been learnt was lost for a while and learnt again, at the price of the steps in between: updates were too large, or
+    something that evaluations use was broken, such as the statistics of a normalization. The curve of the training loss shows
+    none of it where it is logged seldom, or is measured in another mode.
+    ## False alarms
+    Evaluations of few samples scatter; three in a row do not by chance. Where the learning rate was set back to a level it had
+    before, a planned restart takes back part of what was learnt, and where no rate was recorded it may have: a note. A loss
+    whose target moves, as that of a policy or of a student whose teacher follows it, may rise while all is well, and is not
+    judged.
+    """
+    if why := why_loss_need_not_fall(facts) or ("its targets move" if target_moves(sizes, facts) else ""):
+        yield Skip("not_applicable", why)
+        return
+    known = val.finite[:, 0]
+    steps, losses = val.steps[known], val.values[known, 0]
+    if len(steps) < 2 * min_evals:
+        yield from too_few(val, 2 * min_evals)
+        return
+    rise = passing_rise(losses, min_points=min_evals, min_share=min_rise)
+    if rise is None or rise.lost < min_lost_share:
+        yield from _worse_than_untrained(steps, losses, train)
+        return
+    severity, why = _how_grave(rate, int(steps[rise.first - 1]), int(steps[rise.last]))
+    yield Hit.at(
+        steps[rise.first : rise.last + 1],
+        severity,
+        f"the held-out loss rises to {{value:.4g}} from {{limit:.4g}}, {rise.lost:.0%} of what had been learnt, and comes back"
+        + why,
+        where="val_loss",
+        value=float(losses[rise.peak]),
+        limit=rise.low,
+        worst=rise.peak - rise.first,
+    )
+
+
+def _how_grave(rate: Series | None, since: int, until: int) -> tuple[Severity, str]:
+    """Return how grave a rise that came back is, and why it is no more than a note where a restart of the rate may explain it."""
+    if rate is None or not rate.finite.any():
+        return "note", "; a restart of the learning rate, which was not recorded, would do the same"
+    return ("note", "; the learning rate had been set back") if is_set_back(rate, since, until) else ("sev2", "")
+
+
+def _worse_than_untrained(steps: Steps, val: Floats, train: Series | None) -> Iterator[Hit]:
+    """Yield evaluations that are worse than an untrained model's by far, between ones at less than half of that."""
+    known = train.values[train.finite[:, 0], 0] if train is not None else np.empty(0)
+    if len(known) < 2 * LOSSES_OF_A_LEVEL:
+        return
+    untrained = median(known[:LOSSES_OF_A_LEVEL])
+    are_learnt = np.cumsum(val < LEARNT * untrained)
+    high = np.flatnonzero((val > BEYOND_UNTRAINED * max(untrained, val[0])) & (are_learnt >= LOSSES_OF_A_LEVEL))
+    if untrained <= 0 or not len(high) or val[-1] > LEARNT * untrained:
+        return
+    yield Hit.at(
+        steps[high],
+        "sev2",
+        "the held-out loss leaps to {value:.4g}, far more than the {limit:.4g} of an untrained model, and comes back",
+        where="val_loss",
+        value=float(val[high].max()),
+        limit=untrained,
+        worst=int(np.argmax(val[high])),
+    )
