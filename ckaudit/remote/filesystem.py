@@ -65,7 +65,8 @@ CREDENTIALS = {
     "FSSPEC_S3_ANON=true reads a public bucket.",
     "gs": "They are found as Google's tools find them: GOOGLE_APPLICATION_CREDENTIALS, or gcloud auth application-default login.",
     "az": "They are found as Azure's tools find them: AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or az login.",
-    "hdfs": "Hadoop's own libraries are found by JAVA_HOME, HADOOP_HOME and CLASSPATH, its credentials by kinit.",
+    "hdfs": "The user is that of HADOOP_USER_NAME, of a ticket of kinit, or of this machine; HADOOP_CONF_DIR names the cluster's "
+    "settings.",
     "http": "A signed address may have expired; name and password stand before the host, or in ~/.netrc.",
 }
 """Where the clients look for credentials."""
@@ -94,6 +95,8 @@ def open_filesystem(uri: str) -> "tuple[AbstractFileSystem, str]":
     except ModuleNotFoundError as error:
         said = f"{shown(uri)}: to read it takes {error.name}, which is not installed"
         raise UnreadableError(said, hint=install_command(EXTRA_OF[kind])) from None
+    if kind == "hdfs":
+        return _hdfs(uri)
     import fsspec
 
     with naming(uri):
@@ -104,8 +107,18 @@ def open_filesystem(uri: str) -> "tuple[AbstractFileSystem, str]":
         return filesystem, filesystem._strip_protocol(uri)  # noqa: SLF001
 
 
+def _hdfs(uri: str) -> "tuple[AbstractFileSystem, str]":
+    from ckaudit.remote.hdfs import Hdfs, Patience, path_of, web_client
+
+    client, patience = web_client if scheme_of(uri) == "webhdfs" else Hdfs, Patience(CONNECT_SECONDS, ANSWER_SECONDS)
+    with naming(uri):
+        return retried(lambda: client(uri, patience)), path_of(uri)
+
+
 def _libraries(kind: str) -> tuple[str, ...]:
-    return {"s3": ("s3fs",), "gs": ("gcsfs",), "az": ("adlfs",), "http": ("aiohttp",), "hdfs": ("pyarrow",)}.get(kind, ())
+    return {"s3": ("s3fs",), "gs": ("gcsfs",), "az": ("adlfs",), "http": ("aiohttp",), "hdfs": ("hdfs_native", "requests")}.get(
+        kind, ()
+    )
 
 
 def _settings(kind: str) -> dict[str, Any]:
@@ -208,7 +221,7 @@ def unreadable(error: BaseException, uri: str) -> UnreadableError:
     elif isinstance(error, PermissionError) or statuses & {401, 403}:
         what, hint = f" may not be read{said}", f"Are these the right credentials, and may they read here? {finds}".strip()
     elif is_gone(error) or statuses & {404, 410}:
-        what, hint = " does not exist", "Is it spelled as the storage lists it, the bucket included?"
+        what, hint = " does not exist", "Is it spelled as the storage lists it, from the bucket or the root on?"
     elif names & SILENT:
         what = f": the server did not answer within {ANSWER_SECONDS:g} seconds, asked {times}"
         hint = "Try again, nearer to the storage, or copy the run here."
@@ -245,5 +258,6 @@ def _status(error: BaseException) -> int | None:
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status if isinstance(status, int) else None
-    statuses = (getattr(error, name, None) for name in ("status", "status_code", "code"))  # aiohttp, Azure, Google
+    # aiohttp, Azure, Google, requests
+    statuses = (getattr(each, name, None) for each in (error, response) for name in ("status", "status_code", "code"))
     return next((status for status in statuses if isinstance(status, int)), None)

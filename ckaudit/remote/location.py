@@ -5,7 +5,7 @@ import re
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://", re.ASCII)
 """How an address begins; a drive of Windows is one letter."""
 
-EXTRA_OF = {"s3": "remote", "http": "remote", "memory": "remote", "hdfs": "remote", "gs": "gs", "az": "az"}
+EXTRA_OF = {"s3": "remote", "http": "remote", "memory": "remote", "hdfs": "hdfs", "gs": "gs", "az": "az"}
 """The kinds of storage that are read, and the extra of this package that brings what reads them."""
 
 SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "https": "http", "webhdfs": "hdfs"}

@@ -15,6 +15,10 @@ MAX_DEPTH = 8
 """Folders below folders that are listed on the web, where links can go round in a circle."""
 
 
+PARTIAL = re.compile(r"(?:.*/)?\.[^/]+\.tmp-\d+")
+"""Names of files that are being written, where a file does not appear whole by itself."""
+
+
 class Entry(NamedTuple):
     """One object.
 
@@ -91,7 +95,8 @@ class AnyStorage:
         if self._patience:  # a listing may take its time; whether anybody answers at all shows sooner
             self.look(self.root)
         found = retried(lambda: _listed(self.filesystem, self.root, limit), attempts=self._attempts)
-        return [_entry(facts["name"].removeprefix(start), facts) for facts in found if facts["name"].startswith(start)]
+        below = [facts for facts in found if facts["name"].startswith(start) and not PARTIAL.fullmatch(facts["name"])]
+        return [_entry(facts["name"].removeprefix(start), facts) for facts in below]
 
     def read(self, entry: Entry, start: int, end: int | None) -> bytes:
         """Return the bytes of an object from `start` to before `end`; None: to its end."""
@@ -148,6 +153,7 @@ def _is_page(facts: dict[str, Any]) -> bool:
 def _entry(name: str, facts: dict[str, Any]) -> Entry:
     size = facts.get("size")
     time = facts.get("LastModified") or facts.get("mtime") or facts.get("updated") or facts.get("last_modified") or 0.0
+    time = facts["modificationTime"] / 1000 if "modificationTime" in facts else time  # Hadoop
     if not isinstance(time, int | float):
         time = time.timestamp() if hasattr(time, "timestamp") else 0.0
     version = facts.get("ETag") or facts.get("etag") or facts.get("md5Hash") or facts.get("Last-Modified") or facts.get("created")
