@@ -29,7 +29,10 @@ WALKS = {
         *("tests/test_cause_measures.py", TURNING_POINTS["causes"], "tests/test_cause_cases.py", "tests/causes"),
         "tests/test_runs.py",
     ),
-    "contract": ("tests/contract/test_fixtures.py", "tests/validate/test_lines.py", "tests/contract", "tests/validate"),
+    "contract": (
+        *("tests/contract/test_fixtures.py", "tests/contract/test_violation_edges.py", "tests/validate/test_lines.py"),
+        *("tests/contract", "tests/validate"),
+    ),
     "recorder": tuple(
         f"tests/recorder/test_{name}.py" for name in ("recorder", "formulas", "sections", "writer", "events", "resume")
     ),

@@ -2,8 +2,8 @@
 
 A case asks for what matters: the rule fires there, this cause stands first. What else the verdict says, each piece of evidence
 with its weight, each value with its limit, what a rule says where all numbers are a little more, less or fewer, where verdicts
-turn (`turning_points.py`), and what every metric gives on small recordings (`metrics/kept_values.py`), stands in
-`tests/verdicts/`, so that no change of it goes unseen:
+turn (`turning_points.py`), what every metric gives on small recordings (`metrics/kept_values.py`), and from where on a change of
+a checkpoint is a violation (`contract/violation_edges.py`), stands in `tests/verdicts/`, so that no change of it goes unseen:
 
     python -m tests.case_verdicts
 
@@ -24,6 +24,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 from tests import turning_points
 from tests.cases import Case, load
+from tests.contract.violation_edges import by_fixture
 from tests.metrics.kept_values import by_module
 
 HERE = Path(__file__).parent
@@ -31,6 +32,7 @@ PLACE = HERE / "verdicts"
 RUNS = PLACE / "runs"
 TURNING_POINTS = PLACE / "turning_points"
 METRICS = PLACE / "metrics"
+CONTRACT = PLACE / "contract"
 HEADING = "# "
 NEVER = 2**62
 
@@ -143,6 +145,7 @@ def _files() -> Iterator[tuple[Path, str]]:
         yield path, "".join(f"{HEADING}{case.name}\n{cause_verdict(case)}" for case in load(path)[1])
         yield TURNING_POINTS / "causes" / path.name, turning_points_of(path)
     yield from ((METRICS / name, text) for name, text in by_module().items())
+    yield from ((CONTRACT / name, text) for name, text in by_fixture().items())
     for path in sorted((HERE.parent / "fixtures" / "runs").glob("*/expected.toml")):
         yield RUNS / path.parent.name, of_run(triage(path.parent))
 
