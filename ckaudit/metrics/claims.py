@@ -219,8 +219,12 @@ def _train_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
 
 
 @claim("val_ppl", reads=[val_loss])
-def _val_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
-    """Exp of the held-out loss of the same step and set (M54); a loss of few digits allows a range."""
+def _val_ppl(run: Run, *, precision: float = PRECISION, spread: float = 0.5) -> Iterator[Bounds]:
+    r"""Exp of the held-out loss of the same step and set (M54); a loss of few digits allows a range.
+
+    Many loops log the mean of the perplexities of batches, which is larger (Jensen 1906): by $e^{\sigma^2/2}$ where the losses
+    of batches scatter by $\sigma$ nats, which is below a `spread` of half a nat.
+    """
     loss, series = val_loss(run), run.scalar("val_ppl")
     for label, column in zip(series.labels, _columns(series), strict=True):
         source = next((losses for name, losses in zip(loss.labels, _columns(loss), strict=True) if name == label), None)
@@ -231,7 +235,8 @@ def _val_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
         steps, both = shared_points([column, source])
         half = rounding(both[:, 1])
         with np.errstate(over="ignore"):
-            low, high = np.exp(both[:, 1] - half) * (1 - precision), np.exp(both[:, 1] + half) * (1 + precision)
+            low = np.exp(both[:, 1] - half) * (1 - precision)
+            high = np.exp(both[:, 1] + half + spread**2 / 2) * (1 + precision)
         around = rounding(both[:, 0])
         named = label if label == "val_ppl" else f"val_ppl/{label}"
         yield Bounds(named, steps, both[:, 0], low - around, high + around)

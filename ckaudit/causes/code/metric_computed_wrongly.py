@@ -26,12 +26,19 @@ FACTORS = (100.0, 0.01, 1000.0, 0.001, 1024.0, 1 / 1024, 8.0, 1 / 8)
     runbook="The training itself may be well: decide nothing by this number, recompute it from the raw log.",
 )
 def metric_computed_wrongly(
-    findings: Findings, *, min_points: int = 2, near: float = 0.02, strong: float = 2.0, medium: float = 1.0
+    findings: Findings,
+    *,
+    min_points: int = 2,
+    near: float = 0.02,
+    near_factor: float = 0.15,
+    strong: float = 2.0,
+    medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """A logged number is not what its formula gives.
 
-    A wrong formula is wrong at `min_points` points in a row and more; a single point is an event. A usual factor, or the ratio of
-    two bases of logarithms, met within `near`, says which slip it is. Weights follow the scale that all causes share.
+    A wrong formula is wrong at `min_points` points in a row and more; a single point is an event. A usual factor met within
+    `near_factor`, for what is allowed is a range, or the ratio of two bases of logarithms within `near`, says which slip it is.
+    Weights follow the scale that all causes share.
     """
     claim = findings.first(contradicted_claim)
     if claim is not None:
@@ -40,7 +47,7 @@ def metric_computed_wrongly(
             yield supports(strong, f"{claim.message}, and so at {points} points in a row", claim)
         else:
             yield contradicts(strong, f"{claim.where} is wrong at one point only", claim)
-        if slip := _slip(claim, near):
+        if slip := _slip(claim, near, near_factor):
             yield supports(medium, slip, claim)
         if jump := findings.first(weights_jump):
             yield contradicts(medium, f"something else happened: {jump.message}", jump)
@@ -52,12 +59,12 @@ def metric_computed_wrongly(
             yield supports(strong, finding.message, finding)
 
 
-def _slip(claim: Finding, near: float) -> str | None:
+def _slip(claim: Finding, near: float, near_factor: float) -> str | None:
     """Return which usual slip makes the logged number of the one that it should be."""
     if not isinstance(claim.value, float) or not isinstance(claim.limit, float) or claim.value <= 0 or claim.limit <= 0:
         return None
     for factor in FACTORS:
-        if abs(claim.value / claim.limit / factor - 1) < near:
+        if abs(claim.value / claim.limit / factor - 1) < near_factor:
             return f"it is about {factor:.4g} times what it should be"
     if claim.limit == 1:
         return None

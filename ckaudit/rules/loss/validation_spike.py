@@ -68,13 +68,17 @@ def validation_spike(
     yield Hit.at(
         steps[rise.first : rise.last + 1],
         severity,
-        f"the held-out loss rises to {{value:.4g}} from {{limit:.4g}}, {rise.lost:.0%} of what had been learnt, and comes back"
-        + why,
+        f"the held-out loss rises to {{value:.4g}} from {{limit:.4g}}, {_as_words(rise.lost)} what had been learnt, "
+        f"and comes back{why}",
         where="val_loss",
         value=float(losses[rise.peak]),
         limit=rise.low,
         worst=rise.peak - rise.first,
     )
+
+
+def _as_words(lost: float) -> str:
+    return f"{lost:.0%} of" if lost < 1 else "more than"
 
 
 def _how_grave(rate: Series | None, since: int, until: int) -> tuple[Severity, str]:
