@@ -1,7 +1,7 @@
 """Where the verdict of a rule, or the evidence of a cause, turns as one of its inputs is changed a little at a time.
 
 A case shows a verdict at one place; a limit lies between two. Each input of a case is made larger and smaller, as a whole, in its
-late half, at its end, at one label and around its median, until something else is said; the factor at which that happens
+late half, at one point, at one label and against its first value, until something else is said; the factor at which that happens
 is kept beside what is said then. A record is also cut after its first points, spaced wider, set to each threshold exactly, and
 given without an input, a fact or a finding. Functions are called by themselves, on the series of their inputs, so
 that a thousand such questions take a tenth of a second. Whatever turns in a way that was not seen before is a line in
@@ -10,7 +10,7 @@ that a thousand such questions take a tenth of a second. Whatever turns in a way
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, combinations
 from types import FunctionType
 from typing import Any
 
@@ -40,17 +40,12 @@ WORDS = {metric.name for metric in metrics().values() if metric.function.__modul
 """Metrics whose values stand for words, and cannot be more or less."""
 
 LADDERS = (1.3, 3.0, 100.0), (1 / 1.3, 1 / 3.0, 1 / 100.0)
-PRECISION = 0.004
-BASES, CUTS = 5, 8
+PRECISION = 0.01
+BASES, CUTS = 10, 8
 DIGITS = re.compile(r"-?\d[\d.,e+-]*")
 
 
 # Where it turns.
-def _spread(values: Floats, factor: float) -> Floats:
-    middle = np.nanmedian(values, axis=0) if np.isfinite(values).any(axis=0).all() else np.zeros(values.shape[1])
-    return np.asarray(middle + factor * (values - middle))
-
-
 def _part(values: Floats, factor: float, part: Any) -> Floats:
     changed = values.copy()
     changed[part] *= factor
@@ -60,9 +55,11 @@ def _part(values: Floats, factor: float, part: Any) -> Floats:
 SCALED: dict[str, Callable[[Floats, float], Floats]] = {
     "": lambda values, factor: values * factor,
     "late half": lambda values, factor: _part(values, factor, slice(len(values) // 2, None)),
+    "first": lambda values, factor: _part(values, factor, slice(1)),
+    "middle": lambda values, factor: _part(values, factor, slice(len(values) // 2, len(values) // 2 + 1)),
     "end": lambda values, factor: _part(values, factor, slice(-1, None)),
     "first label": lambda values, factor: _part(values, factor, (slice(None), 0)),
-    "spread": _spread,
+    "change since the first": lambda values, factor: values[:1] + factor * (values - values[:1]),
 }
 
 
@@ -170,7 +167,11 @@ def all_turns(function: Function, inputs: Inputs, names: Sequence[str], threshol
         yield f"{name} missing", function(with_input(inputs, place, None))
         if isinstance(inputs[place], Manifest):
             yield from ((f"{name} {how}", function(other)) for how, other in in_facts(inputs, place))
-        elif name not in WORDS:
+        elif name in WORDS:
+            for word in range(4):
+                said = function(with_input(inputs, place, replace(inputs[place], values=word + 0 * inputs[place].values)))
+                yield f"{name} {word}", said
+        else:
             yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, place))
             others = chain(gaps(inputs, place), at_thresholds(inputs, place, thresholds))
             yield from ((f"{name} {how}", function(other)) for how, other in others)
@@ -188,22 +189,25 @@ def new_lines(all_said: Iterable[tuple[str, Said]], usual: Said, seen: set[tuple
 
 
 class Bases:
-    """The first few cases of each kind: what is said there, of which severity or weight, and which inputs there are."""
+    """The first few cases in which something is said, or an input there or not, that was not so in those before."""
 
     def __init__(self) -> None:
-        self._seen: set[tuple[object, ...]] = set()
+        self._seen: set[tuple[int | str, object]] = set()
+        self._count = 0
 
     def takes(self, inputs: Inputs, usual: Said) -> bool:
-        """Tell whether a case is of a kind that was not there yet."""
-        key = (*(each.split()[0] for each in usual[0]), *(each is None for each in inputs))
-        is_new = key not in self._seen
-        self._seen.add(key)
+        """Tell whether a case has something new."""
+        told = {("sentence", DIGITS.sub("#", each.partition(": ")[2] or each)) for each in usual[1]}
+        found = {*told, ("words", len(usual[1])), *((place, each is None) for place, each in enumerate(inputs))}
+        is_new = not found <= self._seen
+        self._seen |= found
+        self._count += is_new
         return is_new
 
     @property
     def are_enough(self) -> bool:
         """Whether there are `BASES` of them."""
-        return len(self._seen) == BASES
+        return self._count == BASES
 
 
 def _given(inputs: Inputs) -> Inputs:
@@ -264,7 +268,8 @@ def of_cause(cause: Cause, cases: Sequence[Case]) -> str:
             break
         if bases.takes(inputs, usual):
             of_findings = ((how, function(inputs, other)) for how, other in _other_findings(signs, findings))
-            turned = chain(of_findings, all_turns(function, inputs, names, thresholds))
+            of_pairs = _pairs(lambda other, inputs=inputs, function=function: function(inputs, other), signs)
+            turned = chain(of_findings, () if findings.all else of_pairs, all_turns(function, inputs, names, thresholds))
             lines += [f"# {name}\n", *new_lines(turned, usual, seen)]
     return "".join(lines)
 
@@ -288,28 +293,45 @@ def _other_findings(signs: Sequence[Rule | Kind], findings: Findings) -> Iterato
     for finding in findings.all:
         yield f"{finding.code} missing", Findings(tuple(each for each in findings.all if each is not finding))
     for sign in signs:
-        found = Finding(
-            code=sign.code,
-            name="found",
-            severity="sev2",
-            message="as found",
-            where="blocks.0.w",
-            first_step=50,
-            last_step=60,
-            worst_step=55,
-            value=2.0,
-            limit=1.0,
-            points=3,
-        )
         for how, finding in {
-            "found": found,
-            "at first": replace(found, first_step=0),
-            "at last": replace(found, first_step=100_000, last_step=100_000),
-            "as sev1": replace(found, severity="sev1"),
-            "below its limit": replace(found, value=0.5),
-            "without steps": replace(found, where=None, first_step=None, last_step=None),
+            "found": _found(sign),
+            "at first": _found(sign, first_step=0),
+            "at last": _found(sign, first_step=100_000, last_step=100_000),
+            "as sev1": _found(sign, severity="sev1"),
+            "below its limit": _found(sign, value=0.5),
+            "without steps": _found(sign, where=None, first_step=None, last_step=None),
         }.items():
             yield f"{sign.code} {how}", Findings((*findings.all, finding))
+
+
+def _pairs(function: Callable[[Findings], Said], signs: Sequence[Rule | Kind]) -> Turns:
+    """Yield what is said of two findings together and of neither alone."""
+    found = {sign.code: _found(sign, severity="sev1") for sign in signs}
+    alone = {code: function(Findings((finding,)))[1] for code, finding in found.items()}
+    for one, other in combinations(found, 2):
+        said = function(Findings((found[one], found[other])))
+        if not set(said[1]) <= {*alone[one], *alone[other]}:
+            yield f"{one} and {other}", said
+
+
+def _found(sign: Rule | Kind, **fields: Any) -> Finding:
+    """Return a finding of a kind, with other fields than the usual."""
+    return Finding(
+        **{
+            "code": sign.code,
+            "name": "found",
+            "severity": "sev2",
+            "message": "as found",
+            "where": "blocks.0.w",
+            "first_step": 50,
+            "last_step": 60,
+            "worst_step": 55,
+            "value": 2.0,
+            "limit": 1.0,
+            "points": 3,
+            **fields,
+        }
+    )
 
 
 def _signs(cause: Cause) -> list[Rule | Kind]:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import held_out_rows_trained_on, target_shift_match
@@ -53,7 +51,7 @@ def validation_leaks_into_training(
     overlap = findings.first(split_overlap)
     if overlap is not None:
         yield supports(decisive, overlap.message, overlap)
-    elif rows is not None and rows.points >= many and not np.nanmax(rows.values):
+    elif rows is not None and rows.points >= many and rows.finite.any() and not rows.values[rows.finite].max():
         yield contradicts(strong, "no row that is held out was met, whole, in the batches looked at", rows.name)
     if other := findings.first(target_misalignment, target_equals_input, initial_loss_off, mask_leak):
         yield contradicts(decisive, f"the two losses differ for another reason: {other.message}", other)
