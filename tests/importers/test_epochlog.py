@@ -4,6 +4,8 @@ from itertools import pairwise
 
 import pytest
 
+from ckaudit.contract.schema.import_options import Choice
+from ckaudit.errors import UnreadableError
 from ckaudit.importers import import_runs
 from ckaudit.importers.importer import Imported
 
@@ -172,3 +174,36 @@ def test_how_far_a_progress_bar_is_is_no_loss(tmp_path):
     lines = [bar.format(epoch) + f"Epoch {epoch}/9 Train Loss: {3 / epoch:.4f}\n" for epoch in range(1, 6)]
     (run,) = read(tmp_path, "".join(lines) + bar.format(6))
     assert curve(run, "train_loss_raw") == [(1, 3.0), (2, 1.5), (3, 1.0), (4, 0.75), (5, 0.6)]
+
+
+def test_the_losses_of_a_generator_and_its_judge_are_added_as_in_a_table(tmp_path):
+    lines = [f"[GAN] Epoch {n}/4 D Loss: {1.4 - 0.1 * n:.3f} G Loss: {0.7 + 0.2 * n:.3f} | Val G Loss: 0.67" for n in range(1, 5)]
+    (run,) = read(tmp_path, "\n".join(["Using device: cpu", *lines]))
+    assert curve(run, "train_loss_raw") == [(1, pytest.approx(2.2)), (2, pytest.approx(2.3)), (3, pytest.approx(2.4)), (4, 2.5)]
+    assert run.manifest.takes_turns is True
+    assert any("d loss" in note and "need not fall" in note for note in run.notes)
+    assert any(note.startswith("left out") and note.endswith("val g loss") for note in run.notes)
+
+
+PARTS = "learning rate 0.0002000 -> 0.0001000\n" + "".join(
+    f"(epoch: {epoch}, iters: {batch}, time: 1.294, data: 0.907) , D_A: 0.5, G_A: 0.4, cycle_A: {cycle}\n"
+    for epoch, batch, cycle in ((1, 60, 1.25), (1, 120, 1.0), (2, 60, 0.8), (2, 120, 0.7), (3, 60, 0.6), (3, 120, 0.5))
+)
+
+
+def test_losses_of_parts_alone_are_named_in_the_hint(tmp_path):
+    with pytest.raises(UnreadableError, match="whose name is known") as told:
+        read(tmp_path, PARTS)
+    assert "--map loss=KEY; the keys are cycle_a, d_a, data, g_a, time" in str(told.value.hint)
+
+
+def test_a_part_that_is_named_is_read_by_batches(tmp_path):
+    file = tmp_path / "train.log"
+    file.write_text(PARTS, encoding="utf-8")
+    (run,) = import_runs(file, choice=Choice(columns={"loss": "cycle_a"}))
+    assert curve(run, "train_loss_raw") == [(60, 1.25), (120, 1.0), (180, 0.8), (240, 0.7), (300, 0.6), (360, 0.5)]
+
+
+def test_a_report_of_whole_numbers_by_epoch_is_no_log(tmp_path):
+    with pytest.raises(UnreadableError, match="no log that is known"):
+        read(tmp_path, "epoch 1 blocks: 12 votes: 5\nepoch 2 blocks: 13 votes: 7\n")

@@ -219,7 +219,7 @@ def test_other_causes_of_a_dash(imported):
 
 
 def test_a_log_without_any_value_is_refused(imported):
-    with pytest.raises(UnreadableError, match="no line of a step holds a value that is known"):
+    with pytest.raises(UnreadableError, match="no line of a step holds a value whose name is known"):
         imported(" iteration 1/ 10 | lm loss PPL: 3.0 | foo: 1.0 |\n", "x.log")
 
 

@@ -32,7 +32,7 @@ GENERIC = True
 MAX_TOLD = 2**21  # bytes in which a log of this kind has shown two epochs
 _EPOCH = re.compile(r"(?<![A-Za-z_])epoch\b[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?", re.IGNORECASE)
 _BATCH = re.compile(
-    r"\A\s*\]\s*\[\s*(\d+)(?:\s*/\s*(\d+))?\s*\]|(?<![A-Za-z_])(?:iter(?:ation)?|batch|step)\b[\s:#=\[(]*(\d+)(?:\s*/\s*(\d+))?",
+    r"\A\s*\]\s*\[\s*(\d+)(?:\s*/\s*(\d+))?\s*\]|(?<![A-Za-z_])(?:iters?|iterations?|batch|step)\b[\s:#=\[(]*(\d+)(?:\s*/\s*(\d+))?",
     re.IGNORECASE,
 )
 _PLACE = re.compile(r"\[\s*(\d{1,9})\s*,\s*(\d{1,12})\s*\](?=.{0,40}loss)")  # epoch and batch
@@ -71,12 +71,13 @@ class EpochLine(Struct, frozen=True):
 
 
 def detects(source: Source) -> bool:
-    """Tell by two epochs with a loss each, whose batches, where they are named, count anew."""
+    """Tell by two epochs with a loss each, whose batches, where they are named, count anew; or with losses of parts alone."""
     if not is_text(source) or not (b"poch" in source.data or _PLACE_MARK.search(source.data[:MAX_TOLD])):
         return False
-    with_a_loss = [line for line in _lines(source.data[:MAX_TOLD]) if any(_holds(line, name) for name in _LOSSES)]
+    lines = list(_lines(source.data[:MAX_TOLD]))
+    with_a_loss = [line for line in lines if any(_holds(line, name) for name in _LOSSES)]
     if len({line.epoch for line in with_a_loss}) < 2:
-        return False
+        return not with_a_loss and _are_of_parts(lines)
     inside = [line for line in with_a_loss if line.batch is not None and _holds(line, "train_loss_raw")]
     return not inside or any(
         after.epoch != before.epoch and (after.batch or 0) <= (before.batch or 0) for before, after in pairwise(inside)
@@ -105,6 +106,17 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         return _named(rows, mapped, notes)
 
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
+
+
+def _are_of_parts(lines: Sequence[EpochLine]) -> bool:
+    """Tell by a loss, or two decimal numbers, of names of their own in two epochs: a generator's and its judge's, say."""
+    epochs: dict[str, set[int]] = {}
+    for line in lines:
+        for key, text in line.values.items():
+            if "." in text and name_of(key) is None:
+                epochs.setdefault(key, set()).add(line.epoch)
+    told = [key for key, of in epochs.items() if len(of) > 1]
+    return len(told) > 1 or any("loss" in key for key in told)
 
 
 def _lines(data: bytes) -> Iterator[EpochLine]:
@@ -197,7 +209,8 @@ def _with_tests(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
 
 def _of_one_grain(lines: Sequence[EpochLine]) -> list[EpochLine]:
     """Return the lines, of training losses of batches and of whole epochs those of which there are more."""
-    trained = [line for line in lines if _holds(line, "train_loss_raw")]
+    of_parts = (line for line in lines if any("." in text and name_of(key) is None for key, text in line.values.items()))
+    trained = [line for line in lines if _holds(line, "train_loss_raw")] or list(of_parts)
     inside = [line for line in trained if line.batch is not None]
     of_batches = len(inside) > len(trained) - len(inside)
     chosen = []

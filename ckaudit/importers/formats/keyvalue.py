@@ -17,7 +17,9 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.kinds_of_loss import adversarial_losses
 from ckaudit.importers.names import catalogue_name, shorten_name
+from ckaudit.importers.tables.curves import take_sum
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
@@ -219,7 +221,13 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
         if name and name not in ("step", "time", "step_time"):
             columns[name] = fill_missing(columns[name], column) if name in columns else column
             taken.append(f"{name} from {shorten_name(key)}")
-    return NamedLines(StepLines(rows.steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *notes])
+    told = [f"taken: {', '.join(taken)}"] if taken else []
+    keys = list(rows.columns)
+    summed: tuple[str, ...] = ()
+    if "train_loss_raw" not in columns and (against := adversarial_losses(keys)) is not None:
+        summed = keys[against.generator], keys[against.discriminator]
+        told += take_sum(columns, summed, [rows.columns[key] for key in summed])
+    return NamedLines(StepLines(rows.steps, rows.origin, columns), [*told, *notes], summed)
 
 
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:

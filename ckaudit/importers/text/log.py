@@ -8,7 +8,8 @@ from msgspec import UNSET, Struct, field
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import loss_kind_of_names, notes_on_left_out, resolve_columns, slices_of
+from ckaudit.importers.kinds_of_loss import take_turns
+from ckaudit.importers.names import list_names, loss_kind_of_names, notes_on_left_out, resolve_columns, slices_of
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.tables.torn_steps import note_on_torn
@@ -27,10 +28,12 @@ class NamedLines(Struct):
     Attributes:
         rows: The lines, their columns by catalogue name; steps count update attempts that are finished.
         notes: What was done to get them.
+        summed: Keys of the log whose sum was taken.
     """
 
     rows: StepLines
     notes: list[str] = field(default_factory=list)
+    summed: tuple[str, ...] = ()
 
 
 class Format(Struct, frozen=True):
@@ -81,6 +84,13 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
     return read_scanned(scan(source.data, form.dialect), source, columns, form)
 
 
+def _which_keys(keys: Sequence[str]) -> str:
+    """Return the hint that names the keys there are."""
+    return "Say which is the training loss, as in --map loss=KEY" + (
+        f"; the keys are {list_names(sorted(keys))}." if keys else "."
+    )
+
+
 def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], form: Format) -> list[Imported]:
     """Read every run of a log whose lines of steps were found already, as `read_log` does."""
     starts = [fact.line for fact in log.facts if fact.key == "start"]
@@ -92,8 +102,8 @@ def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], fo
         del meaning.rows.columns[empty]
     if not len(meaning.rows.steps) or all(name.startswith(HELPER) for name in meaning.rows.columns):
         raise UnreadableError(
-            f"{source.shown} looks like a {form.dialect.name}, but no line of a step holds a value that is known",
-            hint="Name the keys, as in --map loss=KEY.",
+            f"{source.shown} was read as {form.dialect.name}: no line of a step holds a value whose name is known",
+            hint=_which_keys(keys),
         )
     resumes = {fact.line: at for fact in log.facts if fact.key == "resumed" and (at := count_of(fact.value)) is not None}
     runs = runs_of(meaning.rows, starts, resumes)
@@ -107,7 +117,13 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
     begin = runs[number - 1].last_line if number else 0
     end = runs[number + 1].first_line if number + 1 < len(runs) else log.lines + 1
     facts = [fact for fact in log.facts if begin < fact.line < end]
-    manifest = Manifest(schema_version="ck.run.v1", source=name, loss_kind=loss_kind_of_names(log.rows.columns) or UNSET)
+    keys = log.rows.columns
+    manifest = Manifest(
+        schema_version="ck.run.v1",
+        source=name,
+        loss_kind=loss_kind_of_names(keys) or UNSET,
+        takes_turns=take_turns(keys) or UNSET,
+    )
     notes_on_facts = form.manifest(manifest, facts, run)
     steps = sum(len(part.rows.steps) for part in run.parts)
     several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []
@@ -129,7 +145,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
         *([doubt] if doubt and troubles else []),
         *timing,
         *log.notes,
-        *notes_on_left_out([key for key in log.unwanted if not form.dialect.derived(key)]),
+        *notes_on_left_out([key for key in log.unwanted if not form.dialect.derived(key) and key not in meaning.summed]),
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
