@@ -40,8 +40,11 @@ WORDS = {metric.name for metric in metrics().values() if metric.function.__modul
 """Metrics whose values stand for words, and cannot be more or less."""
 
 LADDERS = (1.3, 3.0, 100.0), (1 / 1.3, 1 / 3.0, 1 / 100.0)
+FEW = ("", "late half")
+"""What is done to cases of a kind that is known, and to series of more than `MANY` steps, which take their time."""
+MANY = 120
 PRECISION = 0.01
-BASES, CUTS = 10, 8
+BASES, CUTS = 8, 8
 DIGITS = re.compile(r"-?\d[\d.,e+-]*")
 
 
@@ -63,10 +66,10 @@ SCALED: dict[str, Callable[[Floats, float], Floats]] = {
 }
 
 
-def turns(function: Function, inputs: Inputs, place: int) -> Iterator[tuple[str, Said]]:
+def turns(function: Function, inputs: Inputs, place: int, kinds: Sequence[str]) -> Iterator[tuple[str, Said]]:
     """Yield at which factor on a part of an input something else is said, and what."""
     series, usual = inputs[place], function(inputs)[0]
-    for name, change in SCALED.items():
+    for name, change in ((name, SCALED[name]) for name in kinds):
         if series.values.shape[1 if name == "first label" else 0] == 1 and name:
             continue
 
@@ -123,7 +126,7 @@ def at_thresholds(inputs: Inputs, place: int, thresholds: Sequence[float]) -> Wa
             yield f"{how} {threshold:g}", with_input(inputs, place, replace(series, values=cells))
 
 
-def in_time(inputs: Inputs) -> Ways:
+def in_time(inputs: Inputs, counts: Sequence[int]) -> Ways:
     """Yield inputs that end or begin earlier or later, or whose steps lie further apart."""
 
     def each(change: Callable[[Series], Series]) -> Inputs:
@@ -134,7 +137,9 @@ def in_time(inputs: Inputs) -> Ways:
         return replace(series, steps=series.steps[rows], values=series.values[rows], recorded=series.recorded[rows])
 
     steps = sorted({int(step) for series in inputs if isinstance(series, Series) for step in series.steps})
-    yield from ((f"until {step}", each(lambda series, step=step: series.until(step))) for step in steps[:-1][:CUTS])
+    rows = [row for count in counts if count <= MANY for row in range(count - 2, count + 1) if row < len(steps)]
+    ends = {*steps[:CUTS], *(steps[row] for row in rows)}
+    yield from ((f"until {step}", each(lambda series, step=step: series.until(step))) for step in sorted(ends - {*steps[-1:]}))
     firsts = sorted({*steps[1:4], *steps[-3:]} - {*steps[:1]})
     yield from ((f"since {step}", each(lambda series, step=step: since(series, step))) for step in firsts)
     for factor in (2, 5, 20, 100):
@@ -160,7 +165,8 @@ Turns = Iterator[tuple[str, Said]]
 
 def all_turns(function: Function, inputs: Inputs, names: Sequence[str], thresholds: Sequence[float]) -> Turns:
     """Yield everything that is said of inputs that differ from some, each with the name of the input that does."""
-    yield from ((f"- {how}", function(other)) for how, other in in_time(inputs))
+    counts = [int(each) for each in thresholds if each == int(each) and each > 1]
+    yield from ((f"- {how}", function(other)) for how, other in in_time(inputs, counts))
     for place, name in enumerate(names):
         if inputs[place] is None:
             continue
@@ -172,9 +178,26 @@ def all_turns(function: Function, inputs: Inputs, names: Sequence[str], threshol
                 said = function(with_input(inputs, place, replace(inputs[place], values=word + 0 * inputs[place].values)))
                 yield f"{name} {word}", said
         else:
-            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, place))
+            kinds = tuple(SCALED) if len(inputs[place].steps) <= MANY else FEW
+            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, place, kinds))
             others = chain(gaps(inputs, place), at_thresholds(inputs, place, thresholds))
             yield from ((f"{name} {how}", function(other)) for how, other in others)
+
+
+def few_turns(function: Function, inputs: Inputs, names: Sequence[str]) -> Turns:
+    """Yield what is said where a short input is larger or smaller as a whole: of cases of a kind that is known."""
+    for place, name in enumerate(names):
+        if isinstance(inputs[place], Series) and name not in WORDS and len(inputs[place].steps) <= MANY:
+            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, place, FEW))
+
+
+def numbers_of(function: Callable[..., Any]) -> list[float]:
+    """Return the limits that a function and those beside it are given: defaults, and constants of their module."""
+    module = function.__globals__
+    beside = [each for each in module.values() if isinstance(each, FunctionType) and each.__module__ == function.__module__]
+    named = [value for name, value in module.items() if name.isupper()]
+    values = (*named, *(value for each in (function, *beside) for value in (each.__kwdefaults__ or {}).values()))
+    return sorted({float(each) for each in values if isinstance(each, int | float) and each})
 
 
 def new_lines(all_said: Iterable[tuple[str, Said]], usual: Said, seen: set[tuple[str, ...]]) -> Iterator[str]:
@@ -188,6 +211,12 @@ def new_lines(all_said: Iterable[tuple[str, Said]], usual: Said, seen: set[tuple
             yield f"  {how}: {'; '.join(told)}\n"
 
 
+def with_heading(name: str, lines: Iterator[str]) -> list[str]:
+    """Return lines below the name of a case; nothing where there is none."""
+    found = list(lines)
+    return [f"# {name}\n", *found] if found else []
+
+
 class Bases:
     """The first few cases in which something is said, or an input there or not, that was not so in those before."""
 
@@ -199,15 +228,10 @@ class Bases:
         """Tell whether a case has something new."""
         told = {("sentence", DIGITS.sub("#", each.partition(": ")[2] or each)) for each in usual[1]}
         found = {*told, ("words", len(usual[1])), *((place, each is None) for place, each in enumerate(inputs))}
-        is_new = not found <= self._seen
+        is_new = not found <= self._seen and self._count < BASES
         self._seen |= found
         self._count += is_new
         return is_new
-
-    @property
-    def are_enough(self) -> bool:
-        """Whether there are `BASES` of them."""
-        return self._count == BASES
 
 
 def _given(inputs: Inputs) -> Inputs:
@@ -219,7 +243,7 @@ def _given(inputs: Inputs) -> Inputs:
 def of_rule(rule: Rule, cases: Sequence[Case]) -> str:
     """Return where the verdicts of a rule turn, beside its cases."""
     names = [getattr(each, "name", "run.json") for each in (*rule.needs, *rule.wants)]
-    thresholds = [float(each) for each in rule.thresholds.values() if isinstance(each, int | float) and each]
+    thresholds = numbers_of(rule.function)
 
     def function(inputs: Inputs) -> Said:
         given = _given(inputs)
@@ -227,12 +251,11 @@ def of_rule(rule: Rule, cases: Sequence[Case]) -> str:
 
     bases, seen, lines = Bases(), set[tuple[str, ...]](), list[str]()
     for case in cases:
-        if bases.are_enough:
-            break
         inputs = resolve((*rule.needs, *rule.wants), case.run)
         usual = function(inputs)
-        if bases.takes(inputs, usual):
-            lines += [f"# {case.name}\n", *new_lines(all_turns(function, inputs, names, thresholds), usual, seen)]
+        is_base = bases.takes(inputs, usual)
+        turned = all_turns(function, inputs, names, thresholds) if is_base else few_turns(function, inputs, names)
+        lines += with_heading(case.name, new_lines(turned, usual, seen))
     return "".join(lines)
 
 
@@ -254,8 +277,7 @@ def _of_hits(rule: Rule, inputs: Inputs) -> Said:
 def of_cause(cause: Cause, cases: Sequence[Case]) -> str:
     """Return where the evidence of a cause turns, beside its cases, and what each finding says for it."""
     names = [getattr(each, "name", "run.json") for each in cause.wants]
-    defaults = (cause.function.__kwdefaults__ or {}).values()
-    thresholds = sorted({float(each) for each in defaults if isinstance(each, int | float) and each})
+    thresholds = numbers_of(cause.function)
     signs, nothing = _signs(cause), ("nothing recorded", Findings(()), [None] * len(names))
     bases, seen, lines = Bases(), set[tuple[str, ...]](), list[str]()
     for name, findings, inputs in chain([nothing], _material(cause, signs, cases)):
@@ -264,13 +286,13 @@ def of_cause(cause: Cause, cases: Sequence[Case]) -> str:
             return _of_evidence(cause, findings, _given(inputs))
 
         usual = function(inputs)
-        if bases.are_enough:
-            break
-        if bases.takes(inputs, usual):
+        if not bases.takes(inputs, usual):
+            turned = few_turns(function, inputs, names)
+        else:
             of_findings = ((how, function(inputs, other)) for how, other in _other_findings(signs, findings))
             of_pairs = _pairs(lambda other, inputs=inputs, function=function: function(inputs, other), signs)
             turned = chain(of_findings, () if findings.all else of_pairs, all_turns(function, inputs, names, thresholds))
-            lines += [f"# {name}\n", *new_lines(turned, usual, seen)]
+        lines += with_heading(name, new_lines(turned, usual, seen))
     return "".join(lines)
 
 
