@@ -73,7 +73,7 @@ def _push(spool: "Spool", patience: float, *, quiet: bool) -> int:
     from ckaudit.recorder.files.push import push
 
     try:
-        count = push(spool, patience=patience, tell=lambda line: None if quiet else say(line))
+        count = push(spool, patience=patience, report=lambda line: None if quiet else say(line))
     except CkauditError as error:
         say(f"error: {error}")
         say(f"hint: {error.hint}" if error.hint else "")

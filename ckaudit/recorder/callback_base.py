@@ -90,8 +90,8 @@ class CallbackBase:
         """Estimate the trace of the Hessian of a loss, as `Recorder.measure_curvature` does."""
         return self._recorder.measure_curvature(loss, **options) if self._recorder else None
 
-    def _take_up(self, model: nn.Module) -> None:
-        """Pin and hold out what waits for the training; a later training in the same process does it as well."""
+    def _hand_over_batches(self, model: nn.Module) -> None:
+        """Pin and hold out the batches that were given before the training began; each later training does so again."""
         for batch in self._held_out if self._recorder else ():
             self.hold_out(batch)
         for batch, arguments, options in self._pins if self._recorder else ():

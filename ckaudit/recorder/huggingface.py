@@ -100,7 +100,7 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
             wanted = from_trainer | chosen | self._options
             self._recorder, self._has_read = Recorder(model, self._folder, **wanted), False
             self._watch = PassWatch(model, self._guard, self._read, hooks=not wanted["compiled"] and args.n_gpu <= 1)
-        self._take_up(model)
+        self._hand_over_batches(model)
 
     def _read(self) -> None:
         from accelerate.state import GradientState

@@ -91,7 +91,7 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
                 pl_module, self._folder, **_choices(trainer, pl_module) | {"start_step": start} | self._options
             )
             self._step = start
-        self._take_up(pl_module)
+        self._hand_over_batches(pl_module)
 
     def on_before_optimizer_step(self, _trainer: Any, _module: nn.Module, _optimizer: Any) -> None:
         """Read the gradients: unscaled by now, and not clipped."""

@@ -67,7 +67,7 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("taking held-out rows"):
-                session.requests.held_out.tell(batch)
+                session.requests.held_out.add_batch(batch)
 
     def hold_out_rows(self, rows: set[int]) -> None:
         """Tell the same of rows that a trainer evaluates on, by their hashes: nobody has declared that they are held out.
@@ -76,7 +76,7 @@ class OnDemand:
         """
         if session := self._first_rank:
             with self._guard("taking held-out rows"):
-                session.requests.held_out.tell_rows(rows)
+                session.requests.held_out.add_rows(rows)
 
     def check_gradients(
         self, batch: Any, loss: Callable[[nn.Module, Any], Tensor] = own_loss, *, per_tensor: int = PER_TENSOR

@@ -24,7 +24,7 @@ from ckaudit.recorder.loop.triggers import Limits
 from ckaudit.recorder.model.gradient_norms import clip
 from ckaudit.recorder.model.tensor_table import hooked, unwrapped
 from ckaudit.recorder.on_demand import OnDemand
-from ckaudit.recorder.setup import HookOptions, Options, Setup
+from ckaudit.recorder.setup import HookOptions, RecordingOptions, Setup
 from ckaudit.remote.spool import address_of, folder_of
 
 
@@ -160,7 +160,7 @@ class Recorder(OnDemand):
         self._model = model
         self._session: Start | None = None
         with self._guard("starting the recorder"):
-            options = Options(
+            options = RecordingOptions(
                 grids=grids,
                 spectral=tuple(spectral_norms),
                 exact=exact,

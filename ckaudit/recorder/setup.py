@@ -13,7 +13,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.triggers import Limits
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class RecordingOptions(Struct, frozen=True, kw_only=True):
     """Settings of what is written, and how much: see `Recorder`."""
 
     grids: GridEncoding
@@ -76,7 +76,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     scaler: Any
     start_step: int
     limits: Limits
-    options: Options
+    options: RecordingOptions
     hooks: HookOptions
     facts: Mapping[str, Any]
     address: str | None = None

@@ -18,13 +18,13 @@ from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource
 from ckaudit.contract.schema.manifest import Cadence, Triggers
 from ckaudit.recorder.batches import batch_facts, batch_hash
 from ckaudit.recorder.files.manifest import check_call
-from ckaudit.recorder.files.run_folder import RunFolder
+from ckaudit.recorder.files.run_folder import RunFolderWriter
 from ckaudit.recorder.files.scalar_log import accepted_values, number
 from ckaudit.recorder.files.sections import (
     Arrays,
     GivenArrays,
     Held,
-    Options,
+    SectionOptions,
     SectionWriter,
     array_measurements,
     attention_measurements,
@@ -106,7 +106,7 @@ class Writer:
         check_call(grids=grids, suffix=suffix, **facts)
         self._guard, self._process, self._facts, self._cadence = Guard(), os.getpid(), facts, tuple(cadence)
         path, address = folder_of(folder), address_of(folder)
-        self._folder = RunFolder(path, self._guard, suffix=suffix or ".json", start_step=start_step, address=address)
+        self._folder = RunFolderWriter(path, self._guard, suffix=suffix or ".json", start_step=start_step, address=address)
         self._schedule = CheckpointSchedule(self._cadence, limits, facts.get("planned_steps"), start_step=start_step)
         self._durations: deque[float] = deque(maxlen=64)
         self._attempt = StepState(step=start_step)
@@ -117,7 +117,7 @@ class Writer:
         self._sections = SectionWriter(
             self._guard,
             self._given,
-            Options(causal=causal, hidden=tuple(hidden), spectral=tuple(spectral_norms), exact=exact),
+            SectionOptions(causal=causal, hidden=tuple(hidden), spectral=tuple(spectral_norms), exact=exact),
             BudgetPlanner(grids=grids, budget_kb=budget_kb, suffix=suffix or ".json", cadence=self._cadence),
         )
         self._open(limits, start_step)

@@ -3,7 +3,7 @@
 import pytest
 
 from ckaudit.recorder.files.background import Background
-from ckaudit.recorder.files.scalar_log import ScalarLog
+from ckaudit.recorder.files.scalar_log import ScalarLogWriter
 from tests.faults.layer import LASTS, Fault
 from tests.faults.plans import Plan, plan
 from tests.faults.trials import trial
@@ -53,5 +53,5 @@ def test_a_trial_sees_a_step_that_writes_by_itself_and_a_line_that_is_lost(tmp_p
     monkeypatch.setattr(Background, "submit", lambda _self, _what, job, **_: job())
     assert any("a step waited for" in wrong for wrong in trial(drawn, tmp_path / "trial").wrong)
     monkeypatch.undo()
-    monkeypatch.setattr(ScalarLog, "write", lambda _self, _line: None)
+    monkeypatch.setattr(ScalarLogWriter, "write", lambda _self, _line: None)
     assert trial(drawn, tmp_path / "trial").wrong

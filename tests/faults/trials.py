@@ -27,7 +27,7 @@ from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.manifest import Cadence, Manifest
 from ckaudit.recorder import Writer
 from ckaudit.recorder.files.background import Background
-from ckaudit.recorder.files.run_folder import RunFolder
+from ckaudit.recorder.files.run_folder import RunFolderWriter
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.model.weight_movement import Reference
 from ckaudit.remote.spool import spool_of
@@ -65,7 +65,7 @@ class Outcome:
 class Training:
     """What all trainings have in common: a run folder underneath."""
 
-    folder: RunFolder
+    folder: RunFolderWriter
     recorder: Any
 
     def settle(self, *, patience: float) -> None:
@@ -81,7 +81,7 @@ class FolderTraining(Training):
 
     def __init__(self, plan: Plan, place: str, *, start: int) -> None:
         self._guard, self._every = Guard(), plan.every
-        self.folder, self.recorder = RunFolder(Path(place), self._guard, suffix=plan.suffix, start_step=start), self
+        self.folder, self.recorder = RunFolderWriter(Path(place), self._guard, suffix=plan.suffix, start_step=start), self
         facts = {"name": "faults", "commit": "0" * 40, "lock_hash": "sha256:00", "environment": {}}
         with self._guard("opening the folder", writes=True):
             self.folder.open(facts)

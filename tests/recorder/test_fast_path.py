@@ -72,14 +72,17 @@ def without_pace(line):
 def test_a_disk_that_fails_in_the_short_way_is_named_and_costs_no_line(
     tiny, batches, loss_of, tmp_path, lines, counted, caplog, monkeypatch
 ):
-    write, failures = scalars.ScalarLog.write, iter([True] * 2)  # lines that wait are written together: there may be few calls
+    write, failures = (
+        scalars.ScalarLogWriter.write,
+        iter([True] * 2),
+    )  # lines that wait are written together: there may be few calls
 
     def fail_for_a_while(log, data):
         if next(failures, False):
             raise OSError("full")
         write(log, data)
 
-    monkeypatch.setattr(scalars.ScalarLog, "write", fail_for_a_while)
+    monkeypatch.setattr(scalars.ScalarLogWriter, "write", fail_for_a_while)
     run(tiny, batches, loss_of, tmp_path, logged=False, with_batch=True)
     assert [line["step"] for line in lines(tmp_path)] == [*range(1, 61)]
     assert "writing scalars.jsonl failed" in caplog.text

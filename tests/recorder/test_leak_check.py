@@ -4,7 +4,7 @@ import torch
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.batches import fingerprint, row_fingerprints
-from ckaudit.recorder.loop.requests import MIN_ROW_TOKENS, HeldOut, rows_of
+from ckaudit.recorder.loop.requests import MIN_ROW_TOKENS, HeldOutCheck, rows_of
 
 NAME = "held_out_rows_trained_on"
 SOURCE = torch.Generator().manual_seed(7)
@@ -32,70 +32,70 @@ def test_a_row_has_the_hash_of_an_array_that_is_this_row_alone(dtype, shape):
 def test_the_share_is_that_of_comparing_each_row_with_each():
     held, fresh = tokens(20), tokens(30)
     batches = [torch.cat((held[:3], fresh[:5])), fresh[5:15], torch.cat((fresh[15:20], held[2:8]))]
-    known = HeldOut()
-    known.tell(held[:10])
-    known.tell((held[10:], fresh[:10]))  # a pair: only its inputs are rows
+    known = HeldOutCheck()
+    known.add_batch(held[:10])
+    known.add_batch((held[10:], fresh[:10]))  # a pair: only its inputs are rows
     for count, batch in enumerate(batches, 1):
-        assert known.look(batch) == {NAME: pytest.approx(share(held, *batches[:count]))}
-    assert known.look(held.numpy()) == {NAME: 100.0}
+        assert known.overlap(batch) == {NAME: pytest.approx(share(held, *batches[:count]))}
+    assert known.overlap(held.numpy()) == {NAME: 100.0}
 
 
 def test_rows_are_found_as_well_where_they_are_told_later():
     held, late = tokens(4), tokens(4)
-    known = HeldOut()
-    known.tell(held)
-    assert known.look(late) == {NAME: 0.0}
-    known.tell(late)
-    assert known.look(tokens(2)) == {NAME: 50.0}
+    known = HeldOutCheck()
+    known.add_batch(held)
+    assert known.overlap(late) == {NAME: 0.0}
+    known.add_batch(late)
+    assert known.overlap(tokens(2)) == {NAME: 50.0}
 
 
 def test_a_trainer_that_evaluates_on_all_that_it_trains_on_says_nothing():
     data = tokens(12)
-    known = HeldOut()
-    known.tell_rows({*rows_of(data)})
-    assert known.look(data[:4]) == {}
-    assert known.look(torch.cat((data[4:7], tokens(1)))) == {NAME: pytest.approx(100 * 7 / 12)}
-    known = HeldOut()
-    known.tell(data)  # who declares rows held out has not told the trainer to see them
-    assert known.look(data[:4]) == {NAME: pytest.approx(100 * 4 / 12)}
+    known = HeldOutCheck()
+    known.add_rows({*rows_of(data)})
+    assert known.overlap(data[:4]) == {}
+    assert known.overlap(torch.cat((data[4:7], tokens(1)))) == {NAME: pytest.approx(100 * 7 / 12)}
+    known = HeldOutCheck()
+    known.add_batch(data)  # who declares rows held out has not told the trainer to see them
+    assert known.overlap(data[:4]) == {NAME: pytest.approx(100 * 4 / 12)}
 
 
 def test_rows_that_come_twice_in_a_batch_are_in_any_two_sets():
     data = tokens(12)
-    known = HeldOut()
-    known.tell_rows({*rows_of(data[:6])})
-    assert known.look(data[4:]) == {NAME: pytest.approx(100 * 2 / 6)}
-    assert known.look(torch.cat((data[4:], data[4:6]))) == {}
-    assert known.look(data[4:]) == {}
+    known = HeldOutCheck()
+    known.add_rows({*rows_of(data[:6])})
+    assert known.overlap(data[4:]) == {NAME: pytest.approx(100 * 2 / 6)}
+    assert known.overlap(torch.cat((data[4:], data[4:6]))) == {}
+    assert known.overlap(data[4:]) == {}
 
 
 def test_two_sets_drawn_of_few_different_rows_share_some_by_chance():
     kinds = tokens(200)
     drawn = [kinds[torch.randint(0, 200, (count,), generator=SOURCE)] for count in (128, *[16] * 20)]
-    known = HeldOut()
-    known.tell(drawn[0])
+    known = HeldOutCheck()
+    known.add_batch(drawn[0])
     assert share(drawn[0], *drawn[1:]) > 50
-    assert [known.look(batch) for batch in drawn[1:]] == [{}] * 20
-    known = HeldOut()
-    known.tell(tokens(4))
-    assert [known.look(batch) for batch in drawn[1:]] == [{NAME: 0.0}] * 20
+    assert [known.overlap(batch) for batch in drawn[1:]] == [{}] * 20
+    known = HeldOutCheck()
+    known.add_batch(tokens(4))
+    assert [known.overlap(batch) for batch in drawn[1:]] == [{NAME: 0.0}] * 20
 
 
 def test_a_leak_is_told_though_a_text_comes_again_and_again():
     held, common = tokens(64), tokens(1)
-    known = HeldOut()
-    known.tell(held)
+    known = HeldOutCheck()
+    known.add_batch(held)
     seen = [torch.cat((held[8 * each : 8 * each + 8], common, common, tokens(6))) for each in range(4)]
-    assert [known.look(batch) for batch in seen] == [{NAME: 12.5 * count} for count in (1, 2, 3, 4)]
+    assert [known.overlap(batch) for batch in seen] == [{NAME: 12.5 * count} for count in (1, 2, 3, 4)]
 
 
 def test_a_row_that_is_nearly_the_same_is_another():
     held = tokens(5)
     near = held.clone()
     near[:, 3] += 1
-    known = HeldOut()
-    known.tell(held)
-    assert known.look(torch.cat((near, held.flip(1), held[:, 1:].repeat(1, 2)[:, :40]))) == {NAME: 0.0}
+    known = HeldOutCheck()
+    known.add_batch(held)
+    assert known.overlap(torch.cat((near, held.flip(1), held[:, 1:].repeat(1, 2)[:, :40]))) == {NAME: 0.0}
 
 
 SHORT_ROWS = torch.zeros(4, MIN_ROW_TOKENS - 1, dtype=torch.int64)
@@ -103,11 +103,11 @@ SHORT_ROWS = torch.zeros(4, MIN_ROW_TOKENS - 1, dtype=torch.int64)
 
 @pytest.mark.parametrize("batch", [None, "text", torch.zeros(3), torch.zeros(0, 9), SHORT_ROWS])
 def test_what_has_no_rows_or_too_short_ones_says_nothing(batch):
-    known = HeldOut()
-    known.tell(batch)
-    assert known.look(batch) == {}
-    known.tell(tokens(3))
-    assert known.look(batch) == {}
+    known = HeldOutCheck()
+    known.add_batch(batch)
+    assert known.overlap(batch) == {}
+    known.add_batch(tokens(3))
+    assert known.overlap(batch) == {}
 
 
 @pytest.mark.parametrize("left", [True, False])
@@ -115,27 +115,27 @@ def test_a_short_text_is_no_row_however_long_its_padding(left):
     short, long = torch.zeros(3, 60, dtype=torch.int64), torch.zeros(3, 60, dtype=torch.int64)
     for padded, length in ((short, MIN_ROW_TOKENS - 1), (long, MIN_ROW_TOKENS + 4)):
         padded[:, slice(-length, None) if left else slice(0, length)] = 1 + tokens(3, length)
-    known = HeldOut()
-    known.tell(short)
-    assert known.look(short) == {}
-    known.tell(long)
-    assert known.look(short) == {}
-    assert known.look(torch.cat((long[:1], short))) == {NAME: pytest.approx(100 / 3)}
+    known = HeldOutCheck()
+    known.add_batch(short)
+    assert known.overlap(short) == {}
+    known.add_batch(long)
+    assert known.overlap(short) == {}
+    assert known.overlap(torch.cat((long[:1], short))) == {NAME: pytest.approx(100 / 3)}
 
 
 def test_no_more_rows_are_remembered_than_allowed():
-    known, held = HeldOut(max_rows=4), tokens(6)
+    known, held = HeldOutCheck(max_rows=4), tokens(6)
     for row in held:
-        known.tell(row[None])
-    assert known.look(held) == {NAME: 100.0}  # of the four that it knows
-    assert known.look(tokens(3)) == {NAME: 100.0}
+        known.add_batch(row[None])
+    assert known.overlap(held) == {NAME: 100.0}  # of the four that it knows
+    assert known.overlap(tokens(3)) == {NAME: 100.0}
 
 
 def test_points_are_compared_by_their_bits():
     held = np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)
-    known = HeldOut()
-    known.tell(held)
-    assert known.look(np.array([[0.3, 0.4], [0.3, 0.5]], np.float32)) == {NAME: 50.0}
+    known = HeldOutCheck()
+    known.add_batch(held)
+    assert known.overlap(np.array([[0.3, 0.4], [0.3, 0.5]], np.float32)) == {NAME: 50.0}
 
 
 def test_a_run_says_how_many_held_out_rows_it_has_met(tiny, loss_of, tmp_path, lines):

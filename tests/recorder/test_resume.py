@@ -7,7 +7,7 @@ import pytest
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.files.manifest import begin, join_earlier, set_aside
-from ckaudit.recorder.files.run_folder import RunFolder
+from ckaudit.recorder.files.run_folder import RunFolderWriter
 from ckaudit.recorder.guard import Guard
 
 
@@ -147,7 +147,7 @@ def test_the_hooks_of_a_resumed_start_are_there_for_its_first_due_step(tiny, tra
 
 
 def test_a_line_made_while_the_number_of_its_start_becomes_known_is_of_that_start(tmp_path, monkeypatch):
-    folder = RunFolder(tmp_path, Guard(), suffix=".json", start_step=0)
+    folder = RunFolderWriter(tmp_path, Guard(), suffix=".json", start_step=0)
     folder._is_ready, make = True, folder._scalars.line
 
     def late(*given):

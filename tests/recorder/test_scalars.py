@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ckaudit.recorder.files import scalar_log as scalars
-from ckaudit.recorder.files.scalar_log import ScalarLog, cut_torn_tail, last_value, number, plain_value
+from ckaudit.recorder.files.scalar_log import ScalarLogWriter, cut_torn_tail, last_value, number, plain_value
 
 
 def append(log, step, time, values):
@@ -17,7 +17,7 @@ def append(log, step, time, values):
 def test_lines_are_appended_and_the_first_of_a_session_names_the_contract(tmp_path):
     path = tmp_path / "scalars.jsonl"
     for session in (0, 1):
-        log = ScalarLog(path, session)
+        log = ScalarLogWriter(path, session)
         append(log, 1, 12.3456, {"train_loss_raw": 0.5, "slice_val_loss/regular": float("nan")})
         append(log, 2, 13.0, {"note": "a\nb"})
         log.close()
@@ -32,7 +32,7 @@ def test_each_line_is_one_write(tmp_path, monkeypatch):
     written = []
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: (written.append(data), write(descriptor, data))[1])
-    log = ScalarLog(tmp_path / "scalars.jsonl", 0)
+    log = ScalarLogWriter(tmp_path / "scalars.jsonl", 0)
     append(log, 1, 0.0, {"a": 1})
     append(log, 2, 0.0, {"a": 2})
     assert [data.endswith(b"}\n") for data in written] == [True, True]
@@ -40,7 +40,7 @@ def test_each_line_is_one_write(tmp_path, monkeypatch):
 
 def test_a_full_disk_leaves_whole_lines_only(tmp_path, monkeypatch):
     path = tmp_path / "scalars.jsonl"
-    log = ScalarLog(path, 0)
+    log = ScalarLogWriter(path, 0)
     append(log, 1, 0.0, {})
     whole, write = path.read_bytes(), os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
@@ -53,7 +53,7 @@ def test_a_full_disk_leaves_whole_lines_only(tmp_path, monkeypatch):
 
 
 def test_lines_of_which_a_part_was_written_and_could_not_be_cut_off_come_once(tmp_path, monkeypatch):
-    path, log, write = tmp_path / "scalars.jsonl", ScalarLog(tmp_path / "scalars.jsonl", 0), os.write
+    path, log, write = tmp_path / "scalars.jsonl", ScalarLogWriter(tmp_path / "scalars.jsonl", 0), os.write
     append(log, 1, 0.0, {})
     two = log.line(2, 0.0, {}) + log.line(3, 0.0, {})
     with monkeypatch.context() as patch:
@@ -66,7 +66,7 @@ def test_lines_of_which_a_part_was_written_and_could_not_be_cut_off_come_once(tm
 
 
 def test_a_folder_that_comes_back_is_written_to_again(tmp_path):
-    log = ScalarLog(tmp_path / "later" / "scalars.jsonl", 0)
+    log = ScalarLogWriter(tmp_path / "later" / "scalars.jsonl", 0)
     line = log.line(1, 0.0, {})
     with pytest.raises(OSError) as caught:
         log.write(line)

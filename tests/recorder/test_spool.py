@@ -221,7 +221,7 @@ def test_lines_come_after_their_checkpoints_and_the_end_comes_last(tiny, train, 
 def test_what_was_left_whole_goes_up_as_that_of_a_run_that_goes_on(tiny, train, line, monkeypatch, at_once):
     from ckaudit.recorder.files.push import push
 
-    monkeypatch.setattr(remote_run, "AT_ONCE", at_once)
+    monkeypatch.setattr(remote_run, "PARALLEL_UPLOADS", at_once)
     line.error = ConnectionError()
     train(tiny(), 25, ADDRESS, cadence=EVERY)
     line.error, line.puts = None, []
@@ -236,7 +236,7 @@ def test_what_was_left_whole_goes_up_as_that_of_a_run_that_goes_on(tiny, train, 
 def test_one_of_many_files_that_cannot_be_put_up_keeps_its_lines_back(tiny, train, line, monkeypatch):
     from ckaudit.recorder.files.push import push
 
-    monkeypatch.setattr(remote_run, "AT_ONCE", 2)
+    monkeypatch.setattr(remote_run, "PARALLEL_UPLOADS", 2)
     line.error = ConnectionError()
     train(tiny(), 25, ADDRESS, cadence=EVERY)
     line.error, put = None, RemoteFolder.put
@@ -405,11 +405,11 @@ def test_each_rank_puts_its_own_files_up():
         (spool.run / name).write_bytes(b"{}")
     (spool.run / ".analysis_checkpoint_step_00000006.json.tmp-12").write_bytes(b"{")
     of_third = remote_run.RemoteRun(spool, rank=3)
-    of_third.put_up()
+    of_third.upload()
     assert there().keys() == {"analysis_checkpoint_step_00000005.rank003.json"}
     of_first = remote_run.RemoteRun(spool)
-    assert not of_first.take_up() - there().keys()
-    of_first.put_up()
+    assert not of_first.fetch_earlier_run() - there().keys()
+    of_first.upload()
     assert there() == {name: data for name, data in here().items() if not name.startswith(".")}
 
 

@@ -3,11 +3,11 @@ import pytest
 
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.loop.triggers import CheckpointSchedule, Events, HistoryStep, Limits, Patience
+from ckaudit.recorder.loop.triggers import CheckpointSchedule, EventAllowance, EventDetector, HistoryStep, Limits
 
 
 def events_of(losses=(), norms=(), **limits):
-    seen = Events(Limits(**limits))
+    seen = EventDetector(Limits(**limits))
     length = max(len(losses), len(norms))
     pairs = [(losses[i] if losses else None, norms[i] if norms else None) for i in range(length)]
     return [seen.observe(loss, norm, {}) for loss, norm in pairs]
@@ -39,14 +39,14 @@ def test_a_norm_above_ten_medians_is_an_event():
 
 
 def test_a_tensor_dies_once_and_again_only_after_it_lived():
-    seen = Events(Limits())
+    seen = EventDetector(Limits())
     norms = [1.0, 1e-11, 0.0, 1e-9, 1e-11, 1.0, 0.0]
     found = [seen.observe(None, None, {"w": norm, "other": 1.0}) for norm in norms]
     assert found == [[], ["dead_parameter"], [], [], [], [], ["dead_parameter"]]
 
 
 def test_a_tensor_without_a_gradient_is_not_dead_and_stays_what_it_was():
-    seen = Events(Limits())
+    seen = EventDetector(Limits())
     assert seen.observe(None, None, {}) == []
     assert seen.observe(None, None, {"w": 0.0}) == ["dead_parameter"]
     assert [seen.observe(None, None, norms) for norms in ({}, {"w": 0.0})] == [[], []]
@@ -59,11 +59,11 @@ def test_nan_is_an_event_at_the_first_second_fourth_and_eighth_step():
 
 @pytest.mark.parametrize(("loss", "norm"), [(float("inf"), 1.0), (1.0, float("nan")), (None, float("inf"))])
 def test_either_number_can_be_not_finite(loss, norm):
-    assert Events(Limits()).observe(loss, norm, {}) == ["nonfinite"]
+    assert EventDetector(Limits()).observe(loss, norm, {}) == ["nonfinite"]
 
 
 def test_a_scaler_that_skipped_the_step_forgives_the_norm_but_not_the_loss():
-    seen = Events(Limits())
+    seen = EventDetector(Limits())
     assert seen.observe(1.0, float("inf"), {}, forgive_norm=True) == []
     assert seen.observe(float("nan"), float("inf"), {}, forgive_norm=True) == ["nonfinite"]
 
@@ -74,13 +74,13 @@ def test_non_finite_values_do_not_enter_the_averages():
 
 
 def test_patience_spaces_event_checkpoints_and_ends():
-    patience = Patience(Limits(cooldown=10, at_most=3))
+    patience = EventAllowance(Limits(cooldown=10, at_most=3))
     assert [step for step in range(100) if patience.allows(step)] == [0, 10, 20]
 
 
 @pytest.mark.parametrize(("planned", "answered"), [(41, [8, 10, 14, 32, 40]), (25, [8, 10, 14, 25, 32, 40])])
 def test_who_is_asked_ahead_has_the_checkpoints_of_who_goes_step_by_step(planned, answered):
-    limits, cadence = Limits(loss_after=5, cooldown=3, at_most=2), (Cadence(until=20, every=5), Cadence(until=None, every=8))
+    limits, cadence = (Limits(loss_after=5, cooldown=3, at_most=2), (Cadence(until=20, every=5), Cadence(until=None, every=8)))
     recorders, writers = (CheckpointSchedule(cadence, limits, planned) for _ in range(2))
     events = []
     for step in range(1, 44):

@@ -8,7 +8,7 @@ from torch import nn
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.sdpa_sample import fused_call, softmax_call, take
-from ckaudit.recorder.hooks.vital_signs import DeadUnits, DeferredNumbers, Vitals, blocks
+from ckaudit.recorder.hooks.vital_signs import DeadUnits, DeferredNumbers, VitalSigns, blocks
 from ckaudit.recorder.setup import HookOptions
 from ckaudit.recorder.stats.attention_stats import attention_stats
 from tests.recorder.llama import llama
@@ -136,13 +136,13 @@ def test_dead_units_are_those_that_no_token_moves(tiny, batches):
 
 
 def test_what_was_not_seen_is_not_there():
-    assert vitals_of(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2), dead=True) == Vitals()
+    assert vitals_of(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2), dead=True) == VitalSigns()
     readings = DeferredNumbers()
     readings.see_probabilities(torch.ones(1, 2, 1, 1), causal=True)
-    assert readings.vitals(dead=True) == Vitals()
+    assert readings.vitals(dead=True) == VitalSigns()
     q = torch.ones(1, 2, 4, 8)
     readings.see_call(fused_call((q, q, q, torch.zeros(4, 4, dtype=torch.bool)), {}))
-    assert readings.vitals(dead=True) == Vitals()
+    assert readings.vitals(dead=True) == VitalSigns()
 
 
 def test_nan_is_recorded_as_nan():
@@ -185,4 +185,4 @@ def test_a_checkpoint_after_vitals_holds_nothing_of_them(tiny, batches):
     model(tokens)
     watching.attach("none", frozenset())
     assert not watching.detach().attention
-    assert watching.detach_vitals() == Vitals()
+    assert watching.detach_vitals() == VitalSigns()

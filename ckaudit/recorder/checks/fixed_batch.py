@@ -70,7 +70,7 @@ class FixedBatch:
 
     def read(self, model: nn.Module, name: str) -> ProbeReading:
         """Return what the model says to the batch now, under `name`, and how far that is from what it said before."""
-        loss, seen = self._look(model, self.batch)
+        loss, seen = self._evaluate(model, self.batch)
         reading = ProbeReading(probes={name: self._stats(loss, seen)}, scalars={"fixed_probe_loss": shorten(loss)})
         if seen is not None:
             reading.scalars["logit_entropy_probe"] = shorten(seen.entropy)
@@ -81,7 +81,7 @@ class FixedBatch:
             self._before = seen.log_probabilities
         if self.shift:
             other, way = shifted_twin(self.batch, self.shift, model)
-            stats = self._stats(*self._look(model, other))
+            stats = self._stats(*self._evaluate(model, other))
             stats.shift, stats.shifted_by = self.shift, way
             reading.probes[f"{name}.shifted"] = stats
         return reading
@@ -95,7 +95,7 @@ class FixedBatch:
             hash=UNSET if self.hash is None else self.hash,
         )
 
-    def _look(self, model: nn.Module, batch: Any) -> tuple[float, NextTokenStats | None]:
+    def _evaluate(self, model: nn.Module, batch: Any) -> tuple[float, NextTokenStats | None]:
         outputs: list[Any] = []
         watched: Any = model if self._hookable else OutputCapture(model, outputs.append)
         handle = model.register_forward_hook(lambda *seen: outputs.append(seen[-1])) if self._hookable else None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ckaudit.recorder.batches import inputs_and_targets
-from ckaudit.recorder.hooks.hook import looking_away
+from ckaudit.recorder.hooks.hook import hooks_paused
 
 LossOf = Callable[[nn.Module, Any], Tensor]
 
@@ -19,7 +19,7 @@ LossOf = Callable[[nn.Module, Any], Tensor]
 def no_side_effects(model: nn.Module) -> Iterator[None]:
     """Run the body in evaluation mode; afterwards modes, buffers and the state of every random generator are as before.
 
-    What the recorder's own hooks would see is not the training's, so they look away.
+    What the recorder's own hooks would see is not the training's, so they are paused.
 
     Modes are set directly: an overridden `train` may do more, such as merging low-rank weights, which rounds them.
     """
@@ -30,7 +30,7 @@ def no_side_effects(model: nn.Module) -> Iterator[None]:
     caching = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
-        with _same_random_numbers(model), _same_buffers(model), looking_away():
+        with _same_random_numbers(model), _same_buffers(model), hooks_paused():
             yield
     finally:
         torch.set_autocast_cache_enabled(caching)

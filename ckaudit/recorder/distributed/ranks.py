@@ -123,7 +123,7 @@ class WorkerSession:
         gradients = existing_gradients(self._parameters, self._options.grad_of)
         if self._shards is not None:
             self._shards.norms(gradients)
-            self._shards.each("gradients")
+            self._shards.gather_each("gradients")
             self._shards.keep()
 
     def read_clipped(self, _max_norm: float, _norm: float | None) -> None:
@@ -193,9 +193,9 @@ class WorkerSession:
         return None
 
     def _write(self, checkpoint: Checkpoint) -> None:
-        self._background.submit("writing the facts of this rank", partial(self._put_down, checkpoint))
+        self._background.submit("writing the facts of this rank", partial(self._write_checkpoint, checkpoint))
 
-    def _put_down(self, checkpoint: Checkpoint) -> None:
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         if not self._is_open:
             self._open()
         if self._session is not None:
@@ -203,7 +203,7 @@ class WorkerSession:
         write_atomic(self._path / checkpoint_file_name(checkpoint.step, rank=self._rank), encode(checkpoint))
         if self._uploader is not None:
             with suppress(OSError, RuntimeError):
-                self._uploader.go_on()
+                self._uploader.retry_start()
 
     def _open(self) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
@@ -213,5 +213,5 @@ class WorkerSession:
         self._is_open = True
         if self._uploader is not None:
             with self._guard("preparing the way to the address", writes=True):
-                self._uploader.open(takes_up=False)
+                self._uploader.open(may_fetch=False)
                 self._uploader.begin(self._start_step, set())

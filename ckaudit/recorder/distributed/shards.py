@@ -26,7 +26,7 @@ from ckaudit.recorder.stats.batched_stats import measure
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=2)
 
-LookAt: TypeAlias = Callable[[str, Array], None]
+WholeTensorObserver: TypeAlias = Callable[[str, Array], None]
 
 
 class Shards:
@@ -111,16 +111,16 @@ class Shards:
             self._owed += ["gradients", "weights", "movement"]
         return {name: float(np.sqrt(square)) for name, square in whole.items()}
 
-    def each(self, duty: Duty, look: LookAt | None = None) -> None:
-        """Bring every tensor together, one after the other, and look at it; nothing where this is not owed."""
+    def gather_each(self, duty: Duty, inspect: WholeTensorObserver | None = None) -> None:
+        """Gather every tensor, one after the other, and inspect it; do nothing where this is not owed."""
         if not self.owes(duty):
             return
         self._owed.popleft()
         for name, tensor in (self._gradients if duty == "gradients" else self._weights).items():
             whole = self._whole(tensor)
-            if look is not None:
+            if inspect is not None:
                 with self._guard(duty), torch.no_grad():
-                    look(name, whole)
+                    inspect(name, whole)
             del whole
         if duty == "gradients":
             self._gradients = {}
@@ -151,12 +151,12 @@ class Shards:
         return {} if lacking else whole, not broken if known else None
 
     def settle(self, finite: bool | None = None) -> None:
-        """Do what is still owed, without looking, because the other ranks do; see `movement`."""
+        """Do what is still owed, without inspection, because the other ranks do; see `movement`."""
         while self._owed:
             if self._owed[0] == "movement":
                 self.movement(finite=finite)
             else:
-                self.each(self._owed[0])
+                self.gather_each(self._owed[0])
 
     def _reduce(self, numbers: Sequence[float], operation: Any = dist.ReduceOp.SUM) -> list[float]:
         vector = torch.tensor(numbers, dtype=torch.float64)
@@ -264,34 +264,34 @@ class ShardedTensors:
         """Say no, because the other ranks would not read again."""
         return False
 
-    def look(
+    def inspect(
         self,
         duty: Duty,
         tensors: Mapping[str, Tensor],
-        look: TensorInspector[T],
+        inspect: TensorInspector[T],
         *,
         scale: float = 1.0,
         reference: Reference | None = None,
     ) -> dict[str, T]:
-        """Look at each tensor while it is whole."""
-        looks: dict[str, T] = {}
+        """Inspect each tensor while it is whole."""
+        results: dict[str, T] = {}
 
-        def look_at_whole(name: str, whole: Tensor) -> None:
+        def inspect_whole(name: str, whole: Tensor) -> None:
             if reference is not None and tensors[name].requires_grad:
                 self._moved |= reference.moved({name: whole})
-            looks[name] = look(name, whole, measure([whole], scale=scale)[0])
+            results[name] = inspect(name, whole, measure([whole], scale=scale)[0])
 
-        self._shards.each(duty, look_at_whole)
-        return looks
+        self._shards.gather_each(duty, inspect_whole)
+        return results
 
     def finish(self, duty: Duty) -> None:
-        """Bring the tensors together without looking, where that is still owed."""
-        self._shards.each(duty)
+        """Gather the tensors without inspecting them, where that is still owed."""
+        self._shards.gather_each(duty)
 
     def reference(self, weights: Mapping[str, Tensor]) -> Reference:  # noqa: ARG002
         """Take the reference of each tensor while it is whole."""
         entries: dict[str, InitialTensor] = {}
-        self._shards.each("reference", lambda name, whole: entries.update(Reference.take({name: whole}).entries))
+        self._shards.gather_each("reference", lambda name, whole: entries.update(Reference.take({name: whole}).entries))
         return Reference(entries)
 
     def keep(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:  # noqa: ARG002
@@ -306,7 +306,7 @@ class ShardedTensors:
         reference: Reference | None,  # noqa: ARG002
         optimizers: Sequence[Optimizer],
     ) -> tuple[dict[str, DeltaStats], float | None]:
-        """Sum the movement of all parts; the way since step 0 is known from looking at the weights."""
+        """Sum the movement of all parts; the way since step 0 is known from the inspection of the weights."""
         moved, self._moved, self._is_finite = self._moved, {}, None
         pairs, self._is_finite = self._shards.movement(finite=state_finite(optimizers))
         return movement_summary(pairs, moved)
@@ -316,7 +316,7 @@ class ShardedTensors:
         return self._is_finite
 
     def settle(self) -> None:
-        """Do without looking what is still owed."""
+        """Do what is still owed, without inspection."""
         with self._guard("helping the other ranks"):
             self._shards.settle()
 

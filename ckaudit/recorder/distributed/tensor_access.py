@@ -1,4 +1,4 @@
-"""How a rank reaches whole tensors: what the collector asks for, and the answer where this process holds them."""
+"""Access to whole tensors: the protocol, and its implementation where this process holds them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias, TypeVar
@@ -44,21 +44,21 @@ class TensorAccess(Protocol):
     def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:
         """Return whether gradients were written to since `versions` said `then`, and their norms can be taken again."""
 
-    def look(
+    def inspect(
         self,
         duty: Duty,
         tensors: Mapping[str, Tensor],
-        look: TensorInspector[T],
+        inspect: TensorInspector[T],
         *,
         scale: float = 1.0,
         reference: Reference | None = None,
     ) -> dict[str, T]:
-        """Return what `look` says of each tensor as a whole, and of its statistics divided by `scale`.
+        """Return the result of `inspect` for each whole tensor, given its statistics divided by `scale`.
 
         Args:
             duty: Which tensors they are.
             tensors: The tensors as this rank holds them.
-            look: Takes name, tensor and statistics.
+            inspect: Takes name, tensor and statistics.
             scale: Factor that lies on the elements.
             reference: Step 0, if `movement` will be asked how far the tensors have come since.
         """
@@ -118,20 +118,20 @@ class LocalTensors:
         """Compare the versions."""
         return then != versions(gradients.values())
 
-    def look(
+    def inspect(
         self,
         duty: Duty,
         tensors: Mapping[str, Tensor],
-        look: TensorInspector[T],
+        inspect: TensorInspector[T],
         *,
         scale: float = 1.0,
         reference: Reference | None = None,  # noqa: ARG002
     ) -> dict[str, T]:
-        """Look at all tensors in one sweep."""
+        """Measure all tensors in one sweep."""
         measured = measure([*tensors.values()], scale=scale)
         if duty == "weights":
             self._sizes = {name: one.moments.norm for name, one in zip(tensors, measured, strict=True)}
-        return {name: look(name, tensor, one) for (name, tensor), one in zip(tensors.items(), measured, strict=True)}
+        return {name: inspect(name, tensor, one) for (name, tensor), one in zip(tensors.items(), measured, strict=True)}
 
     def finish(self, duty: Duty) -> None:
         """Do nothing."""

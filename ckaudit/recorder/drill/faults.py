@@ -21,7 +21,7 @@ class FaultNotPossibleError(Exception):
     """This fault cannot be done to this training; the message says why."""
 
 
-class Target:
+class DrilledTraining:
     """The training that a fault is done to, as its recorder sees it.
 
     Args:
@@ -77,7 +77,7 @@ class Target:
             self.acted = self.step
 
 
-FaultAction = Callable[[Target], None]
+FaultAction = Callable[[DrilledTraining], None]
 
 
 # Damage to weights and gradients.
@@ -91,8 +91,8 @@ def always(act: Act) -> FaultAction:
     return _each(act, lambda target: target.is_due)
 
 
-def _each(act: Act, is_time: Callable[[Target], bool]) -> FaultAction:
-    def do(target: Target) -> None:
+def _each(act: Act, is_time: Callable[[DrilledTraining], bool]) -> FaultAction:
+    def do(target: DrilledTraining) -> None:
         def after_backward() -> None:
             if is_time(target) and act(target.model) is not False:
                 target.note()
@@ -107,7 +107,7 @@ def _each(act: Act, is_time: Callable[[Target], bool]) -> FaultAction:
 def at_start(act: Callable[[nn.Module, Amount], object], nothing: str = "") -> FaultAction:
     """Return what acts on the model at once; an act that counts and finds nothing is refused with `nothing`."""
 
-    def do(target: Target) -> None:
+    def do(target: DrilledTraining) -> None:
         if act(target.model, target.amount) == 0 and nothing:
             raise FaultNotPossibleError(nothing)
         target.note()
@@ -115,7 +115,7 @@ def at_start(act: Callable[[nn.Module, Amount], object], nothing: str = "") -> F
     return do
 
 
-def detach_part(target: Target) -> None:
+def detach_part(target: DrilledTraining) -> None:
     """Detach what the part in the middle puts out."""
 
     def cut(_module: nn.Module, _inputs: Any, output: Any) -> Any:
@@ -132,7 +132,7 @@ def detach_part(target: Target) -> None:
 def multiply_rate(factor: Callable[[Amount], float]) -> FaultAction:
     """Return what updates with a multiple of the learning rate from the onset on, and leaves that of the schedule in between."""
 
-    def do(target: Target) -> None:
+    def do(target: DrilledTraining) -> None:
         planned: dict[int, list[Any]] = {}
 
         def before(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -156,7 +156,7 @@ def multiply_rate(factor: Callable[[Amount], float]) -> FaultAction:
 def set_option(name: str, value: Callable[[Amount, dict[str, Any]], float]) -> FaultAction:
     """Return what sets an option of every parameter group that has it, before the first step."""
 
-    def do(target: Target) -> None:
+    def do(target: DrilledTraining) -> None:
         having = [group for group in target.groups if name in group]
         if not having:
             raise FaultNotPossibleError(f"the optimizer has no {name}")
@@ -179,7 +179,7 @@ def strong_decay(amount: Amount, group: Mapping[str, Any], *, least: float = 0.0
     return amount.between(least, most) / rate
 
 
-def leave_part_out(target: Target) -> None:
+def leave_part_out(target: DrilledTraining) -> None:
     """Take the part in the middle out of the optimizer's groups."""
     left_out = {id(weight) for _, weight in damage.part_of(target.model)}
     for group in target.groups:
@@ -187,13 +187,13 @@ def leave_part_out(target: Target) -> None:
     target.note()
 
 
-def leave_updates_out(target: Target) -> None:
+def leave_updates_out(target: DrilledTraining) -> None:
     """Take no step of the optimizer from the onset on; a closure is still called."""
     for optimizer in target.optimizers:
         optimizer.step = _left_out(optimizer.step, target)  # type: ignore[method-assign]
 
 
-def _left_out(taken: Callable[..., Any], target: Target) -> Callable[..., Any]:
+def _left_out(taken: Callable[..., Any], target: DrilledTraining) -> Callable[..., Any]:
     @wraps(taken)
     def step(*arguments: Any, **options: Any) -> Any:
         if not target.is_due:
@@ -205,7 +205,7 @@ def _left_out(taken: Callable[..., Any], target: Target) -> Callable[..., Any]:
     return step
 
 
-def keep_gradients(target: Target) -> None:
+def keep_gradients(target: DrilledTraining) -> None:
     """Let no call clear the gradients."""
 
     def zero_grad(set_to_none: bool = True) -> None:  # noqa: ARG001  the signature of torch
@@ -216,7 +216,7 @@ def keep_gradients(target: Target) -> None:
         held.__dict__["zero_grad"] = zero_grad
 
 
-def lose_state(target: Target) -> None:
+def lose_state(target: DrilledTraining) -> None:
     """Take the training up again at the onset, as a resume does that restores the weights alone."""
 
     def before_step() -> None:
@@ -238,7 +238,7 @@ def _state_of(optimizer: Optimizer) -> list[Any]:
 
 
 # Damage to the batches of the training's loader.
-def change_batches(target: Target, change: Callable[[Any], Any]) -> None:
+def change_batches(target: DrilledTraining, change: Callable[[Any], Any]) -> None:
     """Change the batches that a `DataLoader` gives while the model is trained; validations get theirs as they are."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -252,7 +252,7 @@ def change_batches(target: Target, change: Callable[[Any], Any]) -> None:
     _BaseDataLoaderIter.__next__ = following  # type: ignore[assignment]
 
 
-def stick(target: Target) -> None:
+def stick(target: DrilledTraining) -> None:
     """Give the batch of the onset again and again."""
     first: list[Any] = []
 
@@ -271,7 +271,7 @@ def stick(target: Target) -> None:
 def by_rows(change: Callable[[Tensor, str | int], Tensor]) -> FaultAction:
     """Return what changes the tensors of each batch that have rows; the change returns one as it is to leave it alone."""
 
-    def do(target: Target) -> None:
+    def do(target: DrilledTraining) -> None:
         def of_part(part: Tensor, name: str | int) -> Tensor:
             new = change(part, name) if part.dim() and len(part) > 1 else part
             if new is not part:

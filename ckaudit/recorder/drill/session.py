@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.files import write_atomic
 from ckaudit.recorder.distributed.ranks import WorkerSession
 from ckaudit.recorder.drill.damage import Amount, middle_part
-from ckaudit.recorder.drill.faults import FAULT_ACTIONS, FaultNotPossibleError, Target
+from ckaudit.recorder.drill.faults import FAULT_ACTIONS, DrilledTraining, FaultNotPossibleError
 from ckaudit.recorder.drill.settings import KINDS, DrillSettings, DrillStatus
 from ckaudit.recorder.hooks.hook import after_backward
 from ckaudit.recorder.loop.session import RunSession, Start, begin, rank_and_world_size
@@ -34,7 +34,7 @@ class Drill:
         self._settings, self._writes, self._guard = settings, writes, setup.guard
         self._kind = KINDS.get(settings.fault)
         onset = settings.onset if self._kind and self._kind.sudden else 1
-        self._target = Target(setup.model, as_sequence(setup.optimizer), Amount(onset, settings.strength), settings.seed)
+        self._target = DrilledTraining(setup.model, as_sequence(setup.optimizer), Amount(onset, settings.strength), settings.seed)
         self._note = DrillStatus(first=setup.start_step + 1)
         self._acted_after, self._has_closure, self._is_held, self._is_told = 0, False, False, False
         for optimizer in as_sequence(setup.optimizer):

@@ -26,7 +26,7 @@ CLOSE_PATIENCE, LONGEST_CLOSE = 30.0, 600.0
 """Seconds that an end waits while no job ends, and in all."""
 
 
-class Job(NamedTuple):
+class WriteJob(NamedTuple):
     """A piece of work.
 
     Attributes:
@@ -54,7 +54,7 @@ class Background:
 
     def __init__(self, guard: Guard, *, room: int = ROOM, stuck_after: float = STUCK_AFTER) -> None:
         self._guard, self._room, self._stuck_after = guard, room, stuck_after
-        self._jobs: deque[Job] = deque()  # the first is the one under way
+        self._jobs: deque[WriteJob] = deque()  # the first is the one under way
         self._bytes_taken = self._bytes_done = self._done = 0
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._is_asleep, self._is_closing, self._in_haste = False, False, Event()
@@ -90,7 +90,7 @@ class Background:
         if self._jobs and (is_full or len(self._jobs) >= MAX_JOBS):
             raise TimeoutError("the disk has not taken what came before")
         self._bytes_taken += size
-        self._jobs.append(Job(what, job, size))
+        self._jobs.append(WriteJob(what, job, size))
         if self._thread is None:
             self._start()
         if self._is_asleep:

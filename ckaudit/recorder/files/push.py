@@ -62,13 +62,13 @@ def waiting(spool: Spool) -> list[str]:
     return names
 
 
-def push(spool: Spool, *, patience: float, tell: Callable[[str], None] = lambda _: None) -> int:
-    """Put up everything of a spool, and return how many files that were.
+def push(spool: Spool, *, patience: float, report: Callable[[str], None] = lambda _: None) -> int:
+    """Upload everything of a spool, and return the number of files.
 
     Args:
         spool: The spool; no recorder may be writing it.
         patience: Seconds for which lost connections are tried again while nothing goes up.
-        tell: Called with a line once a connection is lost.
+        report: Called with a line once a connection is lost.
 
     Raises:
         CkauditError: Where it could not be put up whole.
@@ -83,25 +83,25 @@ def push(spool: Spool, *, patience: float, tell: Callable[[str], None] = lambda 
     if lock is None:
         raise CkauditError(f"{shown(spool.address)} is being recorded", hint="Its recorder puts it up.")
     try:
-        return sum(_push_rank(spool, rank, patience, tell) for rank in _ranks(spool))
+        return sum(_push_rank(spool, rank, patience, report) for rank in _ranks(spool))
     finally:
         os.close(lock)
 
 
-def _push_rank(spool: Spool, rank: int, patience: float, tell: Callable[[str], None]) -> int:
+def _push_rank(spool: Spool, rank: int, patience: float, report: Callable[[str], None]) -> int:
     run, waits, latest, progress = RemoteRun(spool, rank=rank), pauses(10.0), monotonic(), 0
     run.load()
     while True:
         try:
-            run.put_up(look_at_all=True)
-        except Exception as error:  # noqa: BLE001  it is told in words, or tried again
+            run.upload(recheck_all=True)
+        except Exception as error:  # noqa: BLE001  it is reported, or tried again
             if run.progress > progress:
                 latest, progress, waits = monotonic(), run.progress, pauses(10.0)
             words = in_words(error, spool.address)
             if not is_passing(error) or monotonic() - latest > patience:
                 hint = f"What is up stays: ckaudit push {shlex.quote(shown(spool.address))} goes on."
                 raise CkauditError(f"{shown(spool.address)} does not take the run: {words}", hint=hint) from None
-            tell(f"{shown(spool.address)}: {words}; trying again")
+            report(f"{shown(spool.address)}: {words}; trying again")
             sleep(next(waits))
         else:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A run at an address as its recorder knows it: which files go up, in which order, and what an earlier start has left there."""
+"""A run at an address, for its recorder: which files are uploaded and in which order, and what an earlier start left there."""
 
 import os
 import shlex
@@ -26,8 +26,8 @@ from ckaudit.remote.spool import Journal, Sent, Spool, Stretch, make_room
 SETTLED = 10**9
 """Nanoseconds after which a folder that has not changed is believed: file systems tell time by their ticks."""
 
-AT_ONCE = 8
-"""Files that are put up at the same time where more than so many wait."""
+PARALLEL_UPLOADS = 8
+"""Files that are uploaded at the same time where more than so many wait."""
 
 CHECKPOINTS = 2  # the turn of the checkpoints of the run itself
 
@@ -44,10 +44,10 @@ class RemoteRun:
 
     def __init__(self, spool: Spool, *, rank: int = 0) -> None:
         self.spool, self.journal = spool, Journal(spool.folder / f"put-{rank}.jsonl")
-        self._rank, self._there = rank, RemoteFolder(spool.address)
-        self._log = LogSegments(spool.run / LINES_NAME, self._there)
+        self._rank, self._remote = rank, RemoteFolder(spool.address)
+        self._log = LogSegments(spool.run / LINES_NAME, self._remote)
         self._is_checked = rank > 0
-        self._taking_up, self._is_late = Lock(), False
+        self._fetch_lock, self._may_not_fetch = Lock(), False
         self._changed = 0  # when the run folder had changed as it was listed last
         self._size = self._room = -1.0
         self.progress = 0  # files that went up or came down
@@ -58,20 +58,20 @@ class RemoteRun:
         self.journal = Journal.load(self.journal.path)
 
     # An earlier start, here or elsewhere.
-    def take_up(self) -> set[str]:
-        """Make the run folder what the address has, where it has a run that another machine went on with.
+    def fetch_earlier_run(self) -> set[str]:
+        """Replace the run folder by the run at the address, where another machine went on with it.
 
         Returns:
             The names of the files at the address.
         """
-        names = self._there.sizes()
+        names = self._remote.sizes()
         has_lost = MANIFEST_NAME in names and not (self.spool.run / MANIFEST_NAME).exists()
         if self._is_known(names) and not has_lost:
             self._is_checked = True
             return {*names}
         fetched = self._fetch(names)
-        with self._taking_up:
-            if self._is_late:
+        with self._fetch_lock:
+            if self._may_not_fetch:
                 raise Refused(self._other_run())
             self._set_aside_stale()
             shutil.rmtree(self.spool.run, ignore_errors=True)
@@ -79,15 +79,15 @@ class RemoteRun:
             self._is_checked = True
         return {*names}
 
-    def stop_taking_up(self) -> None:
-        """Leave the run folder as it is from now on, because the training begins."""
-        with self._taking_up:
-            self._is_late = True
+    def forbid_fetching(self) -> None:
+        """Leave the run folder as it is from now on: the training begins."""
+        with self._fetch_lock:
+            self._may_not_fetch = True
 
     def _is_known(self, names: dict[str, int]) -> bool:
         """Tell whether nobody but this spool has written the run that is at the address, or whether it has none."""
         if MANIFEST_NAME in names:
-            there = self._there.read(MANIFEST_NAME)
+            there = self._remote.read(MANIFEST_NAME)
             return _hash(there) in self.journal.manifests or _read(self.spool.run / MANIFEST_NAME) == there
         # What went up from here has been deleted there, or is another's.
         return not (self.journal.sent or self.journal.lines or any(map(_is_of_run, names)))
@@ -102,7 +102,7 @@ class RemoteRun:
         self.journal = Journal(journal)
         for name in (MANIFEST_NAME, REFERENCE_NAME):
             if name in names:
-                (folder / name).write_bytes(self._there.read(name))
+                (folder / name).write_bytes(self._remote.read(name))
                 self.progress += 1
         if REFERENCE_NAME in names:
             self.journal.add(REFERENCE_NAME, sent=_sent(folder / REFERENCE_NAME))
@@ -122,7 +122,7 @@ class RemoteRun:
             for name in segments:
                 start = log.tell()
                 for at in range(0, names[name], SEGMENT_BYTES):
-                    log.write(self._there.read(name, at, min(at + SEGMENT_BYTES, names[name])))
+                    log.write(self._remote.read(name, at, min(at + SEGMENT_BYTES, names[name])))
                     self.progress += 1
                 self.journal.add(name, lines=Stretch(start, log.tell()))
 
@@ -148,37 +148,37 @@ class RemoteRun:
                 self.journal.add(name, is_gone=True, is_aside=is_alone and not self._rank)
 
     # What is new goes up, in an order in which a reader never sees less than a killed run would have left.
-    def put_up(self, *, look_at_all: bool = False) -> None:
-        """Put up what is new or has changed.
+    def upload(self, *, recheck_all: bool = False) -> None:
+        """Upload what is new or has changed.
 
         A line never comes before its checkpoint, nor before the session that it belongs to; that a session has ended is said
         last of all.
 
         Args:
-            look_at_all: Whether files that are up are looked at again.
+            recheck_all: Whether files that were uploaded before are compared again.
 
         Raises:
             Refused: Where somebody else has written a run to the address.
         """
         self._check()
         if self._rank:
-            self._put_files(look_at_all=look_at_all)
+            self._upload_new_files(recheck_all=recheck_all)
             return
         end = self._log.end(self.journal)
         manifest = _read(self.spool.run / MANIFEST_NAME)
         for name in sorted(self.journal.aside):
-            self._make_history(name)
+            self._rename_to_history(name)
         self._begin_session(manifest)
-        self._put_files(look_at_all=look_at_all)
+        self._upload_new_files(recheck_all=recheck_all)
         for _ in self._log.put(end, self.journal):
             self.progress += 1
-        self._put_manifest(manifest)
+        self._upload_manifest(manifest)
 
     def _check(self) -> None:
         """Make sure, where that could not be asked at the start, that the address has no other run."""
         if self._is_checked:
             return
-        if not self._is_known(self._there.sizes()):
+        if not self._is_known(self._remote.sizes()):
             raise Refused(self._other_run())
         self._is_checked = True
 
@@ -199,15 +199,15 @@ class RemoteRun:
             for name in _AT_END:
                 facts.pop(name, None)
             manifest = encode(document)
-        self._put_manifest(manifest)
+        self._upload_manifest(manifest)
 
-    def _put_manifest(self, manifest: bytes | None) -> None:
+    def _upload_manifest(self, manifest: bytes | None) -> None:
         if manifest is None or _hash(manifest) == self.journal.manifest:
             return
         # Noted before it is there too: a process killed in between knows its own run again.
         self.journal.manifests.add(_hash(manifest))
         self.journal.add(MANIFEST_NAME, manifest=self.journal.manifest, sessions=self.journal.sessions)
-        self._there.put(MANIFEST_NAME, manifest)
+        self._remote.put(MANIFEST_NAME, manifest)
         self._note_manifest(manifest)
         self.progress += 1
 
@@ -215,27 +215,27 @@ class RemoteRun:
         sessions = msgspec.json.decode(manifest).get("sessions") or []
         self.journal.add(MANIFEST_NAME, manifest=_hash(manifest), sessions=len(sessions))
 
-    def _put_files(self, *, look_at_all: bool) -> None:
+    def _upload_new_files(self, *, recheck_all: bool) -> None:
         changed = self.spool.run.stat().st_mtime_ns
-        if changed == self._changed and not look_at_all:
+        if changed == self._changed and not recheck_all:
             return
-        names = sorted(self._new_files(look_at_all=look_at_all), key=_turn)
-        if len(names) > AT_ONCE:  # much has waited, as after a lost connection
+        names = sorted(self._new_files(recheck_all=recheck_all), key=_turn)
+        if len(names) > PARALLEL_UPLOADS:  # much has waited, as after a lost connection
             count = sum(_turn(name)[0] < CHECKPOINTS for name in names)
             names, at_once = names[:count], names[count:]
         else:
             at_once = []
         for name in names:
-            self._put_file(name)
-        self._put_at_once(at_once)
+            self._upload_file(name)
+        self._upload_in_parallel(at_once)
         # A file that comes within the same tick of the file system's clock does not change the time of its folder.
         self._changed = changed if time_ns() - changed > SETTLED else 0
 
-    def _new_files(self, *, look_at_all: bool) -> Iterator[str]:
+    def _new_files(self, *, recheck_all: bool) -> Iterator[str]:
         with os.scandir(self.spool.run) as entries:
             for entry in entries:
                 known = self.journal.sent.get(entry.name)
-                if self._is_mine(entry.name) and (known is None or look_at_all) and entry.is_file():
+                if self._is_mine(entry.name) and (known is None or recheck_all) and entry.is_file():
                     status = entry.stat()
                     if known != Sent(status.st_size, status.st_mtime_ns):
                         yield entry.name
@@ -247,15 +247,15 @@ class RemoteRun:
         rank = int(match["rank"] or 0) if match and not match["session"] else 0
         return rank == self._rank
 
-    def _put_at_once(self, names: Sequence[str]) -> None:
-        """Put files up whose order does not count, several at a time.
+    def _upload_in_parallel(self, names: Sequence[str]) -> None:
+        """Upload files whose order does not matter, several at a time.
 
         Raises:
-            Exception: What the first of them was kept by that could not be put up; the others of its turn are up.
+            Exception: The error of the first file that failed; the other files of its turn are uploaded and noted.
         """
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ckaudit uploader") as pool:
-            for start in range(0, len(names), AT_ONCE):
-                turn = {name: pool.submit(self._send, name) for name in names[start : start + AT_ONCE]}
+        with ThreadPoolExecutor(PARALLEL_UPLOADS, thread_name_prefix="ckaudit uploader") as pool:
+            for start in range(0, len(names), PARALLEL_UPLOADS):
+                turn = {name: pool.submit(self._upload_unchecked, name) for name in names[start : start + PARALLEL_UPLOADS]}
                 failures = [error for future in turn.values() if (error := future.exception())]
                 for name, future in turn.items():
                     if future.exception() is None:
@@ -263,14 +263,14 @@ class RemoteRun:
                 if failures:
                     raise failures[0]
 
-    def _send(self, name: str) -> Sent | None:
-        """Put a file up, and return it as it was; None: it has been renamed since, as a resume does."""
+    def _upload_unchecked(self, name: str) -> Sent | None:
+        """Upload a file, and return its size and time; None: it has been renamed since, as a resume does."""
         path = self.spool.run / name
         try:
             sent, data = _sent(path), path.read_bytes()
         except FileNotFoundError:
             return None
-        self._there.put(name, data)
+        self._remote.put(name, data)
         return sent
 
     def _note_sent(self, name: str, sent: Sent | None) -> None:
@@ -279,22 +279,22 @@ class RemoteRun:
             self._size += sent.size
             self.progress += 1
 
-    def _put_file(self, name: str) -> None:
-        self._note_sent(name, self._send(name))
+    def _upload_file(self, name: str) -> None:
+        self._note_sent(name, self._upload_unchecked(name))
         match = CHECKPOINT_NAME.match(name)
         if match and match["session"]:
             replaced = name.replace(f".session{match['session']}", "", 1)
             if not (self.spool.run / replaced).exists():
-                self._there.remove(replaced)
+                self._remote.remove(replaced)
                 self.journal.add(replaced, is_gone=True)
 
-    def _make_history(self, name: str) -> None:
+    def _rename_to_history(self, name: str) -> None:
         """Rename a checkpoint at the address, as a resume does here."""
         copy = self.spool.folder / f".aside-{name}"
         with suppress(FileNotFoundError):
-            copy.write_bytes(data := self._there.read(name))
-            self._there.put(history_name(name, writer_of(copy, max(0, self.journal.sessions - 1))), data)
-            self._there.remove(name)
+            copy.write_bytes(data := self._remote.read(name))
+            self._remote.put(history_name(name, writer_of(copy, max(0, self.journal.sessions - 1))), data)
+            self._remote.remove(name)
             copy.unlink()
         self.journal.add(name, is_gone=True)
 
@@ -322,7 +322,7 @@ class RemoteRun:
         """Return the names of files that are not up as they are here."""
         if not self.spool.run.is_dir():
             return []
-        names = [*self._new_files(look_at_all=True)]
+        names = [*self._new_files(recheck_all=True)]
         if not self._rank and self._log.end(self.journal) != end_of_segments(self.journal):
             names.append(LINES_NAME)
         manifest = None if self._rank else _read(self.spool.run / MANIFEST_NAME)

@@ -18,7 +18,7 @@ from ckaudit.contract.schema.manifest import AttentionDirection, Manifest, Tenso
 from ckaudit.recorder.batches import BatchesSeen
 from ckaudit.recorder.files.background import Background
 from ckaudit.recorder.files.manifest import begin, join_earlier, load, set_aside
-from ckaudit.recorder.files.scalar_log import SCALARS_NAME, ScalarLog, cut_torn_tail, last_value
+from ckaudit.recorder.files.scalar_log import SCALARS_NAME, ScalarLogWriter, cut_torn_tail, last_value
 from ckaudit.recorder.files.uploader import Uploader
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.model.weight_movement import REFERENCE_NAME, Reference
@@ -28,10 +28,10 @@ MAX_HELD_LINES = 100_000  # lines kept while the disk does not take them: 30 MB
 LINES_AT_ONCE = 200
 TRIES = 3  # at the start and the end, where the training does not mind to wait a moment
 
-_OPEN: "WeakSet[RunFolder]" = WeakSet()
+_OPEN: "WeakSet[RunFolderWriter]" = WeakSet()
 
 
-class RunFolder:
+class RunFolderWriter:
     """Every file of one run. Each method may fail as files do; the recorder guards them.
 
     Attributes:
@@ -51,7 +51,7 @@ class RunFolder:
         self.batches = BatchesSeen()
         self._guard, self._start_step = guard, start_step
         self._manifest = Manifest(schema_version="ck.run.v1")
-        self._scalars = ScalarLog(path / SCALARS_NAME, 0)
+        self._scalars = ScalarLogWriter(path / SCALARS_NAME, 0)
         self._lines, self._is_ready = path / SCALARS_NAME, False
         self._held: deque[tuple[bytes, int]] = deque()  # lines that wait, with their sessions
         self._lines_taken = self._lines_written = 0
@@ -81,21 +81,21 @@ class RunFolder:
             OSError: If it cannot be used now.
         """
         if not self._is_ready:
-            _try(self._look_at_folder, tries)
+            _try(self._open_folder, tries)
 
-    def _look_at_folder(self) -> None:
+    def _open_folder(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         with self._guard("clearing leftovers"):
             remove_stale(self.path)
         cut_torn_tail(self._lines)
-        here = self._take_up_earlier()
+        here = self._continue_earlier()
         self._is_ready = True
         if self._uploader is not None:
             with self._guard("preparing the way to the address", writes=True):
                 self._uploader.begin(self._start_step, here)
 
-    def _take_up_earlier(self) -> set[str] | None:
-        """Go on with the sessions of earlier starts, and return the files that they have left; None: there were none."""
+    def _continue_earlier(self) -> set[str] | None:
+        """Continue the sessions of earlier starts, and return the files that they left; None: there were none."""
         earlier, here = None, None
         try:
             earlier = load(self.path)
@@ -183,11 +183,11 @@ class RunFolder:
     def _submit_whole(self, name: str, make: Callable[[], bytes], *, size: int) -> None:
         """Have a file written that is not lost where that fails: it is tried again before whatever is written next."""
 
-        def put_down() -> None:
+        def write_file() -> None:
             self._owed[name] = make
             self._write_owed()
 
-        self._background.submit(f"writing {name}", put_down, size=size)
+        self._background.submit(f"writing {name}", write_file, size=size)
 
     def _write_owed(self) -> None:
         self._make_ready()
@@ -206,7 +206,7 @@ class RunFolder:
             self._write_owed()
         if self._uploader is not None:
             with suppress(OSError, RuntimeError):
-                self._uploader.go_on()
+                self._uploader.retry_start()
 
     def append(self, step: int, now: float, values: Mapping[str, Any]) -> None:
         """Have one line of `scalars.jsonl` written.
@@ -244,14 +244,16 @@ class RunFolder:
         data = encode(checkpoint, self.suffix)
         self._barriers.append(self._lines_taken)
         try:
-            put_down = partial(self._put_down, checkpoint, data, session, self.suffix, notes_file)
-            self._background.submit("writing a checkpoint", put_down, size=len(data))
+            write_file = partial(self._write_checkpoint, checkpoint, data, session, self.suffix, notes_file)
+            self._background.submit("writing a checkpoint", write_file, size=len(data))
         except TimeoutError:
             self._barriers.pop()
             raise
         self.write_seconds = perf_counter() - start
 
-    def _put_down(self, checkpoint: Checkpoint, data: bytes, session: int, suffix: str, notes: tuple[str, bytes] | None) -> None:
+    def _write_checkpoint(
+        self, checkpoint: Checkpoint, data: bytes, session: int, suffix: str, notes: tuple[str, bytes] | None
+    ) -> None:
         try:
             self._catch_up()
             if session != self.session:  # the earlier starts could not be read when it was taken

@@ -20,7 +20,7 @@ ENCODER = msgspec.json.Encoder()
 RESERVED = ("step", "time", "session", "schema_version")
 
 
-class ScalarLog:
+class ScalarLogWriter:
     """Appends lines to one file, opened at the first line and again after every failure.
 
     Attributes:

@@ -31,7 +31,7 @@ Arrays: TypeAlias = Mapping[str, ArrayLike]
 Held: TypeAlias = dict[str, NDArray[Any]]
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class SectionOptions(Struct, frozen=True, kw_only=True):
     """Settings of what is written, and how much: see `Writer`."""
 
     causal: bool | None
@@ -60,7 +60,7 @@ class SectionWriter:
         planner: What there is room for.
     """
 
-    def __init__(self, guard: Guard, facts: Mapping[str, TensorFacts], options: Options, planner: BudgetPlanner) -> None:
+    def __init__(self, guard: Guard, facts: Mapping[str, TensorFacts], options: SectionOptions, planner: BudgetPlanner) -> None:
         self._guard, self._facts, self._options = guard, facts, options
         self._spectral = SpectralNorms(options.spectral)
         self._planner = replace(planner, exact=options.exact, spectral=bool(options.spectral))

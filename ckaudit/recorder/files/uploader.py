@@ -1,4 +1,4 @@
-"""The thread that puts a run up at an address while it is recorded: the training waits for it at its start and its end only."""
+"""The thread that uploads a run while it is recorded: the training waits for it at its start and its end only."""
 
 import os
 import shlex
@@ -27,7 +27,7 @@ CLOSE_PATIENCE, LONGEST_CLOSE = 30.0, 600.0
 
 
 class Uploader:
-    """Puts up what a run folder gets.
+    """Uploads what is written to a run folder.
 
     Attributes:
         spool: Where the run waits.
@@ -43,29 +43,29 @@ class Uploader:
         self._run, self._rank, self._process = RemoteRun(self.spool, rank=rank), rank, os.getpid()
         self._thread: Thread | None = None
         self._is_prepared, self._start_step = False, 0
-        self._here: set[str] | None = None
+        self._local_names: set[str] | None = None
         self._lock: int | None = None
-        self._begun, self._taken_up, self._closing, self._ended, self._given_up = (Event() for _ in range(5))
-        self._there: set[str] = set()
+        self._begun, self._is_fetched, self._closing, self._ended, self._given_up = (Event() for _ in range(5))
+        self._remote_names: set[str] = set()
         self._refusal = self._failure = ""
-        self._said: set[tuple[bool, type[BaseException]]] = set()
+        self._reported: set[tuple[bool, type[BaseException]]] = set()
 
-    def open(self, *, is_resume: bool = False, takes_up: bool = True) -> None:
+    def open(self, *, is_resume: bool = False, may_fetch: bool = True) -> None:
         """Make the run folder what the address has, where it has more, and wait for that within limits.
 
         Args:
             is_resume: Whether the training goes on with something, so that what came before is worth some patience.
-            takes_up: Whether the run at the address is looked at: by the first rank alone.
+            may_fetch: Whether the run at the address is read: by the first rank alone.
 
         Raises:
             OSError: Where there is no room for a spool.
         """
         self._prepare()
         is_alone = is_resume and not (self.spool.run / "run.json").exists()
-        self._start(takes_up, is_alone)
-        if takes_up:
-            self._wait(self._taken_up, RESUME_PATIENCE if is_alone else START_PATIENCE, LONGEST_CLOSE)
-            self._run.stop_taking_up()
+        self._start(may_fetch, is_alone)
+        if may_fetch:
+            self._wait(self._is_fetched, RESUME_PATIENCE if is_alone else START_PATIENCE, LONGEST_CLOSE)
+            self._run.forbid_fetching()
 
     def _prepare(self) -> None:
         self.spool.make()
@@ -74,29 +74,29 @@ class Uploader:
         self._run.load()
         self._is_prepared = True
 
-    def _start(self, takes_up: bool, is_alone: bool) -> None:
-        thread = Thread(target=self._work, args=(takes_up, is_alone), name="ckaudit uploader", daemon=True)
+    def _start(self, may_fetch: bool, is_alone: bool) -> None:
+        thread = Thread(target=self._work, args=(may_fetch, is_alone), name="ckaudit uploader", daemon=True)
         thread.start()
         self._thread = thread
 
     def begin(self, start_step: int, here: set[str] | None) -> None:
-        """Begin to put up, once the run folder is as the recorder goes on with it.
+        """Begin to upload, once the run folder is as the recorder goes on with it.
 
         Args:
             start_step: The step that the run goes on from.
             here: The files that were in the run folder before it was made ready; None: no run was.
         """
-        self._start_step, self._here = start_step, here
+        self._start_step, self._local_names = start_step, here
         if self._is_prepared:
             self._set_aside()
         self._begun.set()
 
     def _set_aside(self) -> None:
-        if self._here is not None:
-            self._run.set_aside(self._start_step, self._there, self._here)
+        if self._local_names is not None:
+            self._run.set_aside(self._start_step, self._remote_names, self._local_names)
 
-    def go_on(self) -> None:
-        """Start what could not be started before, as where the system had no more threads: then put up what has waited.
+    def retry_start(self) -> None:
+        """Start the thread where that failed before, as where the system had no more threads; it uploads what has waited.
 
         Raises:
             OSError: Where there still is no room for a spool.
@@ -107,8 +107,8 @@ class Uploader:
         if not self._is_prepared:
             self._prepare()
             self._set_aside()
-        self._run.stop_taking_up()
-        self._start(takes_up=False, is_alone=False)
+        self._run.forbid_fetching()
+        self._start(may_fetch=False, is_alone=False)
 
     def raise_refusal(self) -> None:
         """Raise what keeps files from going up that will not pass by itself.
@@ -120,12 +120,12 @@ class Uploader:
             raise Refused(f"{self._refusal}. {self._what_is_left()}")
 
     def close(self) -> None:
-        """Put up what is left and end; say where it is and what finishes it, if that cannot be done in time."""
+        """Upload what is left and end; log where the rest is and which command uploads it, if the time is not enough."""
         if self._closing.is_set() or os.getpid() != self._process:
             return
         self._begun.set()
         try:
-            self.go_on()
+            self.retry_start()
         except (OSError, RuntimeError) as error:
             self._closing.set()
             logger.warning("%s is not complete (%s). %s", shown(self.spool.address), error, self._what_is_left())
@@ -158,16 +158,16 @@ class Uploader:
                 return
 
     # What the thread does.
-    def _work(self, takes_up: bool, is_patient: bool) -> None:
-        if takes_up:
-            self._take_up(is_patient=is_patient)
-        self._taken_up.set()
+    def _work(self, may_fetch: bool, is_patient: bool) -> None:
+        if may_fetch:
+            self._fetch_earlier_run(is_patient=is_patient)
+        self._is_fetched.set()
         self._begun.wait()
         is_first, waits = True, pauses()
         while not self._given_up.is_set():
             is_last = self._closing.is_set()
             try:
-                self._run.put_up(look_at_all=is_first or is_last)
+                self._run.upload(recheck_all=is_first or is_last)
                 self._run.free()
             except Exception as error:  # noqa: BLE001  whatever it is, it may pass, and the training goes on
                 self._failed(error)
@@ -184,11 +184,11 @@ class Uploader:
             self._closing.wait(PAUSE)
         self._ended.set()
 
-    def _take_up(self, *, is_patient: bool) -> None:
-        """Look at what is at the address: once, or for who has no other source of it as long as somebody waits."""
+    def _fetch_earlier_run(self, *, is_patient: bool) -> None:
+        """Fetch the run at the address: in one attempt, or where only the address has it, in several while the recorder waits."""
         for wait in pauses(5.0, first=0.5):
             try:
-                self._there = self._run.take_up()
+                self._remote_names = self._run.fetch_earlier_run()
             except Exception as error:  # noqa: BLE001
                 self._failed(error)
                 if not (is_patient and is_passing(error)) or self._begun.wait(wait):
@@ -204,9 +204,9 @@ class Uploader:
         words = in_words(error, self.spool.address)
         self._failure, self._refusal = words, words if is_refused else ""
         kind = (is_refused, type(error))
-        if kind in self._said:
+        if kind in self._reported:
             return
-        self._said.add(kind)
+        self._reported.add(kind)
         what = "does not take the run" if is_refused else "cannot be reached"
         then = "the training goes on, and the run is kept in"
         logger.warning("%s %s: %s; %s %s", shown(self.spool.address), what, words, then, self.spool.run)

@@ -65,7 +65,7 @@ class PathTrace:
         self._handles: list[RemovableHandle] = []
         if not hookable:
             return
-        self._handles.append(model.register_forward_hook(Hook(self._look)))
+        self._handles.append(model.register_forward_hook(Hook(self._trace_forward)))
         for part in [part for name, part in _parts(model) if names is None or name in names]:
             self._handles.append(part.register_forward_pre_hook(Hook(self._enter)))
             self._handles.append(part.register_forward_hook(Hook(self._leave)))
@@ -73,17 +73,17 @@ class PathTrace:
     @property
     def aside(self) -> frozenset[str]:
         """Names of the modules that take something from what leads to the output and give nothing to it."""
-        self._look_at_parts()
+        self._trace_parts()
         return self._aside
 
     def close(self) -> None:
-        """Stop looking."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
 
     def readers_of(self, name: str) -> list[GradientNode]:
         """Return the nodes that fill a parameter's gradient, in the order of the forward pass."""
-        self._look_at_parts()
+        self._trace_parts()
         return self._readers.get(id(self._named.get(name)), [])
 
     def describe(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
@@ -103,12 +103,12 @@ class PathTrace:
         if self._depth == 0 and not self._readers and len(self._of_parts) < MAX_CALLS and torch.is_grad_enabled():
             self._of_parts += [node for tensor in tensors_in(output) if (node := tensor.grad_fn) is not None]
 
-    def _look(self, output: Any) -> None:
+    def _trace_forward(self, output: Any) -> None:
         self._depth, self._of_parts = 0, []  # a part that failed never left
         if not self._readers and torch.is_grad_enabled():
             self._trace_graph([node for tensor in tensors_in(output) if (node := tensor.grad_fn) is not None])
 
-    def _look_at_parts(self) -> None:
+    def _trace_parts(self) -> None:
         nodes, self._of_parts = self._of_parts, []
         if nodes and not self._readers:
             self._trace_graph(nodes)

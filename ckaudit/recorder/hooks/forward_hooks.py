@@ -24,7 +24,7 @@ from ckaudit.recorder.hooks.forward_stats import DeferredStats, ForwardStats
 from ckaudit.recorder.hooks.hook import Hook, InputsHook, is_training_pass
 from ckaudit.recorder.hooks.loss_functions import LossWatch
 from ckaudit.recorder.hooks.sdpa_sample import SEQUENCES, AttentionCall, largest_logits, sample_stats, take
-from ckaudit.recorder.hooks.vital_signs import DeferredNumbers, Vitals, blocks
+from ckaudit.recorder.hooks.vital_signs import DeferredNumbers, VitalSigns, blocks
 from ckaudit.recorder.model.tensor_table import CONVOLUTION, kind_of
 from ckaudit.recorder.setup import HookOptions
 from ckaudit.recorder.stats.activation_stats import ModuleOutput, activation_stats, note
@@ -42,7 +42,7 @@ class ForwardHooks:
     Args:
         model: The model.
         guard: Keeps a failing hook away from the forward pass.
-        options: What to look at.
+        options: What to measure.
     """
 
     def __init__(self, model: nn.Module, guard: Guard, options: HookOptions) -> None:
@@ -59,11 +59,11 @@ class ForwardHooks:
         # Under a mode that sees calls, a part inside `torch.compile` would be compiled again.
         eager = all(name in usable or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
         self._watch = self._attention_watch(usable) if options.queries and eager else None
-        self._losses = LossWatch(self._looking) if "" in usable else None
+        self._losses = LossWatch(self._run_guarded) if "" in usable else None
         self._handles: list[RemovableHandle] = []
         self._expects, self._has_said_unseen = frozenset[str](), False
         self._outputs: dict[str, ModuleOutput] = {}
-        self._put_off = DeferredStats(self._looking)
+        self._deferred = DeferredStats(self._run_guarded)
         self._seen, self._readings, self._counts_dead = ForwardStats(), DeferredNumbers(), False
 
     def _attention_watch(self, modules: Mapping[str, nn.Module]) -> AttentionWatch | None:
@@ -145,7 +145,7 @@ class ForwardHooks:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._put_off.look()
+        self._deferred.measure()
         if self._watch:
             self._watch.detach()
             self._say_unseen(self._expects & self._watch.ran)
@@ -168,13 +168,13 @@ class ForwardHooks:
             where = (unseen[0] or "the model") if len(unseen) == 1 else f"{len(unseen)} modules, such as {unseen[0]},"
             logger.warning("attention in %s is computed out of sight and not recorded", where)
 
-    def detach_vitals(self) -> Vitals:
+    def detach_vitals(self) -> VitalSigns:
         """Take the hooks away and return the vitals that they saw."""
         readings = self._readings
         self.detach()
         return readings.vitals(dead=self._counts_dead)
 
-    def _hook(self, module: nn.Module, name: str, look: Callable[[Any], None]) -> None:
+    def _hook(self, module: nn.Module, name: str, measure: Callable[[Any], None]) -> None:
         waiting = True
 
         def first(output: Any) -> None:
@@ -183,14 +183,14 @@ class ForwardHooks:
             if not waiting or not is_training_pass():
                 return
             waiting = False
-            self._looking(name, partial(look, output))
+            self._run_guarded(name, partial(measure, output))
 
         self._handles.append(module.register_forward_hook(Hook(first)))
 
     def _once(
-        self, look: Callable[[str, nn.Module, AttentionCall], None]
+        self, measure: Callable[[str, nn.Module, AttentionCall], None]
     ) -> Callable[[str, nn.Module, Callable[[], AttentionCall | None]], None]:
-        """Return what looks at the first call of each module."""
+        """Return a callback that measures the first call of each module."""
         known = set[str]()
 
         def first(name: str, module: nn.Module, call: Callable[[], AttentionCall | None]) -> None:
@@ -198,38 +198,38 @@ class ForwardHooks:
                 return
             known.add(name)
 
-            def look_at() -> None:
+            def measure_call() -> None:
                 if (computed := call()) is not None:
-                    look(name, module, computed)
+                    measure(name, module, computed)
 
-            self._looking(f"the attention of {name}", look_at)
+            self._run_guarded(f"the attention of {name}", measure_call)
 
         return first
 
-    def _looking(self, what: str, look: Callable[[], None]) -> None:
+    def _run_guarded(self, what: str, measure: Callable[[], None]) -> None:
         start = perf_counter()
         # A mode that watches the model need not watch this.
         with self._guard(f"looking at {what}"), torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001
-            look()
+            measure()
         self._seen.seconds += perf_counter() - start
 
     def _activation(self, name: str, *, count_dead: bool) -> Callable[[Any], None]:
-        def look(tensor: Tensor) -> None:
+        def measure(tensor: Tensor) -> None:
             self._outputs[name] = note(tensor, count_dead=count_dead)
 
-        return _with_tensor(look)
+        return _with_tensor(measure)
 
     def _attention(
         self, layer: str, grid: Literal["nested", "q8"] | None, stated: AttentionDirection | None
     ) -> Callable[[Any], None]:
-        def look(tensor: Tensor) -> None:
+        def measure(tensor: Tensor) -> None:
             some = tensor[:SEQUENCES]
-            if self._put_off.has_room(some.numel()):
-                self._put_off.add(layer, some.numel(), partial(self._shown, layer, some.clone(), grid, stated))
+            if self._deferred.has_room(some.numel()):
+                self._deferred.add(layer, some.numel(), partial(self._shown, layer, some.clone(), grid, stated))
             else:
                 self._shown(layer, some, grid, stated)
 
-        return _with_attention(look)
+        return _with_attention(measure)
 
     def _stated(self, name: str, module: nn.Module) -> AttentionDirection | None:
         by_user: dict[bool | None, AttentionDirection] = {True: "causal", False: "bidirectional"}
@@ -250,16 +250,16 @@ class ForwardHooks:
         self._seen.entropies += [] if lowest is None else [lowest]
 
     def _logit(self, layer: str) -> Callable[[Any], None]:
-        def look(tensor: Tensor) -> None:
+        def measure(tensor: Tensor) -> None:
             self._seen.logits[layer] = max_logits(tensor)
 
-        return _with_attention(look)
+        return _with_attention(measure)
 
     def _computed(self, name: str, module: nn.Module, call: AttentionCall, grid: Literal["nested", "q8"] | None) -> None:
         some, top = call.first_sequences(), largest_logits(call)
         size = sum(tensor.numel() for tensor in some.inputs)
-        if self._put_off.has_room(size):
-            self._put_off.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid, top))
+        if self._deferred.has_room(size):
+            self._deferred.add(f"the attention of {name}", size, partial(self._sampled, name, module, some.copied(), grid, top))
         else:
             self._sampled(name, module, some, grid, top)
 
@@ -285,18 +285,18 @@ class ForwardHooks:
         is_certain = self._options.causal is not None
         direction = seen_direction(stated, sample.probabilities, own_keys, queries=call.shape[2], is_certain=is_certain)
         if direction is not None:
-            self._seen.looks[name or "model"] = direction
+            self._seen.computed_directions[name or "model"] = direction
         _without_prefix(stats, direction)
         self._seen.entropies += [] if lowest is None else [lowest]
 
     def _routing(self, name: str) -> Callable[[Any], None]:
-        def look(output: Any) -> None:
+        def measure(output: Any) -> None:
             capacity = module_setting(self._model, name, (CAPACITY,))
             choices = self._options.experts_per_token or module_setting(self._model, name, CHOICES) or (1 if capacity else None)
             if (stats := moe_stats(output, choices=choices, capacity=capacity)) is not None:
                 self._seen.routers[name] = stats
 
-        return look
+        return measure
 
 
 def _without_prefix(stats: AttentionStats, direction: AttentionDirection | None) -> None:
@@ -305,27 +305,27 @@ def _without_prefix(stats: AttentionStats, direction: AttentionDirection | None)
         stats.upper_triangle_mass_per_head = [0.0] * len(stats.upper_triangle_mass_per_head)
 
 
-def _with_tensor(look: Callable[[Tensor], None]) -> Callable[[Any], None]:
-    """Return what looks at the tensor that a module puts out, where there is one."""
+def _with_tensor(measure: Callable[[Tensor], None]) -> Callable[[Any], None]:
+    """Return a callback that measures the tensor in the output of a module, where there is one."""
 
-    def look_at(output: Any) -> None:
+    def with_tensor(output: Any) -> None:
         if (tensor := output_tensor(output)) is not None:
-            look(tensor)
+            measure(tensor)
 
-    return look_at
+    return with_tensor
 
 
-def _with_attention(look: Callable[[Tensor], None]) -> Callable[[Any], None]:
-    """Return what looks at the (B, H, Q, K) tensor that a module puts out, where there is one."""
+def _with_attention(measure: Callable[[Tensor], None]) -> Callable[[Any], None]:
+    """Return a callback that measures the (B, H, Q, K) tensor in the output of a module, where there is one."""
 
-    def look_at(output: Any) -> None:
+    def with_tensor(output: Any) -> None:
         if (tensor := four_dimensional(output)) is not None:
-            look(tensor)
+            measure(tensor)
 
-    return look_at
+    return with_tensor
 
 
-# Which modules of a torch model have their output looked at.
+# Which modules of a torch model have their output measured.
 def chosen_modules(model: nn.Module, patterns: Sequence[str] | None, without: Sequence[str] = ()) -> dict[str, nn.Module]:
     """Return the modules whose output is measured, by name.
 

@@ -22,8 +22,8 @@ class ForwardStats(Struct):
         entropies: Smallest normalized entropy of each layer.
         logits: Largest logit of each head, by layer name.
         computed: Statistics of attention that was seen where it is computed, by module name.
-        looks: Which way that attention is to look, by module name, where it is known.
-        directions: The same of all attention, by layer name.
+        computed_directions: The direction of that attention, by module name, where it is known.
+        directions: The direction of all attention, by layer name.
         routers: Routing by name of the router.
         moe: The same by layer name.
         loss_function: What the loss function was given, where it was seen.
@@ -36,7 +36,7 @@ class ForwardStats(Struct):
     entropies: list[float] = field(default_factory=list)
     logits: dict[str, list[float]] = field(default_factory=dict)
     computed: dict[str, AttentionStats] = field(default_factory=dict)
-    looks: dict[str, AttentionDirection] = field(default_factory=dict)
+    computed_directions: dict[str, AttentionDirection] = field(default_factory=dict)
     directions: dict[str, AttentionDirection] = field(default_factory=dict)
     routers: dict[str, MoeStats] = field(default_factory=dict)
     moe: dict[str, MoeStats] = field(default_factory=dict)
@@ -54,14 +54,14 @@ class ForwardStats(Struct):
             module = name.removesuffix(".attention")
             place = module if layer in shown else layer
             self.attention[place] = self.computed[module]
-            if module in self.looks:
-                self.directions[place] = self.looks[module]
+            if module in self.computed_directions:
+                self.directions[place] = self.computed_directions[module]
         for layer, values in self.logits.items():
             self.attention.setdefault(layer, AttentionStats()).max_logit_per_head = [shortest(value) for value in values]
         self.moe = {layer: self.routers[name] for name, layer in layer_names([*self.routers]).items()}
 
 
-# Looks are put off because in the midst of a forward pass none of their code is in the cache.
+# Measurements are deferred because in the midst of a forward pass none of their code is in the cache.
 class DeferredStats:
     """Queue of measurements of tensors: they wait in order and are taken together.
 
@@ -69,28 +69,28 @@ class DeferredStats:
     right after those of another.
 
     Args:
-        looking: Takes one look, given what it is at, and keeps its failure away.
-        most: Elements kept; where there would be more, those before are looked at first.
+        run_guarded: Runs one measurement, given what is measured, and keeps its failure away.
+        max_held: Elements kept; before there would be more, those that wait are measured.
     """
 
-    def __init__(self, looking: Callable[[str, Callable[[], None]], None], *, max_held: int = MAX_HELD_ELEMENTS) -> None:
-        self._looking, self._most = looking, max_held
+    def __init__(self, run_guarded: Callable[[str, Callable[[], None]], None], *, max_held: int = MAX_HELD_ELEMENTS) -> None:
+        self._run_guarded, self._most = run_guarded, max_held
         self._held: list[tuple[str, Callable[[], None]]] = []
         self._size = 0
 
     def has_room(self, size: int) -> bool:
-        """Return whether so many elements can be kept, after a look at those before where they are in the way."""
+        """Return whether so many elements can be kept, after those that wait are measured where they are in the way."""
         if self._size + size > self._most:
-            self.look()
+            self.measure()
         return size <= self._most
 
-    def add(self, what: str, size: int, look: Callable[[], None]) -> None:
-        """Put off a look at so many elements."""
+    def add(self, what: str, size: int, measure: Callable[[], None]) -> None:
+        """Defer the measurement of so many elements."""
         self._size += size
-        self._held.append((what, look))
+        self._held.append((what, measure))
 
-    def look(self) -> None:
-        """Look at all that is kept."""
+    def measure(self) -> None:
+        """Measure all that waits."""
         held, self._held, self._size = self._held, [], 0
-        for what, look in held:
-            self._looking(what, look)
+        for what, measure in held:
+            self._run_guarded(what, measure)

@@ -11,19 +11,19 @@ _thread = local()
 
 
 @contextmanager
-def looking_away() -> Iterator[None]:
-    """Let no hook of ours look in this thread: what runs here is not the training's."""
-    before = getattr(_thread, "looks_away", False)
-    _thread.looks_away = True
+def hooks_paused() -> Iterator[None]:
+    """Pause the recorder's hooks in this thread: what runs here is not part of the training."""
+    before = getattr(_thread, "paused", False)
+    _thread.paused = True
     try:
         yield
     finally:
-        _thread.looks_away = before
+        _thread.paused = before
 
 
-def is_looking_away() -> bool:
-    """Return whether what runs in this thread is none of the training's business."""
-    return bool(getattr(_thread, "looks_away", False))
+def are_hooks_paused() -> bool:
+    """Return whether what runs in this thread is not part of the training."""
+    return bool(getattr(_thread, "paused", False))
 
 
 def is_training_pass() -> bool:
@@ -36,29 +36,29 @@ def is_training_pass() -> bool:
 
 
 class Hook:
-    """A forward hook or pre-hook that calls `look` with what the module took or put out.
+    """A forward hook or pre-hook that calls `observe` with the inputs or the output of the module.
 
     A copied or pickled model gets `ignore` in its place: an average of the weights is not observed, and a saved model
     does not drag the recorder along.
     """
 
-    def __init__(self, look: Callable[[Any], None]) -> None:
-        self._look = look
+    def __init__(self, observe: Callable[[Any], None]) -> None:
+        self._observe = observe
 
     def __call__(self, _module: Any, *values: Any) -> None:
-        """Look at the last value: the output of a forward hook, the inputs of a pre-hook."""
-        if not is_looking_away():
-            self._look(values[-1])
+        """Observe the last value: the output of a forward hook, the inputs of a pre-hook."""
+        if not are_hooks_paused():
+            self._observe(values[-1])
 
     def __reduce__(self) -> tuple[Callable[[], Callable[..., None]], tuple[()]]:
         return _ignoring, ()
 
 
 class InputsHook(Hook):
-    """A forward pre-hook with keywords that calls `look` with what the module takes, by place and by name."""
+    """A forward pre-hook with keywords that calls `observe` with positional and keyword arguments of the module."""
 
     def __call__(self, _module: Any, *values: Any) -> None:
-        """Look at both: a tuple and a dictionary."""
+        """Observe both: a tuple and a dictionary."""
         super().__call__(_module, values)
 
 

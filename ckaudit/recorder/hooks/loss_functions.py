@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ckaudit.contract.schema.checkpoint import LossFunctionStats
-from ckaudit.recorder.hooks.hook import is_looking_away, is_training_pass
+from ckaudit.recorder.hooks.hook import are_hooks_paused, is_training_pass
 from ckaudit.recorder.stats.loss_stats import KINDS, LossTotal, TargetPool, loss_call
 
 MAX_POOLS = 8  # loss functions of one model whose targets are counted
@@ -32,17 +32,17 @@ class LossWatch:
     not seen.
 
     Args:
-        looking: Takes one look, given what it is at, and keeps its failure away from the training.
+        run_guarded: Runs one measurement, given what is measured, and keeps its failure away from the training.
     """
 
-    def __init__(self, looking: Callable[[str, Callable[[], None]], None]) -> None:
-        self._looking = looking
+    def __init__(self, run_guarded: Callable[[str, Callable[[], None]], None]) -> None:
+        self._run_guarded = run_guarded
         self._totals: dict[tuple[str, int], LossTotal] = {}
         self._pools: dict[tuple[str, int], TargetPool] = {}
         self._outputs: dict[tuple[str, int], weakref.ref[Any]] = {}
 
     def attach(self) -> None:
-        """Look at calls from now on."""
+        """Observe calls from now on."""
         self._totals.clear()
         self._outputs.clear()
         with _lock:
@@ -52,7 +52,7 @@ class LossWatch:
                 _watches.append(self)
 
     def detach(self) -> LossFunctionStats | None:
-        """Look at no more calls, and return what those with most targets were given; None where none was seen."""
+        """Observe no more calls, and return the statistics of those with most targets; None where no call was seen."""
         with _lock:
             if self in _watches:
                 _watches.remove(self)
@@ -70,10 +70,10 @@ class LossWatch:
         return totals[key].stats(self._pools.get(key, totals[key].pool))
 
     def observe(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Look at one call."""
-        self._looking(f"what {function} is given", lambda: self._look(function, args, kwargs))
+        """Observe one call."""
+        self._run_guarded(f"what {function} is given", lambda: self._add_call(function, args, kwargs))
 
-    def _look(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _add_call(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         call = loss_call(function, args, kwargs)
         if call is None:
             return
@@ -143,4 +143,4 @@ def _wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_trained_on(output: Any) -> bool:
     """Tell whether a loss will be differentiated, in the training itself and not inside a transform of functions."""
-    return isinstance(output, Tensor) and output.requires_grad and is_training_pass() and not is_looking_away()
+    return isinstance(output, Tensor) and output.requires_grad and is_training_pass() and not are_hooks_paused()

@@ -37,7 +37,7 @@ class DeadUnits(Struct, frozen=True):
     units: int
 
 
-class Vitals(Struct, frozen=True, kw_only=True):
+class VitalSigns(Struct, frozen=True, kw_only=True):
     """What one forward pass showed; None, or empty, where it showed nothing.
 
     Attributes:
@@ -75,7 +75,7 @@ class DeferredNumbers(Struct):
     norms: dict[str, Tensor] = field(default_factory=dict)
     dead: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
 
-    def vitals(self, *, dead: bool, dead_above: float = 0.99) -> Vitals:
+    def vitals(self, *, dead: bool, dead_above: float = 0.99) -> VitalSigns:
         """Return them as numbers.
 
         Args:
@@ -89,7 +89,7 @@ class DeferredNumbers(Struct):
         entropy, sharp = ([value for layer in shares for value in layer[which] if value != math.inf] for which in (0, 1))
         norms = [of_block[np.isfinite(of_block)] for of_block in (next(here) for _ in self.norms)]
         spread = dict(zip(self.norms, quantiles_of(norms, (50, 99)), strict=True))
-        return Vitals(
+        return VitalSigns(
             max_attn_logit=_shorter(max(filter(math.isfinite, logits), default=math.nan if logits else None)),
             min_normalized_entropy=_shorter(lowest(entropy)),
             residual_rms_p50={name: shorten(p50) for name, (p50, _) in spread.items()},
@@ -199,7 +199,7 @@ class WeightSample:
         return math.sqrt(delta / size) if size else None
 
 
-def values_of(vitals: Vitals) -> dict[str, Any]:
+def values_of(vitals: VitalSigns) -> dict[str, Any]:
     """Return the values of a line; what was not seen is missing."""
     values: dict[str, Any] = {
         "max_attn_logit": vitals.max_attn_logit,

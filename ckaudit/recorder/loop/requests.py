@@ -18,7 +18,7 @@ from ckaudit.recorder.checks.fixed_batch import FixedBatch
 from ckaudit.recorder.checks.gradient_check import GradientCheck, check_gradients
 from ckaudit.recorder.checks.noise_scale import NoiseParts, NoiseScale, RankNoise
 from ckaudit.recorder.checks.side_effect_free import LossOf
-from ckaudit.recorder.files.run_folder import RunFolder
+from ckaudit.recorder.files.run_folder import RunFolderWriter
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.autograd_trace import GradientNode, PathTrace, operator_of
 from ckaudit.recorder.loop.step_state import StepState
@@ -84,13 +84,13 @@ class KernelWatch:
         return {name: replace(facts, kernels=kernels[name]) if kernels[name] else facts for name, facts in table.items()}
 
 
-class HeldOut:
+class HeldOutCheck:
     """Rows that are held out of the training, and those of them that a batch of the training contained.
 
     Rows are equal where all their elements are, padding included. Two that differ have the same hash once in 2^63.
 
-    Where there are few different rows, as in a table of categories, two sets have some in common by chance. Rows of one batch
-    then meet each other as often as they meet rows that are held out, for all are drawn alike; a leak makes only the latter meet.
+    Where there are few different rows, as in a table of categories, two sets share some by chance. Rows of one batch are then
+    equal as often as a row of the batch and a held-out row, because all are drawn alike; a leak raises only the latter.
 
     Args:
         max_rows: Rows that are remembered of either kind; later ones are not.
@@ -98,46 +98,48 @@ class HeldOut:
 
     def __init__(self, *, max_rows: int = MAX_ROWS) -> None:
         self._max_rows = max_rows
-        self._held, self._met, self._twice = set[int](), set[int](), set[int]()
+        self._held_out_rows, self._shared, self._repeated = set[int](), set[int](), set[int]()
         self._trained = Counter[int]()
         self._pairs = 0
         self._is_declared = False
 
-    def tell(self, batch: Any) -> None:
-        """Take the rows of a batch as held out."""
+    def add_batch(self, batch: Any) -> None:
+        """Add the rows of a batch to those held out."""
         rows = [*rows_of(batch)]
         self._compare_within(rows)
-        self.tell_rows({*rows}, is_declared=True)
+        self.add_rows({*rows}, is_declared=True)
 
-    def tell_rows(self, rows: set[int], *, is_declared: bool = False) -> None:
-        """Take rows as held out, by what `rows_of` made of them: declared so, or evaluated on by a trainer."""
+    def add_rows(self, rows: set[int], *, is_declared: bool = False) -> None:
+        """Add rows to those held out, as hashes of `rows_of`: declared by the user, or seen in a trainer's evaluation."""
         self._is_declared |= is_declared
-        if len(self._held) < self._max_rows:
-            self._held |= rows
-            self._met |= rows & self._trained.keys()
+        if len(self._held_out_rows) < self._max_rows:
+            self._held_out_rows |= rows
+            self._shared |= rows & self._trained.keys()
 
-    def look(self, batch: Any) -> dict[str, float]:
-        """Compare a batch of the training, and return the value of its step; nothing where there is nothing to compare."""
-        if not self._held or not (rows := [*rows_of(batch)]):
+    def overlap(self, batch: Any) -> dict[str, float]:
+        """Return the share of the held-out rows that training batches contained so far; empty where nothing can be compared."""
+        if not self._held_out_rows or not (rows := [*rows_of(batch)]):
             return {}
         self._compare_within(rows)
         if len(self._trained) < self._max_rows:
             self._trained.update(rows)
-        self._met |= self._held.intersection(rows)
-        is_all_evaluated_on = not self._is_declared and self._trained.keys() <= self._held  # the trainer was told to
-        if is_all_evaluated_on or self._meet_by_chance():
+        self._shared |= self._held_out_rows.intersection(rows)
+        is_all_evaluated_on = not self._is_declared and self._trained.keys() <= self._held_out_rows  # as the trainer was asked to
+        if is_all_evaluated_on or self._is_shared_by_chance():
             return {}
-        return {NAME: shorten(100 * len(self._met) / len(self._held))}
+        return {NAME: shorten(100 * len(self._shared) / len(self._held_out_rows))}
 
     def _compare_within(self, rows: Sequence[int]) -> None:
-        self._twice |= {row for row, times in Counter(rows).items() if times > 1}
+        self._repeated |= {row for row, times in Counter(rows).items() if times > 1}
         self._pairs += len(rows) * (len(rows) - 1) // 2
 
-    def _meet_by_chance(self) -> bool:
-        """Tell whether rows of one batch meet each other at least half as often as they meet rows held out, pair by pair."""
-        meetings = sum(self._trained[row] for row in self._met - self._twice)
-        across = len(self._held - self._twice) * self._trained.total()
-        return bool(self._met) and len(self._twice) >= MIN_ALIKE and 2 * len(self._twice) * across >= self._pairs * meetings
+    def _is_shared_by_chance(self) -> bool:
+        """Tell whether rows equal each other within a batch at least half as often, pair by pair, as they equal held-out rows."""
+        shared = sum(self._trained[row] for row in self._shared - self._repeated)
+        across = len(self._held_out_rows - self._repeated) * self._trained.total()
+        return (
+            bool(self._shared) and len(self._repeated) >= MIN_ALIKE and 2 * len(self._repeated) * across >= self._pairs * shared
+        )
 
 
 class Requests:
@@ -156,7 +158,7 @@ class Requests:
     """
 
     def __init__(
-        self, model: nn.Module, collector: Collector, folder: RunFolder, guard: Guard, *, hookable: bool, world_size: int
+        self, model: nn.Module, collector: Collector, folder: RunFolderWriter, guard: Guard, *, hookable: bool, world_size: int
     ) -> None:
         self._world_size = world_size
         self._model, self._collector, self._folder, self._guard, self._hookable = model, collector, folder, guard, hookable
@@ -165,7 +167,7 @@ class Requests:
         self._noise = NoiseScale()
         self._ranks: tuple[RankNoise, float] | None = None
         self._watch: KernelWatch | None = None
-        self.held_out = HeldOut()
+        self.held_out = HeldOutCheck()
 
     def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
         """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
@@ -178,7 +180,7 @@ class Requests:
         values = _labelled(pinned.read(self._model, name).scalars, name)
         self._pinned[name] = pinned
         if held_out:
-            self.held_out.tell(batch)
+            self.held_out.add_batch(batch)
         return values
 
     def check_gradients(self, batch: Any, loss: LossOf, *, per_tensor: int) -> GradientCheck:
@@ -238,7 +240,7 @@ class Requests:
         """
         if attempt.is_watched:
             with self._guard("looking for held-out rows"):
-                attempt.note(self.held_out.look(batch))
+                attempt.note(self.held_out.overlap(batch))
         if self._watch is not None:
             watch, self._watch = self._watch, None
             with self._guard("profiling a step"):

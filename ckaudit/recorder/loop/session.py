@@ -15,7 +15,7 @@ from ckaudit.recorder.batches import batch_facts, embedded_words, input_facts, s
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.drill.settings import VARIABLE, settings_from_environment
-from ckaudit.recorder.files.run_folder import RunFolder
+from ckaudit.recorder.files.run_folder import RunFolderWriter
 from ckaudit.recorder.files.scalar_log import RESERVED, accepted_values, plain_value
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
 from ckaudit.recorder.hooks.forward_stats import ForwardStats
@@ -53,7 +53,7 @@ class RunSession:
         self._hooks = ForwardHooks(model, guard, setup.hooks)
         self._collector, self._is_sharded = Collector(setup, self._hooks, shards), shards is not None
         suffix = self._collector.suffix
-        self._folder = RunFolder(setup.path, guard, suffix=suffix, start_step=start_step, address=setup.address)
+        self._folder = RunFolderWriter(setup.path, guard, suffix=suffix, start_step=start_step, address=setup.address)
         self.requests = Requests(model, self._collector, self._folder, guard, hookable=setup.is_hookable, world_size=world_size)
         self._sent: StepState | None = None
         self._takes_closure = False
@@ -71,7 +71,7 @@ class RunSession:
             self._collector.optimizers,
             guard,
             step=lambda: self._attempt.step,
-            tell=lambda: self._folder.describe(takes_turns=True),
+            on_alternating=lambda: self._folder.describe(takes_turns=True),
         )
         self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
         self._handles = hook_updates(self._collector.optimizers, guard, self._before_update, self._after_update)
@@ -185,7 +185,7 @@ class RunSession:
         unread = attempt.unread = attempt.unread or PendingStats()
         unread.loss, checkpoint = loss, None
         with self._guard("looking at the batch"):
-            unread.look(batch)
+            unread.take_batch(batch)
         if attempt.step % EVERY == 0:
             with self._guard("the pace of the training"):
                 attempt.note(self._throughput.values(attempt, batch))

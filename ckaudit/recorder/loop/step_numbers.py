@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ckaudit.contract.schema.checkpoint import GradientsSource
 from ckaudit.recorder.batches import BatchesSeen, fingerprint, inputs_and_targets, name_of, name_of_tokens
-from ckaudit.recorder.files.run_folder import RunFolder
+from ckaudit.recorder.files.run_folder import RunFolderWriter
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
@@ -63,7 +63,7 @@ def finish_plain(
     loss: Any,
     batch: Any,
     batch_id: str | int | None,
-    folder: RunFolder,
+    folder: RunFolderWriter,
     schedule: CheckpointSchedule,
     guard: Guard,
 ) -> bool:
@@ -102,7 +102,7 @@ def finish_plain(
     return True
 
 
-def _known(attempt: StepState, batch_id: str | int | None, folder: RunFolder) -> dict[str, Any]:
+def _known(attempt: StepState, batch_id: str | int | None, folder: RunFolderWriter) -> dict[str, Any]:
     values: dict[str, Any] = {"train_loss_raw": attempt.loss, "grad_global_norm": attempt.global_norm}
     if attempt.input_hash is not None:
         values["batch_hash"] = attempt.input_hash
@@ -170,9 +170,9 @@ class PendingStats(Struct):
     loss: Any = None
     batch: Any = None
     shape: tuple[int, ...] = ()
-    _parcel: AsyncCopy | None = None
+    _copy: AsyncCopy | None = None
 
-    def look(self, batch: Any) -> None:
+    def take_batch(self, batch: Any) -> None:
         """Take the fingerprint of a batch."""
         inputs = inputs_and_targets(batch)[0]
         if inputs is not None:
@@ -182,14 +182,14 @@ class PendingStats(Struct):
         """Send for what is on an accelerator, and tell whether there is any."""
         pieces = None if self.norms is None else self.norms.pieces
         away = [tensor for tensor in (pieces, self.loss, self.batch) if _is_away(tensor)]
-        self._parcel = AsyncCopy(away) if away else None
+        self._copy = AsyncCopy(away) if away else None
         return bool(away)
 
     def arrive(self) -> None:
         """Put what was sent for into its places."""
-        if self._parcel is None:
+        if self._copy is None:
             return
-        here = iter(self._parcel.open())
+        here = iter(self._copy.open())
         if self.norms is not None and _is_away(self.norms.pieces):
             self.norms = replace(self.norms, pieces=next(here))
         if _is_away(self.loss):

@@ -78,7 +78,12 @@ class CheckpointSchedule:
         self.next_due, self.planned_steps = next_due(start_step, cadence), planned_steps
         self.latest: list[Trigger] = []
         self._event_step = 0
-        self._cadence, self._events, self._patience, self._box = cadence, Events(limits), Patience(limits), BlackBox()
+        self._cadence, self._events, self._patience, self._box = (
+            cadence,
+            EventDetector(limits),
+            EventAllowance(limits),
+            BlackBox(),
+        )
         self._asked: dict[int, list[Trigger]] = {}
 
     def observe(
@@ -153,7 +158,7 @@ class CheckpointSchedule:
         return self._box.dump(before=before)
 
 
-class Events:
+class EventDetector:
     """Sees each step's loss and norms and names the events among them."""
 
     def __init__(self, limits: Limits) -> None:
@@ -240,7 +245,7 @@ class Events:
         return self._nonfinite.bit_count() == 1
 
 
-class Patience:
+class EventAllowance:
     """Says whether an event may still have a checkpoint of its own."""
 
     def __init__(self, limits: Limits) -> None:

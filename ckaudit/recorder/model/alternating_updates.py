@@ -12,20 +12,20 @@ from ckaudit.recorder.guard import Guard
 
 
 class AlternatingUpdates:
-    """Tells once that updates take turns: those of several optimizers of the model, or of the model's and another's.
+    """Detects that updates alternate: those of several optimizers of the model, or of the model and another one.
 
     Args:
         optimizers: Of the model that is recorded; without any, nothing is looked at. One that holds none of their parameters is
             another's, be they parts of the same model.
         guard: Keeps what fails here away from the training.
         step: Returns the number of the step under way.
-        tell: Is called once, at the first sign.
+        on_alternating: Called once, at the first sign.
     """
 
     def __init__(
-        self, optimizers: Sequence[Optimizer], guard: Guard, *, step: Callable[[], int], tell: Callable[[], None]
+        self, optimizers: Sequence[Optimizer], guard: Guard, *, step: Callable[[], int], on_alternating: Callable[[], None]
     ) -> None:
-        self._optimizers, self._guard, self._step, self._tell = optimizers, guard, step, tell
+        self._optimizers, self._guard, self._step, self._on_alternating = optimizers, guard, step, on_alternating
         self._parts = _PartsOfAModel() if len(optimizers) > 1 else None
         self._other: _OtherModel | None = _OtherModel([tensor for each in optimizers for tensor in _parameters(each)])
         self.handles: list[Any] = []
@@ -40,7 +40,7 @@ class AlternatingUpdates:
         is_seen = parts is not None and parts.is_seen(optimizer, self._optimizers, self._step())
         if is_seen or (self._other is not None and self._other.is_seen):
             self._end()
-            self._tell()
+            self._on_alternating()
 
     def after_update(self) -> None:
         """Keep the gradients that an update of the model leaves."""

@@ -56,13 +56,13 @@ class ResumeState:
         weights: The model's weights by name.
         optimizers: What updates them.
         guard: Keeps failures away from the update.
-        tell: Takes the facts of the session, once they are known.
+        set_session_facts: Takes the facts of the session, once they are known.
     """
 
     def __init__(
-        self, weights: Mapping[str, Array], optimizers: Iterable[Optimizer], guard: Guard, tell: Callable[..., None]
+        self, weights: Mapping[str, Array], optimizers: Iterable[Optimizer], guard: Guard, set_session_facts: Callable[..., None]
     ) -> None:
-        self._weights, self._optimizers, self._tell = weights, tuple(optimizers), tell
+        self._weights, self._optimizers, self._tell = weights, tuple(optimizers), set_session_facts
         self._norms: dict[str, Number] | None = None
         self._remembered, self._is_told = False, False
         self._handles = hook_updates(self._optimizers, guard, self._before, self._after)
@@ -87,7 +87,7 @@ class ResumeState:
 
 
 class Collector:
-    """Everything that looks at a tensor, except the forward hooks, which are the observer's.
+    """Everything that measures a tensor, except the forward hooks, which are the observer's.
 
     Attributes:
         plain: The short way to the gradients of a plain step; None: there is none, or clipping needs what it leaves out.
@@ -99,7 +99,7 @@ class Collector:
         self.weights = distinct(self.parameters)
         self.optimizers, self.scaler = as_sequence(setup.optimizer), setup.scaler
         self._held, self._clips = optimized_parameters(self.optimizers), False
-        self._reach: TensorAccess = LocalTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
+        self._access: TensorAccess = LocalTensors(self.weights) if shards is None else ShardedTensors(shards, setup.guard)
         is_usual = options.grad_of is None and shards is None and self.scaler is None
         plain = PlainGradients(self.parameters)
         self.plain = plain if is_usual and plain.is_usable else None
@@ -118,8 +118,8 @@ class Collector:
         self.suffix = self._planner.suffix
         self._spectral = SpectralNorms(options.spectral)
         is_elsewhere = options.grad_of is not None or shards is not None or needs_other_ranks(setup.model)
-        self._carried = StaleGradients(() if is_elsewhere else self.weights.values(), self.optimizers, setup.guard)
-        self._taken_up: ResumeState | None = None
+        self._stale_gradients = StaleGradients(() if is_elsewhere else self.weights.values(), self.optimizers, setup.guard)
+        self._resume_state: ResumeState | None = None
 
     @property
     def trainable(self) -> dict[str, Tensor]:
@@ -148,7 +148,7 @@ class Collector:
         """
         if after is not None and after.updates >= len(self.optimizers) > 0:
             with self._guard("hooking the gradients"):
-                self._carried.watch(attempt.step)
+                self._stale_gradients.watch(attempt.step)
         if attempt.has_vitals:
             self._observer.attach_vitals(dead=attempt.step % DEAD_EVERY == 0)
         else:
@@ -163,7 +163,7 @@ class Collector:
         if self._options.grad_of is not None:
             return None
         self._clips, self.plain, gradients = True, None, self._gradients()
-        if attempt.unread is None or self._reach.changed(attempt.versions, gradients):
+        if attempt.unread is None or self._access.changed(attempt.versions, gradients):
             # What clipping goes by is what it is told to have been.
             self.read_gradients(attempt, "pre_clip", gradients=gradients, long=VERY_LONG_ELEMENTS)
         norms = attempt.unread.norms if attempt.unread else None
@@ -211,14 +211,14 @@ class Collector:
             self._read_gradients(attempt, source, clipping, gradients, long)
         finally:
             # The other ranks wait for this one whatever has failed here.
-            self._reach.finish("gradients")
+            self._access.finish("gradients")
 
     def _read_gradients(
         self, attempt: StepState, source: GradientsSource, clipping: Clipping | None, gradients: Mapping[str, Tensor], long: int
     ) -> None:
         start = perf_counter()
         attempt.source = source
-        gradients, norms = self._reach.norms(gradients, due=bool(attempt.triggers), long=long)
+        gradients, norms = self._access.norms(gradients, due=bool(attempt.triggers), long=long)
         at_hand = None if norms is None else norms.by_name(gradients)
         attempt.unread = unread = PendingStats(names=[*gradients], norms=norms, at_hand=at_hand)
         if self.scaler is not None and self.has_scaler():
@@ -245,32 +245,32 @@ class Collector:
         has_grid = {name for name in gradients if encoding and depth_of(name) in depths}
         cells = _cells_at_hand(gradients, has_grid)
 
-        def look(name: str, gradient: Tensor, measured: WrittenStats) -> GradientStats:
+        def inspect(name: str, gradient: Tensor, measured: WrittenStats) -> GradientStats:
             grid = encoding if name in has_grid else None
             return gradient_stats(gradient, measured=measured, grid=grid, cells=cells.get(name), scale=scale, exact=exact)
 
-        return self._reach.look("gradients", gradients, look, scale=scale)
+        return self._access.inspect("gradients", gradients, inspect, scale=scale)
 
-    def join(self, start_step: int, tell: Callable[..., None]) -> None:
-        """Begin, together with the other ranks where they are needed; `tell` takes what a resume began with."""
-        self._reach.join(start_step)
+    def join(self, start_step: int, set_session_facts: Callable[..., None]) -> None:
+        """Begin, with the other ranks where they are needed; `set_session_facts` takes the state that a resume began with."""
+        self._access.join(start_step)
         if start_step:
-            self._taken_up = ResumeState(self.weights, self.optimizers, self._guard, tell)
+            self._resume_state = ResumeState(self.weights, self.optimizers, self._guard, set_session_facts)
 
     def leave(self) -> None:
         """Look at nothing more, and take no more part in what needs the other ranks."""
-        self._carried.stop()
-        if self._taken_up is not None:
-            self._taken_up.stop()
-        self._reach.leave()
+        self._stale_gradients.stop()
+        if self._resume_state is not None:
+            self._resume_state.stop()
+        self._access.leave()
 
     def settle(self) -> None:
         """Do what the other ranks still wait for."""
-        self._reach.settle()
+        self._access.settle()
 
     def reference(self, weights: Mapping[str, Tensor]) -> Reference:
         """Return the reference of these weights as they are."""
-        return self._reach.reference(weights)
+        return self._access.reference(weights)
 
     def keep_weights(self, attempt: StepState) -> None:
         """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
@@ -278,17 +278,17 @@ class Collector:
             return
         start = perf_counter()
         if attempt.is_due and not attempt.before:
-            attempt.before = self._reach.keep(self.trainable)
+            attempt.before = self._access.keep(self.trainable)
             attempt.seconds += perf_counter() - start
-        elif attempt.has_vitals and attempt.sample is None and self._reach.sample is not None:
-            attempt.sample = self._reach.sample.take()
+        elif attempt.has_vitals and attempt.sample is None and self._access.sample is not None:
+            attempt.sample = self._access.sample.take()
             attempt.seconds += perf_counter() - start
 
     def vitals(self, attempt: StepState) -> dict[str, Any]:
         """Return the vital signs of a step as values of its line."""
-        self._settle_carried(attempt)
+        self._note_stale_gradients(attempt)
         values = values_of(self._observer.detach_vitals())
-        sample = self._reach.sample
+        sample = self._access.sample
         moved = None if attempt.sample is None or sample is None else sample.moved(attempt.sample)
         return values if moved is None else values | {"update_to_weight": shorten(moved)}
 
@@ -297,7 +297,7 @@ class Collector:
     ) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None}
-        self._settle_carried(attempt)
+        self._note_stale_gradients(attempt)
         checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
         checkpoint.activations = seen.activations or UNSET
         checkpoint.attention = seen.attention or UNSET
@@ -309,7 +309,7 @@ class Collector:
             checkpoint.weights = self._weights(plan, reference) or UNSET
         with self._guard("weight_deltas"):
             before, attempt.before = attempt.before, {}  # the differences are left in them: of no use a second time
-            moved = self._reach.movement(self.trainable, before, reference, self.optimizers)
+            moved = self._access.movement(self.trainable, before, reference, self.optimizers)
             deltas, derived["update_to_weight"] = moved
             for name, share in decay_shares(self.optimizers, self.trainable, attempt.rates).items():
                 if name in deltas:
@@ -325,12 +325,12 @@ class Collector:
         derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
-    def _settle_carried(self, attempt: StepState) -> None:
+    def _note_stale_gradients(self, attempt: StepState) -> None:
         """Put into the line what share of the gradients earlier steps have left, where it was looked at."""
         with self._guard("gradients of earlier steps"):
-            share = self._carried.share(attempt.step)
+            share = self._stale_gradients.share(attempt.step)
             attempt.note({"grad_carried_over": None if share is None else shorten(share)})
-            attempt.seconds, self._carried.seconds = attempt.seconds + self._carried.seconds, 0.0
+            attempt.seconds, self._stale_gradients.seconds = attempt.seconds + self._stale_gradients.seconds, 0.0
 
     def trim(self, checkpoint: Checkpoint, attempt: StepState) -> None:
         """Take out of a finished checkpoint what its black box leaves no room for."""
@@ -342,15 +342,15 @@ class Collector:
         has_grid = {name for name in self.weights if encoding and plan.has("weights", name)}
         cells = _cells_at_hand(self.weights, has_grid)
 
-        def look(name: str, tensor: Tensor, measured: WrittenStats) -> WeightStats:
+        def inspect(name: str, tensor: Tensor, measured: WrittenStats) -> WeightStats:
             grid = encoding if name in has_grid else None
             spectral = self._spectral.measure({name: tensor}).get(name)
             return weight_stats(tensor, measured=measured, grid=grid, cells=cells.get(name), spectral=spectral, exact=exact)
 
-        return self._reach.look("weights", self.weights, look, reference=reference)
+        return self._access.inspect("weights", self.weights, inspect, reference=reference)
 
     def _optimizer(self, attempt: StepState) -> OptimizerState:
-        finite = self._reach.state_finite(self.optimizers)
+        finite = self._access.state_finite(self.optimizers)
         state = optimizer_state(self.optimizers, self.parameters, attempt.rates, finite=finite)
         clip = attempt.clip_norm if attempt.clip_norm is not None else self._options.clip_norm
         if clip is not None:

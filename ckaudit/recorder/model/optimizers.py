@@ -50,14 +50,14 @@ def hook_updates(
     them within its step.
     """
 
-    def looking_before(optimizer: Optimizer, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def guarded_before(optimizer: Optimizer, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         closure = given[1] if len(given) > 1 else named.get("closure")
         try:
             before(optimizer, closure is None)
         except Exception as error:  # noqa: BLE001  nothing may reach the training
             guard.failed("looking before the update", error)
 
-    def looking_after(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    def guarded_after(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         try:
             after(optimizer)
         except Exception as error:  # noqa: BLE001
@@ -66,7 +66,7 @@ def hook_updates(
     handles: list[Any] = []
     for held in optimizers:
         with guard("listening to the optimizer"):
-            handles += held.register_step_pre_hook(looking_before), held.register_step_post_hook(looking_after)
+            handles += held.register_step_pre_hook(guarded_before), held.register_step_post_hook(guarded_after)
     return handles
 
 

@@ -29,7 +29,7 @@ STRETCH = 2**16  # elements that are looked at together: as float64 they fit a p
 CANCELLED = 0.01  # of the squares: where less is left of them without the mean, it is summed again, to keep its digits
 
 
-class Moments(Struct, frozen=True):
+class TensorMoments(Struct, frozen=True):
     """Count, mean and spread of a tensor's finite elements, and the norm of all of them; `mean_abs` is NaN unless asked for."""
 
     numel: int
@@ -62,7 +62,7 @@ class SweptTensor(Struct, frozen=True):
         sampled: How many were looked at for it; None: all of them.
     """
 
-    moments: Moments
+    moments: TensorMoments
     sample: Values
     sampled: int | None
 
@@ -78,7 +78,7 @@ class WrittenStats(Struct, frozen=True):
         sampled: How many elements the last two have looked at; None: all of them.
     """
 
-    moments: Moments
+    moments: TensorMoments
     numbers: list[Number]
     percentiles: list[Number]
     histogram: Histogram | None
@@ -254,7 +254,7 @@ def _by_itself(stretch: Values, squares: float) -> StretchSums:
     return StretchSums(stretch.size, x.size, squares, absolute, zeros, mean, m2, float(x.min()), float(x.max()))
 
 
-def merged_moments(rows: Sequence[StretchSums]) -> Moments:
+def merged_moments(rows: Sequence[StretchSums]) -> TensorMoments:
     r"""Return the moments of all stretches of a tensor, merged after Chan, Golub and LeVeque (1983).
 
     $$\delta = \mu_b - \mu_a,\quad \mu = \mu_a + \delta\,n_b/n,\quad M = M_a + M_b + \delta^2 n_a n_b / n$$
@@ -272,4 +272,4 @@ def merged_moments(rows: Sequence[StretchSums]) -> Moments:
         mean = m2 = low = high = math.nan
     norm = math.sqrt(squares) if squares >= 0 else math.nan
     zeros, size = sum(row.zeros for row in rows), sum(row.size for row in rows)
-    return Moments(size, count, mean, m2, low, high, norm, absolute, zeros)
+    return TensorMoments(size, count, mean, m2, low, high, norm, absolute, zeros)
