@@ -24,9 +24,9 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 from ckaudit.audit.engine import open_judged, triage_reads, triage_run  # noqa: E402
 from ckaudit.contract.schema.report import Report  # noqa: E402
 from ckaudit.diff.siblings.bands import SiblingRun, all_bands  # noqa: E402
-from ckaudit.diff.siblings.yardstick import OpenedSibling, held_against, with_siblings  # noqa: E402
+from ckaudit.diff.siblings.yardstick import OpenedSibling, compare_with_siblings, with_siblings  # noqa: E402
 from ckaudit.lab.wild.forms import FORMS, Form, as_form  # noqa: E402
-from ckaudit.lab.wild.pair import HEALTHY, ILL, Pair, has_effect, read_note, twin_learns  # noqa: E402
+from ckaudit.lab.wild.pair import HEALTHY, ILL, PairNote, has_effect, read_note, twin_learns  # noqa: E402
 from ckaudit.lab.wild.score import counting_findings  # noqa: E402
 from ckaudit.lab.zoo import WildSplit  # noqa: E402
 from ckaudit.policy.gate import OPEN  # noqa: E402
@@ -56,7 +56,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     siblings: int
 
 
-def draws(caches: Iterable[Path]) -> Iterator[tuple[Path, Pair]]:
+def draws(caches: Iterable[Path]) -> Iterator[tuple[Path, PairNote]]:
     """Yield the draws of some caches whose healthy twin learns anything."""
     for cache in caches:
         for folder in sorted(cache.glob(f"{SPLIT}.*")):
@@ -92,7 +92,7 @@ def judged(name: str, run: Run, siblings: Sequence[Run], *, since: int = 0) -> J
 def leaves(run: Run, siblings: Sequence[Run]) -> tuple[str, ...]:
     """Return the codes of what leaves the band that healthy runs of the same draw make, notes and the clock left out."""
     beside = [SiblingRun(sibling) for sibling in siblings]
-    findings = held_against(run, beside, all_bands(run, beside)).findings
+    findings = compare_with_siblings(run, beside, all_bands(run, beside)).findings
     codes = {finding.code for finding in findings if finding.severity != "note"}
     return tuple(sorted(codes - {OF_THE_CLOCK}))
 
@@ -126,7 +126,7 @@ def record(folder: Path, recordings: Path, count: int) -> None:
         partial.rename(target)
 
 
-def chosen(known: Sequence[tuple[Path, Pair]], healthy: int, ill: int, *, max_seconds: float = 8.0) -> list[Path]:
+def chosen(known: Sequence[tuple[Path, PairNote]], healthy: int, ill: int, *, max_seconds: float = 8.0) -> list[Path]:
     """Return which draws are worth siblings.
 
     Args:
@@ -147,7 +147,7 @@ def chosen(known: Sequence[tuple[Path, Pair]], healthy: int, ill: int, *, max_se
     return list(dict.fromkeys([*flagged, *missed, *others[:ill], *well[:healthy]]))
 
 
-def _since(pair: Pair) -> int:
+def _since(pair: PairNote) -> int:
     return pair.onset if pair.onset > 1 else 0
 
 
@@ -168,7 +168,7 @@ class Scores(Struct):
     bands: dict[int, dict[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
-def scored(known: Sequence[tuple[Path, Pair]], recordings: Path, form: Form) -> Scores:
+def scored(known: Sequence[tuple[Path, PairNote]], recordings: Path, form: Form) -> Scores:
     """Judge all draws that have siblings, and the siblings, in one form."""
     scores = Scores(form)
     for folder, pair in known:

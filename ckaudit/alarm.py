@@ -26,7 +26,7 @@ from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.writer import Writer
 from ckaudit.reports.view import PLAIN
-from ckaudit.watch.announcer import Moment
+from ckaudit.watch.announcer import ClockReading
 from ckaudit.watch.watcher import AlarmingChange, Watcher
 
 logger = logging.getLogger("ckaudit.watch")
@@ -111,7 +111,7 @@ class Watch:
         events: list[WatchEvent] = []
         with self._guard("the audit"):
             settle(self._run)
-            events += self._watcher.look(Moment(monotonic(), time() + SETTLED))
+            events += self._watcher.look(ClockReading(monotonic(), time() + SETTLED))
         return events
 
     def __enter__(self) -> Self:

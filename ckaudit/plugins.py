@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 GROUPS = ("ckaudit.metrics", "ckaudit.rules", "ckaudit.causes")
 
 
-class Broken(Struct, frozen=True):
+class BrokenPlugin(Struct, frozen=True):
     """A plugin that did not load.
 
     Attributes:
@@ -33,7 +33,7 @@ class Broken(Struct, frozen=True):
         return f"{self.group.partition('.')[2]} of {self.package} ({self.target}) did not load: {self.error}"
 
 
-_BROKEN: dict[tuple[str, str], Broken] = {}
+_BROKEN: dict[tuple[str, str], BrokenPlugin] = {}
 
 
 def has_any(group: str) -> bool:
@@ -54,7 +54,7 @@ def load(group: str) -> None:
             point.load()
         except Exception as error:  # noqa: BLE001  somebody else's package must not cost the audit
             package = f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed package"
-            _BROKEN[group, point.value] = Broken(group, package, point.value, f"{type(error).__name__}: {error}")
+            _BROKEN[group, point.value] = BrokenPlugin(group, package, point.value, f"{type(error).__name__}: {error}")
 
 
 @cache
@@ -89,7 +89,7 @@ def _names_us(file: Path) -> bool:
         return False
 
 
-def broken() -> tuple[Broken, ...]:
+def broken() -> tuple[BrokenPlugin, ...]:
     """Return the plugins that did not load, of the catalogues loaded so far."""
     return tuple(_BROKEN.values())
 

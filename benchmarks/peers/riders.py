@@ -12,7 +12,7 @@ from benchmarks.peers.beside import look, path_of
 from benchmarks.peers.in_loop import known
 from benchmarks.peers.peer import versions
 from ckaudit.errors import UsageError
-from ckaudit.lab.record import Done
+from ckaudit.lab.record import FinishedTraining
 from ckaudit.lab.training_spec import Recipe
 
 MODULE = "benchmarks.peers.ride"
@@ -35,7 +35,9 @@ def attachable(python: str) -> dict[str, str]:
     return found
 
 
-def gather(python: str, recipes: Sequence[Recipe], cache: Path, *, jobs: int, on_done: Callable[[Done], object]) -> list[Done]:
+def gather(
+    python: str, recipes: Sequence[Recipe], cache: Path, *, jobs: int, on_done: Callable[[FinishedTraining], object]
+) -> list[FinishedTraining]:
     """Train every recipe with the peers attached and keep what they say.
 
     Args:
@@ -56,7 +58,7 @@ def gather(python: str, recipes: Sequence[Recipe], cache: Path, *, jobs: int, on
     return done
 
 
-def _one(python: str, recipe: Recipe, cache: Path) -> Done:
+def _one(python: str, recipe: Recipe, cache: Path) -> FinishedTraining:
     began = monotonic()
     command = [python, "-m", MODULE, recipe.name, str(recipe.seed), str(cache)]
     ended = _in_other_interpreter(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -65,7 +67,7 @@ def _one(python: str, recipe: Recipe, cache: Path) -> Done:
     if ended.returncode:
         error = _last(ended.stderr) or f"its process ended with {ended.returncode}"
     size = 0 if error else path_of(cache, recipe).stat().st_size
-    return Done(name=recipe.name, seed=recipe.seed, seconds=monotonic() - began, size=size, error=error)
+    return FinishedTraining(name=recipe.name, seed=recipe.seed, seconds=monotonic() - began, size=size, error=error)
 
 
 def _in_other_interpreter(command: list[str], **streams: Any) -> subprocess.CompletedProcess[str]:

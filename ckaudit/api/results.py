@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ckaudit.audit.measure import Measured, Measurement
+from ckaudit.audit.measure import MeasuredMetric, Measurement
 from ckaudit.contract.schema.diff import Comparison
 from ckaudit.contract.schema.diff import Outcome as GateOutcome
 from ckaudit.contract.schema.fleet import CommonCause, Fleet, FleetRun
@@ -17,7 +17,7 @@ from ckaudit.remote.addresses import with_addresses
 from ckaudit.reports import notebook, render
 from ckaudit.reports.escape import visible
 from ckaudit.reports.metric_series import write
-from ckaudit.reports.outcome import Outcome, outcome
+from ckaudit.reports.outcome import ExitOutcome, outcome
 from ckaudit.reports.terminal.screen_text import badge
 from ckaudit.run.series import Series
 
@@ -188,7 +188,7 @@ class Metrics(Mapping[str, Series]):
     def __init__(self, measurement: Measurement) -> None:
         """Take what was measured."""
         self.measurement = with_addresses(measurement)
-        self._measured: dict[str, Measured] = {each.name: each for each in self.measurement.measured}
+        self._measured: dict[str, MeasuredMetric] = {each.name: each for each in self.measurement.measured}
 
     def __getitem__(self, name: str) -> Series:
         """Return the series of a metric that has a value."""
@@ -253,7 +253,7 @@ class Metrics(Mapping[str, Series]):
         return notebook.metrics(self.measurement)
 
 
-def reached(report: Report, fail_on: Severity | None, *, allow_empty: bool = False) -> Outcome:
+def reached(report: Report, fail_on: Severity | None, *, allow_empty: bool = False) -> ExitOutcome:
     """Return what a report comes to, or raise `UsageError` where there is no such severity."""
     if fail_on is not None and fail_on not in SEVERITIES:
         raise UsageError(f"there is no severity {fail_on!r}", hint=f"One of {', '.join(SEVERITIES)}.")

@@ -33,10 +33,10 @@ from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import slice_val_loss
 from ckaudit.metrics.words import element_type
 from ckaudit.plugins import broken as plugin_errors
-from ckaudit.policy.apply_policy import Settled, settle
-from ckaudit.policy.configure_rules import tailored
-from ckaudit.policy.gate import OPEN, Gate, HeldAgainst, over
-from ckaudit.policy.policy_schema import Clauses
+from ckaudit.policy.apply_policy import AppliedPolicy, apply_policy
+from ckaudit.policy.configure_rules import configured_rules
+from ckaudit.policy.gate import OPEN, Gate, SiblingComparison, over
+from ckaudit.policy.policy_schema import PolicyClauses
 from ckaudit.questions import questions as all_questions
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules import rules
@@ -161,15 +161,15 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     """Audit a run that is in memory."""
     run = at_step(run, step)
     explained = explain_run(run, gate)
-    run, clauses, settled = explained.run, explained.clauses, explained.settled
+    run, clauses, applied = explained.run, explained.clauses, explained.applied
     findings, diagnoses = explained.findings, explained.diagnoses
-    hidden = [suppressed.finding for suppressed in settled.suppressed]
-    normal = sum(suppressed.by == "siblings" for suppressed in settled.suppressed)
+    hidden = [suppressed.finding for suppressed in applied.suppressed]
+    normal = sum(suppressed.by == "siblings" for suppressed in applied.suppressed)
     answers = interview(run, questions, findings, diagnoses, step=step)
-    checks = [*settled.checks, *broken_plugins(), *broken_questions(answers, settled.checks)]
-    held = gate.held_against(run)
-    notes = [*(() if held is None else held.notes), *run.notes]
-    notes += [*over(settled.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
+    checks = [*applied.checks, *broken_plugins(), *broken_questions(answers, applied.checks)]
+    comparison = gate.compare_with_siblings(run)
+    notes = [*(() if comparison is None else comparison.notes), *run.notes]
+    notes += [*over(applied.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
     vital = vital_checks(run, checks)
     drawn = [*charts(run), *finding_charts(run, findings)]
     return Report(
@@ -194,10 +194,10 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
         files=run.files,
         policy=explained.policy,
         baseline=gate.baseline.file if gate.baseline else None,
-        suppressed=settled.suppressed,
-        stale=settled.stale,
+        suppressed=applied.suppressed,
+        stale=applied.stale,
         interview=answers,
-        siblings=UNSET if held is None else list(held.siblings),
+        siblings=UNSET if comparison is None else list(comparison.siblings),
     )
 
 
@@ -214,9 +214,9 @@ class ExplainedRun(Struct, frozen=True):
     """
 
     run: Run
-    clauses: Clauses
+    clauses: PolicyClauses
     policy: PolicyUsed | None
-    settled: Settled
+    applied: AppliedPolicy
     findings: list[Finding]
     diagnoses: list[Diagnosis]
 
@@ -226,21 +226,21 @@ def explain_run(run: Run, gate: Gate = OPEN) -> ExplainedRun:
     """Judge a run that is in memory, and weigh the causes of what was found; nothing is drawn and no interview is held."""
     clauses, used = clauses_of(run, gate)
     run = with_slices(run, clauses)
-    settled = settle_run(run, clauses, gate)
-    findings = sorted(across_files(settled.findings, same_kind), key=gravity)
-    hidden = [suppressed.finding for suppressed in settled.suppressed]
+    applied = judge_run(run, clauses, gate)
+    findings = sorted(across_files(applied.findings, same_kind), key=gravity)
+    hidden = [suppressed.finding for suppressed in applied.suppressed]
     diagnoses = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
-    return ExplainedRun(run, clauses, used, settled, advised(ranked(findings, run), diagnoses), diagnoses)
+    return ExplainedRun(run, clauses, used, applied, advised(ranked(findings, run), diagnoses), diagnoses)
 
 
-def clauses_of(run: Run, gate: Gate) -> tuple[Clauses, PolicyUsed | None]:
+def clauses_of(run: Run, gate: Gate) -> tuple[PolicyClauses, PolicyUsed | None]:
     """Return what the policy says of a run of its scale and stage; the run's own word counts where the policy has none."""
     if gate.policy is None:
         return gate.at()
     return gate.at(scale_of(run).word, stage_of(run).word)
 
 
-def with_slices(run: Run, clauses: Clauses) -> Run:
+def with_slices(run: Run, clauses: PolicyClauses) -> Run:
     """Return a run that knows which slices the policy has tau compare; the command line's word counts before it."""
     if clauses.tau_slices is None or run.tau_slices is not None:
         return run
@@ -248,24 +248,26 @@ def with_slices(run: Run, clauses: Clauses) -> Run:
 
 
 @takes_any_numbers
-def settle_run(run: Run, clauses: Clauses, gate: Gate) -> Settled:
+def judge_run(run: Run, clauses: PolicyClauses, gate: Gate) -> AppliedPolicy:
     """Apply the rules that a policy wants, put the questions, and sort what is found into what counts and what is accepted.
 
     A question is listed among the checks only where it made a finding or broke.
     """
-    judging, disabled = tailored(rules().values(), clauses)
+    judging, disabled = configured_rules(rules().values(), clauses)
     judgement = judge(run, judging)
     answered = judge_answers(run, (*run.findings, *judgement.findings), clauses)
-    held = gate.held_against(run) or HeldAgainst()
-    findings = ranked((*run.findings, *judgement.findings, *answered.findings, *held.findings), run)
-    checks = sorted((*judgement.checks, *disabled, *answered.checks, *held.checks), key=lambda check: check.code)
-    settled = settle(findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline, why_normal=held.why_normal)
+    comparison = gate.compare_with_siblings(run) or SiblingComparison()
+    findings = ranked((*run.findings, *judgement.findings, *answered.findings, *comparison.findings), run)
+    checks = sorted((*judgement.checks, *disabled, *answered.checks, *comparison.checks), key=lambda check: check.code)
+    applied = apply_policy(
+        findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline, why_normal=comparison.why_normal
+    )
     listed = [
         check
-        for check in settled.checks
+        for check in applied.checks
         if check.code not in BAD or check.findings or check.suppressed or check.outcome == "error"
     ]
-    return replace(settled, checks=listed)
+    return replace(applied, checks=listed)
 
 
 def broken_plugins() -> list[Check]:
@@ -277,7 +279,7 @@ def broken_plugins() -> list[Check]:
     ]
 
 
-def unwatched(run: Run, clauses: Clauses) -> list[str]:
+def unwatched(run: Run, clauses: PolicyClauses) -> list[str]:
     """Return a sentence on the slices that the policy watches and the run does not record."""
     recorded = slice_val_loss(run)
     known = {label.rpartition("/")[2] for label in recorded.labels} if recorded else set()

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ckaudit.audit.load_run import is_ours
-from ckaudit.contract.io.folder import RunFolder, list_folder, shown_name
+from ckaudit.contract.io.folder import RunFiles, list_folder, shown_name
 from ckaudit.contract.io.jsonl import read_lines
 from ckaudit.contract.schema.report import Finding, Place, PlaceKey, place_key
 from ckaudit.errors import UnreadableError
@@ -71,7 +71,7 @@ def _reads_of(code: str) -> set[str]:
     return {read for each in needed for read in each.reads}
 
 
-def _lines(folder: RunFolder, steps: Collection[int]) -> dict[int, list[_LoggedLine]]:
+def _lines(folder: RunFiles, steps: Collection[int]) -> dict[int, list[_LoggedLine]]:
     """Return the lines of some steps, in the order in which they were written; of a packed log the line when unpacked."""
     found: dict[int, list[_LoggedLine]] = defaultdict(list)
     for log in folder.scalars if steps else ():

@@ -13,9 +13,9 @@ from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
 from ckaudit.contract.schema.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
 from ckaudit.contract.summaries import parse_needs
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.metrics import Metric
-from ckaudit.policy.policy_schema import Clauses
+from ckaudit.policy.policy_schema import PolicyClauses
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD, BadAnswer
 from ckaudit.questions.question import FindingsMarker, Question, SeriesAnswer, unrecorded
@@ -24,7 +24,7 @@ from ckaudit.rules import rules
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.rule import Hit, Input, Rule, Skip
 from ckaudit.run.run import Run
-from ckaudit.run.tensor_groups import Group, Known, group_of, known_places
+from ckaudit.run.tensor_groups import Known, PlaceGroup, group_of, known_places
 
 BROKE = "the question broke: "
 """How the sentence of an answer begins whose question raised an error."""
@@ -197,7 +197,7 @@ def _alike(hit: Hit) -> bool:
     return len({_sentence(replace(hit, value=member.value, limit=member.limit), "") for member in hit.members}) <= 1
 
 
-def _rank(hit: Hit, group: Group) -> str:
+def _rank(hit: Hit, group: PlaceGroup) -> str:
     """Return how one place stands among its group: nothing is the worst where the rule does not say how bad each is."""
     if "{where" not in hit.message:
         return group.as_place()
@@ -268,7 +268,7 @@ def _has_number(metric: Metric, run: Run) -> bool:
 
 # Bad answers: what a question calls bad and no rule has found becomes a finding of its own, so that the headline, `--questions`,
 # `gate`, `watch`, `diff` and the report draw from the same findings. How grave each is says `questions/bad_answer_table.py`.
-def judge_answers(run: Run, findings: Sequence[Finding], clauses: Clauses) -> Judgement:
+def judge_answers(run: Run, findings: Sequence[Finding], clauses: PolicyClauses) -> Judgement:
     """Put the questions to a run, and return a finding for each bad answer that no finding accounts for.
 
     Args:
@@ -291,10 +291,10 @@ def judge_answers(run: Run, findings: Sequence[Finding], clauses: Clauses) -> Ju
     return Judgement(tuple(new), tuple(_check_of_answer(question, answer, codes) for question, answer in answers.values()))
 
 
-def kinds_of_questions() -> Iterator[Kind]:
+def kinds_of_questions() -> Iterator[ViolationKind]:
     """Yield what a bad answer is, as a kind of finding that a policy can name by code or by name."""
     for id_, bad in BAD.items():
-        yield Kind(id_, bad.name, bad.severity, title_of(bad), _help(id_), ("triage",))
+        yield ViolationKind(id_, bad.name, bad.severity, title_of(bad), _help(id_), ("triage",))
 
 
 def title_of(bad: BadAnswer) -> str:
@@ -306,7 +306,9 @@ def title_of(bad: BadAnswer) -> str:
     return f"{bad.says[0].upper()}{bad.says[1:]}."
 
 
-def _is_accounted_for(id_: str, bad: Mapping[str, SeriesAnswer], findings: Sequence[Finding], run: Run, clauses: Clauses) -> bool:
+def _is_accounted_for(
+    id_: str, bad: Mapping[str, SeriesAnswer], findings: Sequence[Finding], run: Run, clauses: PolicyClauses
+) -> bool:
     """Tell whether a finding or another answer says already what makes an answer bad."""
     question, table = questions()[id_], BAD[id_]
     if any(other in bad for other in table.told_by):

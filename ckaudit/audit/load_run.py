@@ -19,7 +19,7 @@ from ckaudit.run.units import in_catalogue_units
 
 if TYPE_CHECKING:
     from ckaudit.importers import Imported
-    from ckaudit.run.scalars import Logged
+    from ckaudit.run.scalars import LoggedScalars
 
 
 _HEAD = 4096
@@ -141,7 +141,7 @@ def _notes_on_step(run: Run, step: int) -> list[str]:
     return []
 
 
-def scalars_of(path: Path, *, choice: Choice = NOTHING_SAID, progress: Progress | None = None) -> "Logged":
+def scalars_of(path: Path, *, choice: Choice = NOTHING_SAID, progress: Progress | None = None) -> "LoggedScalars":
     """Read the scalars of a run folder, one of its files, or a log that an importer knows, every session of them.
 
     Args:

@@ -45,7 +45,7 @@ class StepRange(Struct, frozen=True):
     every: int = 1
 
 
-class Measured(Struct, frozen=True, eq=False):
+class MeasuredMetric(Struct, frozen=True, eq=False):
     """One metric with something to show; `worst` says which of its labels comes first."""
 
     name: str
@@ -70,7 +70,7 @@ class Measurement(Struct, frozen=True, eq=False):
 
     subject: str
     step: int | None
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredMetric, ...]
     missing: tuple[Missing, ...]
     notes: tuple[str, ...]
     files: int
@@ -108,7 +108,7 @@ def measure_run(run: Run, chosen: Sequence[Metric], stretch: StepRange) -> Measu
     """Compute metrics of a run that is in memory."""
     run = at_step(run, stretch.step)
     notes = [*run.notes, *notes_on_files(run), *map(str, broken())]
-    measured: list[Measured] = []
+    measured: list[MeasuredMetric] = []
     missing: list[Missing] = []
     for metric in chosen:
         result = _measured(metric, run, stretch)
@@ -119,7 +119,7 @@ def measure_run(run: Run, chosen: Sequence[Metric], stretch: StepRange) -> Measu
     return Measurement(run.name, run.last_step, tuple(measured), tuple(missing), tuple(notes), run.files)
 
 
-def _measured(metric: Metric, run: Run, stretch: StepRange) -> Measured | Missing:
+def _measured(metric: Metric, run: Run, stretch: StepRange) -> MeasuredMetric | Missing:
     try:
         series = metric(run)
     except Exception as error:  # noqa: BLE001  one broken metric must not cost all others
@@ -129,7 +129,7 @@ def _measured(metric: Metric, run: Run, stretch: StepRange) -> Measured | Missin
     shown = select_steps(_own_label(metric, series), stretch)
     if not shown:
         return Missing(name=metric.name, reason="not_in_these_steps")
-    return Measured(metric.name, metric.title, run.shown_unit(metric.unit), metric.source, shown, metric.worst)
+    return MeasuredMetric(metric.name, metric.title, run.shown_unit(metric.unit), metric.source, shown, metric.worst)
 
 
 def _own_label(metric: Metric, series: Series) -> Series:
@@ -238,17 +238,17 @@ class LabelSummary(Struct, frozen=True):
     points: int
 
 
-def worst_label(measured: Measured) -> LabelSummary:
+def worst_label(measured: MeasuredMetric) -> LabelSummary:
     """Return the label whose last value is the worst, as the metric has it; one that is not finite is worse than all."""
     return _label_summary(measured.series, _worst_first(measured)[0])
 
 
-def label_summaries(measured: Measured, *, max_labels: int | None) -> list[LabelSummary]:
+def label_summaries(measured: MeasuredMetric, *, max_labels: int | None) -> list[LabelSummary]:
     """Return the labels, worst last value first, `max_labels` of them at most."""
     return [_label_summary(measured.series, column) for column in _worst_first(measured)[:max_labels]]
 
 
-def _worst_first(measured: Measured) -> list[int]:
+def _worst_first(measured: MeasuredMetric) -> list[int]:
     if measured.worst == "first":
         return list(range(len(measured.series.labels)))
     # The row of each label's last recorded cell, shape (P,).

@@ -14,7 +14,7 @@ STAGES = ("untrained", "token statistics", "patterns", "strong memorization", "m
 EXPECTED = ((0, "about 0 %"), (100, "5-15 %"), (500, "30-50 %"), (2000, "70-90 %"), (5000, "90 % and more"))
 
 
-class Point(Struct, frozen=True, kw_only=True):
+class MemorizationPoint(Struct, frozen=True, kw_only=True):
     """One step of the curve.
 
     Attributes:
@@ -32,12 +32,12 @@ class Point(Struct, frozen=True, kw_only=True):
     expected: str
 
 
-def curve_of(run: Run) -> list[Point]:
+def curve_of(run: Run) -> list[MemorizationPoint]:
     """Return the points of the curve, in the order of steps."""
     return list(_points(run))
 
 
-def _points(run: Run) -> Iterator[Point]:
+def _points(run: Run) -> Iterator[MemorizationPoint]:
     accuracy = probe_accuracy(run)
     stages = memorization_stage(run)
     reached = dict(zip(stages.steps.tolist(), stages.values[:, 0].tolist() if stages else [], strict=False))
@@ -49,7 +49,7 @@ def _points(run: Run) -> Iterator[Point]:
         }
         if known:
             stage = reached.get(step, np.nan)
-            yield Point(
+            yield MemorizationPoint(
                 step=step,
                 train=known.get(TRAIN),
                 held_out=known.get(HELD_OUT),

@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.report import Evidence, Finding
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.rules.rule import Input, Rule, rules
 
-Sign = Rule | Kind  # of an illness, or of a broken file
+Sign = Rule | ViolationKind  # of an illness, or of a broken file
 
 
 class Findings(Struct, frozen=True):

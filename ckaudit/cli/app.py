@@ -98,7 +98,7 @@ def invoke(arguments: Sequence[str]) -> Any:
     context = SimpleNamespace(help_option_names=SETTINGS["help_option_names"])
     for subcommand in _all(command):
         for parameter in subcommand.get_params(context):
-            parameter._runtime_param = AsTyped  # noqa: SLF001
+            parameter._runtime_param = UncoercedWords  # noqa: SLF001
     return command.main(args=with_all_phases(arguments), prog_name="ckaudit", standalone_mode=False)
 
 
@@ -109,7 +109,7 @@ def _with_subcommand(arguments: Sequence[str]) -> list[str]:
     return [joined, *arguments[2:]] if is_one else list(arguments)
 
 
-class AsTyped:
+class UncoercedWords:
     """Stands in for Typer's coercion of one parameter: words stay words, and the command reads them itself."""
 
     @staticmethod

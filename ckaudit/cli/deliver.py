@@ -14,10 +14,10 @@ from ckaudit.reports.view import View
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.report import Place, PlaceKey, Report, Severity
-    from ckaudit.reports.outcome import Outcome
+    from ckaudit.reports.outcome import ExitOutcome
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class OutputRequest(Struct, frozen=True, kw_only=True):
     """What was asked of a report, checked before the work starts.
 
     Attributes:
@@ -51,7 +51,7 @@ class Request(Struct, frozen=True, kw_only=True):
         check_folder(self.output)
 
 
-def deliver(report: "Report", request: Request) -> int:
+def deliver(report: "Report", request: OutputRequest) -> int:
     """Draw and write `report`, and return the exit code."""
     write_output(lambda view: render(report, request.format, view), request)
     reached = outcome_of(report, request)
@@ -61,7 +61,7 @@ def deliver(report: "Report", request: Request) -> int:
     return reached.code
 
 
-def write_output(draw: Callable[[View], str], request: Request) -> None:
+def write_output(draw: Callable[[View], str], request: OutputRequest) -> None:
     """Write what `draw` makes of a view: to a file, or to standard output."""
     view = View(
         verbose=request.verbose,
@@ -81,7 +81,7 @@ def write_output(draw: Callable[[View], str], request: Request) -> None:
         say(f"wrote {request.output}")
 
 
-def outcome_of(report: "Report", request: Request) -> "Outcome":
+def outcome_of(report: "Report", request: OutputRequest) -> "ExitOutcome":
     """Return the exit code, and where the report could not judge the reason."""
     from ckaudit.reports.outcome import outcome
 

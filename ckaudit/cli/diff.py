@@ -14,7 +14,7 @@ from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
 
 if TYPE_CHECKING:
-    from ckaudit.cli.deliver import Request
+    from ckaudit.cli.deliver import OutputRequest
     from ckaudit.contract.schema.diff import Comparison, Pair
 
 EPILOG = """
@@ -125,11 +125,13 @@ def command(
     return exit_code(comparison, fail_on)
 
 
-def requested(format: str, output: str, *, verbose: bool, base: str = "") -> "Request":  # noqa: A002  what the option is called
+def requested(format: str, output: str, *, verbose: bool, base: str = "") -> "OutputRequest":  # noqa: A002  what the option is called
     """Return what was asked for of the product, findings being of the folder `base`, or raise `UsageError`."""
-    from ckaudit.cli.deliver import Request
+    from ckaudit.cli.deliver import OutputRequest
 
-    return Request(format=format, output=output, fail_on=None, allow_empty=True, verbose=verbose, formats=FORMATS, base=base)
+    return OutputRequest(
+        format=format, output=output, fail_on=None, allow_empty=True, verbose=verbose, formats=FORMATS, base=base
+    )
 
 
 def one_mode(**modes: bool) -> str:

@@ -18,7 +18,7 @@ from ckaudit.reports import FEW_FORMATS
 
 if TYPE_CHECKING:
     from ckaudit.lab.drill.outcomes import DrillReport
-    from ckaudit.lab.drill.trainings import Plan, Trained
+    from ckaudit.lab.drill.trainings import DrillPlan, Trained
 
 EPILOG = """
 \b
@@ -133,9 +133,11 @@ def command(
         return _drill(plan, Path(root_name), bundle, format)
 
 
-def _plan(words: Sequence[str], faults: str, *, steps: str, onset: str, strength: str, seed: str, jobs: str, wait: str) -> "Plan":
+def _plan(
+    words: Sequence[str], faults: str, *, steps: str, onset: str, strength: str, seed: str, jobs: str, wait: str
+) -> "DrillPlan":
     """Return what is drilled, or raise `UsageError`."""
-    from ckaudit.lab.drill.trainings import Plan
+    from ckaudit.lab.drill.trainings import DrillPlan
     from ckaudit.recorder.drill.settings import KINDS
 
     if not words:
@@ -151,7 +153,7 @@ def _plan(words: Sequence[str], faults: str, *, steps: str, onset: str, strength
         raise UsageError(
             f"--onset {first} lies at or after the last of {length} steps", hint="choose an earlier one, or more --steps"
         )
-    return Plan(
+    return DrillPlan(
         command=tuple(words),
         faults=tuple(dict.fromkeys(names)) or tuple(name for name, kind in KINDS.items() if kind.usual),
         steps=length,
@@ -174,7 +176,7 @@ def share(word: str, option: str) -> float:
     return number
 
 
-def _drill(plan: "Plan", root: Path, bundle: str, format: str) -> int:  # noqa: A002  what the option is called
+def _drill(plan: "DrillPlan", root: Path, bundle: str, format: str) -> int:  # noqa: A002  what the option is called
     """Train, judge and tell; return the exit code."""
     from ckaudit.lab.drill.outcomes import judged
     from ckaudit.lab.drill.trainings import train_all

@@ -12,7 +12,7 @@ from ckaudit.cli.output import check_folder, open_output, progress, say
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.run.scalars import Logged
+    from ckaudit.run.scalars import LoggedScalars
 
 EPILOG = """
 \b
@@ -108,7 +108,7 @@ def _events(folder: Path) -> list[Path]:
     return sorted(folder.glob("events.out.tfevents.*")) if folder.is_dir() else []
 
 
-def _write(logged: "Logged", format: str, target: Path, *, quiet: bool) -> None:  # noqa: A002  what the option is called
+def _write(logged: "LoggedScalars", format: str, target: Path, *, quiet: bool) -> None:  # noqa: A002  what the option is called
     from ckaudit.reports.scalars import write, write_folder
 
     with progress("writing", quiet=quiet) as tick:
@@ -126,7 +126,7 @@ def _write(logged: "Logged", format: str, target: Path, *, quiet: bool) -> None:
             raise CkauditError(f"cannot write to {target}: {error.strerror or error}", hint="choose another --output") from None
 
 
-def _tell(logged: "Logged", format: str, target: Path) -> None:  # noqa: A002  what the option is called
+def _tell(logged: "LoggedScalars", format: str, target: Path) -> None:  # noqa: A002  what the option is called
     """Say what was written, and what the format has no room for."""
     names = len(logged.numbers) + len(logged.words)
     sessions = f" of {len(logged.sessions):,} sessions" if len(logged.sessions) > 1 else ""

@@ -86,12 +86,12 @@ def write_baseline(report: "Report", gate: "Gate") -> None:
         return
     from ckaudit.contract.io.files import write_atomic
     from ckaudit.policy.baseline import file_of, read_baseline
-    from ckaudit.policy.gate import adopted
+    from ckaudit.policy.gate import adopted_findings
     from ckaudit.reports.json import dumps
 
     path = Path(gate.baseline.file)
     others = [accepted for accepted in (read_baseline(path) if path.exists() else []) if accepted.command != report.command]
-    entries = adopted(report, gate.baseline)
+    entries = adopted_findings(report, gate.baseline)
     try:
         write_atomic(path, dumps(file_of([*others, *entries])).encode())
     except OSError as error:

@@ -13,7 +13,7 @@ from ckaudit.material.counts import plural
 from ckaudit.reports import FEW_FORMATS
 
 if TYPE_CHECKING:
-    from ckaudit.cli.deliver import Request
+    from ckaudit.cli.deliver import OutputRequest
     from ckaudit.contract.schema.raw_measurements import Measures
 
 
@@ -60,11 +60,11 @@ def requested(
     allow_empty: bool,
     verbose: bool,
     quiet: bool,
-) -> "Request":
+) -> "OutputRequest":
     """Return what was asked for of the product, or raise `UsageError`."""
-    from ckaudit.cli.deliver import Request
+    from ckaudit.cli.deliver import OutputRequest
 
-    return Request(
+    return OutputRequest(
         format=format,
         output=output,
         fail_on=severity(fail_on),
@@ -87,7 +87,7 @@ def check_into(into: str, step: int | None) -> None:
         step_and_session(Path(into), step)
 
 
-def deliver_measures(measures: "Measures", request: "Request", *, into: str, step: int | None) -> int:
+def deliver_measures(measures: "Measures", request: "OutputRequest", *, into: str, step: int | None) -> int:
     """Show measured values, add them to a run where asked, and return the exit code."""
     from ckaudit.cli.deliver import write_output
     from ckaudit.reports.measures import render

@@ -67,7 +67,7 @@ class TriagedRun(NamedTuple):
     report: "Report"
 
 
-class Written(NamedTuple):
+class WrittenReport(NamedTuple):
     """What is written to the file, and what is said of it."""
 
     content: bytes
@@ -92,13 +92,13 @@ def command(
     tau_slices: TauSlices = "",
 ) -> int:
     """Write verdict and pictures of a run as one HTML file that needs no network."""
-    from ckaudit.cli.deliver import Request, outcome_of
+    from ckaudit.cli.deliver import OutputRequest, outcome_of
     from ckaudit.cli.output import open_output, say
 
     suffix = Path(output).suffix.removeprefix(".")
     format = format or (suffix if suffix in FORMATS else FORMATS[0])  # noqa: A001  what the option is called
     file = output or f"{Path(run).resolve().name}.{format}"
-    request = Request(
+    request = OutputRequest(
         format=format,
         output=file,
         fail_on=options.severity(fail_on) if fail_on else None,
@@ -149,18 +149,18 @@ def check_libraries(format: str) -> None:  # noqa: A002  what the option is call
         png.check_installed()
 
 
-def drawn(format: str, report: "Report", panels: "Panels") -> Written:  # noqa: A002  what the option is called
+def drawn(format: str, report: "Report", panels: "Panels") -> WrittenReport:  # noqa: A002  what the option is called
     """Return a report in one of `FORMATS`."""
     from ckaudit.reports import html, summary
     from ckaudit.reports.svg import picture, png
 
     if format == "html":
         page, remarks = html.page_within_limit(report, panels)
-        return Written(page.encode(errors="backslashreplace"), remarks)
+        return WrittenReport(page.encode(errors="backslashreplace"), remarks)
     if format == "png":
-        return Written(png.render(report, panels))
+        return WrittenReport(png.render(report, panels))
     render = picture.render if format == "svg" else summary.render
-    return Written(render(report, panels).encode(errors="backslashreplace"))
+    return WrittenReport(render(report, panels).encode(errors="backslashreplace"))
 
 
 def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> TriagedRun:

@@ -62,7 +62,7 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """List resume checkpoints and check that each is whole, finite and holds what a resume needs."""
-    from ckaudit.cli.deliver import Request, deliver
+    from ckaudit.cli.deliver import OutputRequest, deliver
     from ckaudit.cli.measured import check_into
     from ckaudit.cli.output import check_folder, write_text
 
@@ -70,7 +70,7 @@ def command(
     check_folder(write_checksums)
     if checksums and not Path(checksums).is_file():
         raise UsageError(f"--checksums: there is no file {checksums}", hint="--write-checksums FILE makes one")
-    request = Request(
+    request = OutputRequest(
         format=format,
         output=output,
         fail_on=severity(fail_on),

@@ -28,7 +28,7 @@ from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS, FORMATS
 
 if TYPE_CHECKING:
-    from ckaudit.cli.deliver import Request
+    from ckaudit.cli.deliver import OutputRequest
     from ckaudit.contract.schema.import_options import Choice
     from ckaudit.policy.gate import Gate
 
@@ -107,7 +107,7 @@ def command(
     save_map: options.SaveMap = False,
 ) -> int:
     """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
-    from ckaudit.cli.deliver import Request, deliver
+    from ckaudit.cli.deliver import OutputRequest, deliver
 
     check_one_question(
         step=step,
@@ -118,7 +118,7 @@ def command(
         baseline=baseline,
         like=like,
     )
-    request = Request(
+    request = OutputRequest(
         format=format,
         output=output,
         fail_on=options.severity(fail_on) if fail_on else None,
@@ -176,7 +176,7 @@ def check_one_question(
         raise UsageError("--map and --run have no meaning with --event", hint="a log of another program has no event checkpoints")
 
 
-def _autopsy(run: str, event: str, request: "Request", gate: "Gate") -> int:
+def _autopsy(run: str, event: str, request: "OutputRequest", gate: "Gate") -> int:
     """Show what happened before an event, and return the exit code: 1 for grave findings of triage in its steps."""
     asked = None if event == "last" else options.step(event, "--event")
     from ckaudit.audit.autopsy import autopsy
@@ -190,7 +190,7 @@ def _autopsy(run: str, event: str, request: "Request", gate: "Gate") -> int:
     return int(any(finding.severity in failing for finding in opened.findings))
 
 
-def _benchmark_drop(run: str, request: "Request", gate: "Gate", *, since: int | None, choice: "Choice") -> int:
+def _benchmark_drop(run: str, request: "OutputRequest", gate: "Gate", *, since: int | None, choice: "Choice") -> int:
     """Show why a benchmark fell, and return the exit code."""
     from ckaudit.audit.drop import benchmark_drop
     from ckaudit.cli.deliver import write_output

@@ -45,14 +45,14 @@ def command(
     unit: Unit = None,
 ) -> int:
     """Check that checkpoints, scalars and run.json keep the contract."""
-    from ckaudit.cli.deliver import Request, deliver
+    from ckaudit.cli.deliver import OutputRequest, deliver
     from ckaudit.cli.gate import failing_severity, open_gate, write_baseline
 
     gate = open_gate("validate", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
     least = failing_severity(fail_on, gate)
     if strict and least != "note":
         least = "sev2"
-    request = Request(
+    request = OutputRequest(
         format=format, output=output, fail_on=least, allow_empty=allow_empty, verbose=verbose, quiet=quiet, base=base(paths)
     )
     from ckaudit.validate import validate

@@ -165,10 +165,10 @@ def _few(runs: list[str], patience: float, _every: float, told: dict[str, Any]) 
 
 def _many(runs: list[str], patience: float, every: float, told: dict[str, Any]) -> "ManyRuns":
     from ckaudit.cli.watch_many import sources_of
-    from ckaudit.watch.many_runs import ManyRuns, Options
+    from ckaudit.watch.many_runs import ManyRuns, WatchOptions
 
     sources = sources_of(runs, gate=told["gate"], choice=told["choice"], patience=patience, every=every)
-    return ManyRuns(sources, Options(every=every, **told))
+    return ManyRuns(sources, WatchOptions(every=every, **told))
 
 
 def _exporter(where: str) -> "Exporter | None":

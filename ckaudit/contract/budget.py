@@ -43,7 +43,7 @@ class BudgetPlan(Struct, frozen=True):
         return name in self.chosen[kind]
 
 
-class Due(Struct, frozen=True):
+class LayersDue(Struct, frozen=True):
     """Layers whose grids a checkpoint may hold.
 
     Attributes:
@@ -64,7 +64,7 @@ class Due(Struct, frozen=True):
 
 def grids_due(
     parts: Sequence[SizedPart], ordinal: int, *, last: bool = False, at_least: int = 12, landmarks_each: int = 5, cycle: int = 40
-) -> Due:
+) -> LayersDue:
     """Return the layers whose turn it is at a checkpoint; only its ordinal decides, so two runs with one cadence compare.
 
     The numbers are this contract's own decision.
@@ -80,7 +80,7 @@ def grids_due(
     """
     layers = list(dict.fromkeys(part.depth for part in parts if part.grids))
     if not layers:
-        return Due([], [], [])
+        return LayersDue([], [], [])
     grids = Counter[int | None]()
     for part in parts:
         grids[part.depth] += part.grids
@@ -90,7 +90,7 @@ def grids_due(
     while count < len(order) and sum(grids[depth] for depth in order[:count]) < at_least:
         count += 1
     marked = landmarks(layers) if last or ordinal % landmarks_each == 0 else []
-    return Due(order[:count], [depth for depth in marked if depth not in order[:count]], order)
+    return LayersDue(order[:count], [depth for depth in marked if depth not in order[:count]], order)
 
 
 def landmarks(depths: Sequence[int | None]) -> list[int | None]:
@@ -138,7 +138,7 @@ def plan(
     """
     turn = grids_due([*tensors, *layers], ordinal, last=last)
     everything: list[int | None] = list(dict.fromkeys(part.depth for part in (*tensors, *layers, *modules)))
-    depths = Due(everything, [], everything) if budget_kb is None else turn
+    depths = LayersDue(everything, [], everything) if budget_kb is None else turn
     at = Groups(tensors, layers, modules, encoding, suffix, sizes)
     size, limit = at.always(besides), math.inf if budget_kb is None else budget_kb * 1000
     chosen: dict[Kind, set[str]] = {kind: set() for kind in (*_STATISTICS, *_GRIDS, "gradients")}
@@ -150,7 +150,7 @@ def plan(
     return BudgetPlan({kind: frozenset(names) for kind, names in chosen.items()}, round(size))
 
 
-def _optional(at: Groups, depths: Due, order: Sequence[int | None]) -> list[Chunk]:
+def _optional(at: Groups, depths: LayersDue, order: Sequence[int | None]) -> list[Chunk]:
     """Return what is added while there is room, the most wanted first.
 
     Args:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.contract import violations
-from ckaudit.contract.checks import Subject, judge
+from ckaudit.contract.checks import CheckInput, judge
 from ckaudit.contract.io.codec import BOM, Decoded, decode, decode_whole, is_deep, whole_or_float
 from ckaudit.contract.io.columns import SectionColumns, count_colons, table
 from ckaudit.contract.io.json_locations import with_lines
@@ -29,7 +29,7 @@ from ckaudit.contract.unknown_fields import (
 SECTIONS = ("weights", "gradients", "weight_deltas", "activations", "attention")
 
 
-class Checked(Struct, frozen=True):
+class CheckedCheckpoint(Struct, frozen=True):
     """A checkpoint where one could be read, its tables, and everything wrong with it."""
 
     document: Checkpoint | None
@@ -43,7 +43,7 @@ def checkpoint_decoder() -> msgspec.json.Decoder[Checkpoint]:
     return msgspec.json.Decoder(Checkpoint)
 
 
-def check_checkpoint(data: bytes, file: str) -> Checked:
+def check_checkpoint(data: bytes, file: str) -> CheckedCheckpoint:
     """Judge one checkpoint by the first three levels: syntax, schema and meaning."""
     try:
         return _accepted(decode(data, checkpoint_decoder()), file)
@@ -60,7 +60,7 @@ def _open_type() -> type[Checkpoint]:
     return cast("type[Checkpoint]", with_open_words(Checkpoint))
 
 
-def _accepted_all_the_same(data: bytes, file: str) -> Checked | None:
+def _accepted_all_the_same(data: bytes, file: str) -> CheckedCheckpoint | None:
     """Judge a document that only has words that their fields do not know, or whole numbers as 3.0; None: it has more."""
     try:
         decoded = _decoded_openly(data)
@@ -82,7 +82,7 @@ def _decoded_openly(data: bytes) -> Decoded[Checkpoint] | None:
         return None if document is None else Decoded(document, data)
 
 
-def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:
+def _accepted(decoded: Decoded[Checkpoint], file: str) -> CheckedCheckpoint:
     """Judge a document that the schema has nothing against: what its text had too much, and what it cannot truthfully say.
 
     Args:
@@ -102,12 +102,12 @@ def _accepted(decoded: Decoded[Checkpoint], file: str) -> Checked:
             if is_deep(plain):
                 raise RecursionError
             findings += _extra_keys(text, file, plain, known_colons)
-    if wrong := judge(Subject(file, document, tables)):
+    if wrong := judge(CheckInput(file, document, tables)):
         findings += with_lines(wrong, text)
-    return Checked(document, tables, findings)
+    return CheckedCheckpoint(document, tables, findings)
 
 
-def _refused(data: bytes, file: str) -> Checked:
+def _refused(data: bytes, file: str) -> CheckedCheckpoint:
     """Say why the fast decoder refused a document, or accept it after all.
 
     An unknown version is all that is said of a file: its other violations would be those of another contract. Where the
@@ -118,11 +118,11 @@ def _refused(data: bytes, file: str) -> Checked:
     explained = explain(data, file, VERSION)
     versions = [finding for finding in explained.findings if finding.code == violations.UNKNOWN_VERSION.code]
     if versions or explained.text is None:
-        return Checked(None, {}, versions or explained.findings)
+        return CheckedCheckpoint(None, {}, versions or explained.findings)
     readable = Decoded(explained.document, explained.text, explained.bare_words, data.startswith(BOM))
     if explained.findings:
         extra = _extra_keys(explained.text, file, explained.document) if isinstance(explained.document, dict) else []
-        return Checked(None, {}, [*explained.findings, *forgiven_text_findings(readable, file), *extra])
+        return CheckedCheckpoint(None, {}, [*explained.findings, *forgiven_text_findings(readable, file), *extra])
     # The schema has nothing against it: a whole number written as 3.0, which the fast decoder refuses.
     import json
 

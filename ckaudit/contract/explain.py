@@ -20,7 +20,7 @@ from ckaudit.contract.io.files import MAGIC, archive_of
 from ckaudit.contract.io.json_locations import line_at, lines_of, pointer_of, walk
 from ckaudit.contract.schema.published import schema
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -34,7 +34,7 @@ _HUGE_NUMBER = re.compile(r"(?:^|[\s\[,:])-?\d[\d.]*[eE]\+?\d{3}|\d{200}")  # no
 _PART = re.compile(r"[-+.\w]+")
 
 
-class Explained(Struct, frozen=True):
+class Explanation(Struct, frozen=True):
     """What a second opinion says.
 
     Attributes:
@@ -50,7 +50,7 @@ class Explained(Struct, frozen=True):
     bare_words: int = 0
 
 
-def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Explained:
+def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Explanation:
     """Return every violation of syntax and schema in `data`.
 
     Args:
@@ -60,14 +60,14 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
         first_line: Line of the file where the document starts.
     """
     text = _text(data)
-    if isinstance(text, Kind):
-        return Explained([text.at(file, not_text(data) if text is violations.NOT_TEXT else text.title)])
+    if isinstance(text, ViolationKind):
+        return Explanation([text.at(file, not_text(data) if text is violations.NOT_TEXT else text.title)])
     quoted, words = quote_bare_words(text.removeprefix(_BOM).encode())
     text = quoted.decode()
     try:
         document = _parsed(text)
     except RecursionError:
-        return Explained([violations.TOO_DEEP.at(file, TOO_DEEP)])
+        return Explanation([violations.TOO_DEEP.at(file, TOO_DEEP)])
     except json.JSONDecodeError as error:
         # A number or word may be what was cut: the parser points at its start.
         rest = text[error.pos :].rstrip()
@@ -77,13 +77,13 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
         line = first_line + error.lineno - 1
         what = error.msg.lower().removesuffix(" at")
         message = f"{'ends in the middle' if cut else 'is not JSON'}: {what} at column {error.colno}"
-        return Explained([kind.at(file, message, line=line)])
+        return Explanation([kind.at(file, message, line=line)])
     except ValueError:  # an integer with thousands of digits
-        return Explained(_overflows(text, file, first_line))
+        return Explanation(_overflows(text, file, first_line))
     if _is_halved(text, document):
-        return Explained([violations.NOT_TEXT.at(file, "a string holds half of a surrogate pair, which UTF-8 cannot write")])
+        return Explanation([violations.NOT_TEXT.at(file, "a string holds half of a surrogate pair, which UTF-8 cannot write")])
     findings = [*_overflows(text, file, first_line), *_schema_findings(text, document, file, version, first_line)]
-    return Explained(findings, document, quoted, words)
+    return Explanation(findings, document, quoted, words)
 
 
 def _parsed(text: str) -> Any:
@@ -101,7 +101,7 @@ def not_text(head: bytes) -> str:
     return f"The file is packed, and its name does not end in {suffix}." if suffix else violations.NOT_TEXT.title
 
 
-def _text(data: bytes) -> str | Kind:
+def _text(data: bytes) -> str | ViolationKind:
     if not data.strip(b" \t\r\n\0"):
         return violations.EMPTY
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4096]:
@@ -205,7 +205,7 @@ def _missing(error: "ValidationError") -> str:
     return next(str(name) for name in error.validator_value if error.message.startswith(repr(name)))
 
 
-def _kind(error: "ValidationError") -> Kind:
+def _kind(error: "ValidationError") -> ViolationKind:
     """Return which kind of violation an error of `jsonschema` is."""
     if error.validator == "required" and _missing(error) == "schema_version":
         return violations.NO_VERSION

@@ -76,10 +76,10 @@ SIZES = Sizes()
 WEIGHTS_ONLY = Sizes(sections=1, norms=47, numbers=122, distribution=208)
 
 
-def beyond(sizes: Sizes, *, exact: bool, spectral: bool) -> Sizes:
+def with_extra_numbers(sizes: Sizes, *, exact: bool, spectral: bool) -> Sizes:
     """Return the sizes where each tensor also has the hash of its bytes, or its largest singular value.
 
-    >>> beyond(SIZES, exact=True, spectral=True).norms - SIZES.norms
+    >>> with_extra_numbers(SIZES, exact=True, spectral=True).norms - SIZES.norms
     128
     """
     return replace(sizes, norms=sizes.norms + 51 * min(sizes.sections, 2) * exact + 26 * spectral)

@@ -24,18 +24,18 @@ MAX_LISTED = 500  # of one file; whoever mends these sees the others
 PointerParts = tuple[str | int, ...]
 
 
-class Unknown(Struct, frozen=True):
+class UnknownField(Struct, frozen=True):
     """A field that the contract does not know: how often it stands, and the JSON pointer to the first."""
 
     times: int
     pointer: str
 
 
-class _Plan(Struct, frozen=True):
+class _Nesting(Struct, frozen=True):
     """Where objects can stand inside a field: under its keys, in its items, or right there."""
 
-    values: "tuple[_Plan, ...]" = ()
-    items: "tuple[_Plan, ...]" = ()
+    values: "tuple[_Nesting, ...]" = ()
+    items: "tuple[_Nesting, ...]" = ()
     kind: type[Struct] | None = None
 
 
@@ -43,18 +43,18 @@ Path = tuple[str, ...]
 ANY, ITEM = "*", "[]"
 
 
-def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[str, Unknown], int]:
+def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[str, UnknownField], int]:
     """Find the fields that `kind` does not have, by path, and count the colons that stand in their names and values.
 
     In a path `*` stands for the name of a tensor or layer and `[]` for an index.
 
     >>> from ckaudit.contract.schema.checkpoint import Checkpoint
     >>> unknown_fields({"step": 1, "weights": {"a": {"mean": 0, "skew": 1}, "b": {"skew": {"x": 2}}}}, Checkpoint)
-    ({'weights.*.skew': Unknown(times=2, pointer='/weights/a/skew')}, 3)
+    ({'weights.*.skew': UnknownField(times=2, pointer='/weights/a/skew')}, 3)
     """
     counts: Counter[Path] = Counter()
     colons = _compare([document], kind, (), counts)
-    unknown = {path: Unknown(times, _first(document, path) or "") for path, times in counts.items()}
+    unknown = {path: UnknownField(times, _first(document, path) or "") for path, times in counts.items()}
     return {".".join(path).replace(f".{ITEM}", ITEM): field for path, field in unknown.items()}, colons  # groups[].betas
 
 
@@ -67,29 +67,29 @@ def _compare(objects: list[dict[str, Any]], kind: type[Struct], path: Path, time
         path: Their path.
         times: Where unknown fields are counted.
     """
-    plans = _plans(kind)
+    nestings = _nestings(kind)
     keys = set(chain.from_iterable(objects))
     hidden = 0
-    for key in keys - plans.keys():
+    for key in keys - nestings.keys():
         values = [item[key] for item in objects if key in item]
         times[*path, key] += len(values)
         hidden += len(values) * (1 + key.count(":")) + sum(map(count_colons, values))
-    for key in keys & plans.keys():
-        if plans[key]:
+    for key in keys & nestings.keys():
+        if nestings[key]:
             values = [item[key] for item in objects if key in item]
-            hidden += sum(_descend(values, plan, (*path, key), times) for plan in plans[key])
+            hidden += sum(_descend(values, nesting, (*path, key), times) for nesting in nestings[key])
     return hidden
 
 
-def _descend(values: list[Any], plan: _Plan, path: Path, times: Counter[Path]) -> int:
+def _descend(values: list[Any], nesting: _Nesting, path: Path, times: Counter[Path]) -> int:
     """Compare the objects inside the values of one field, wherever its plan says they can stand."""
-    if plan.kind is not None:
-        return _compare([value for value in values if isinstance(value, dict)], plan.kind, path, times)
-    if plan.values:
+    if nesting.kind is not None:
+        return _compare([value for value in values if isinstance(value, dict)], nesting.kind, path, times)
+    if nesting.values:
         inner = [*chain.from_iterable(value.values() for value in values if isinstance(value, dict))]
-        return sum(_descend(inner, value, (*path, ANY), times) for value in plan.values)
+        return sum(_descend(inner, value, (*path, ANY), times) for value in nesting.values)
     inner = [*chain.from_iterable(value for value in values if isinstance(value, list))]
-    return sum(_descend(inner, item, (*path, ITEM), times) for item in plan.items)
+    return sum(_descend(inner, item, (*path, ITEM), times) for item in nesting.items)
 
 
 def _first(node: Any, path: Path) -> str | None:
@@ -109,20 +109,20 @@ def _first(node: Any, path: Path) -> str | None:
 
 
 @cache
-def _plans(kind: type[Struct]) -> dict[str, tuple[_Plan, ...]]:
+def _nestings(kind: type[Struct]) -> dict[str, tuple[_Nesting, ...]]:
     """Return where objects can stand inside each field."""
     return {name: tuple(_objects_inside(hint)) for name, hint in get_type_hints(kind).items()}
 
 
-def _objects_inside(hint: Any) -> Iterator[_Plan]:
+def _objects_inside(hint: Any) -> Iterator[_Nesting]:
     """Yield the places inside a type hint where objects can stand: none for numbers and text."""
     origin, inner = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and not inner and issubclass(hint, Struct):
-        yield _Plan(kind=hint)
+        yield _Nesting(kind=hint)
     elif origin is dict and (below := tuple(_objects_inside(inner[1]))):
-        yield _Plan(values=below)
+        yield _Nesting(values=below)
     elif origin is list and (below := tuple(_objects_inside(inner[0]))):
-        yield _Plan(items=below)
+        yield _Nesting(items=below)
     elif origin is Annotated:
         yield from _objects_inside(inner[0])
     elif origin in (Union, UnionType):
@@ -130,7 +130,7 @@ def _objects_inside(hint: Any) -> Iterator[_Plan]:
             yield from _objects_inside(choice)
 
 
-def unknown_findings(unknown: dict[str, Unknown], file: str, version: str) -> list[Finding]:
+def unknown_findings(unknown: dict[str, UnknownField], file: str, version: str) -> list[Finding]:
     """Return one finding per unknown field, however often it stands."""
     return [
         violations.UNKNOWN_FIELD.at(

@@ -7,7 +7,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.report import Finding, Severity
 
 
-class Kind(Struct, frozen=True, eq=False):
+class ViolationKind(Struct, frozen=True, eq=False):
     """One kind of violation.
 
     Attributes:
@@ -33,7 +33,7 @@ class Kind(Struct, frozen=True, eq=False):
         )
 
 
-KINDS: dict[str, Kind] = {}
+KINDS: dict[str, ViolationKind] = {}
 
 
 def kind(
@@ -44,15 +44,15 @@ def kind(
     help: str,  # noqa: A002  the field's own name
     *,
     found_by: tuple[str, ...] = ("validate",),
-) -> Kind:
+) -> ViolationKind:
     """Enter a kind into the catalogue and return it."""
     if code in KINDS:
         raise ValueError(f"code {code} stands twice in the catalogue")
-    KINDS[code] = Kind(code, name, severity, title, help, found_by)
+    KINDS[code] = ViolationKind(code, name, severity, title, help, found_by)
     return KINDS[code]
 
 
-def kinds_of(command: str) -> dict[str, Kind]:
+def kinds_of(command: str) -> dict[str, ViolationKind]:
     """Return the kinds that a command looks for, by code, sorted."""
     return {code: entry for code, entry in sorted(KINDS.items()) if command in entry.found_by}
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from ckaudit.contract.schema.raw_measurements import Measure, Missing
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.material.columns import Columns, WrongValue
 from ckaudit.material.counts import wilson
 from ckaudit.material.files import WRONG_TYPE, Tell
@@ -97,7 +97,7 @@ def _read(name: str, reader: Callable[[Any], Any], record: Record, tell: Tell) -
         return None
 
 
-def _fault(kind: Kind, record: Record, message: str) -> Any:
+def _fault(kind: ViolationKind, record: Record, message: str) -> Any:
     return kind.at(record.file, f"line {record.line}: {message}", line=record.line)
 
 
@@ -150,7 +150,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Gauge(Protocol):
+class SampleGauge(Protocol):
     """One family of values."""
 
     def observe(self, document: Document) -> None:

@@ -196,7 +196,7 @@ class PaddingShare:
         yield Measure(name="pad_fraction", row="M34", value=self._pad / self._total, unit="1", points=self._total)
 
 
-class Histogram:
+class TokenHistogram:
     """How often each token occurs, to be compared with another sample (M35)."""
 
     def __init__(self) -> None:

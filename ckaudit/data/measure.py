@@ -9,13 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
-from ckaudit.data.document import NO_TEXT, Document, Gauge, Values, document, not_recorded, rate
+from ckaudit.data.document import NO_TEXT, Document, SampleGauge, Values, document, not_recorded, rate
 from ckaudit.data.duplicates import Duplicates
 from ckaudit.data.gauges import (
     BytesPerToken,
     FilterRejections,
-    Histogram,
     PaddingShare,
+    TokenHistogram,
     TokensPerDocument,
     languages,
     load_tokenizer,
@@ -24,7 +24,7 @@ from ckaudit.data.gauges import (
 )
 from ckaudit.data.pii import KINDS, addresses
 from ckaudit.material.counts import plural
-from ckaudit.material.files import Faults, Tell
+from ckaudit.material.files import FaultCollector, Tell
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading
 
@@ -108,8 +108,8 @@ class _SamplePass:
     """One sample on its way through the gauges that look at each document by itself."""
 
     def __init__(self) -> None:
-        self.rejects, self.histogram = FilterRejections(), Histogram()
-        self.gauges: list[Gauge] = [
+        self.rejects, self.histogram = FilterRejections(), TokenHistogram()
+        self.gauges: list[SampleGauge] = [
             sources(),
             languages(),
             BytesPerToken(),
@@ -158,7 +158,7 @@ def measure(
         tools: What else may be used.
         progress: Called with the bytes done, and of the sample; where documents are compared, twice from the start.
     """
-    faults = Faults()
+    faults = FaultCollector()
     own, duplicates = _SamplePass(), Duplicates()
     for item in own.take(_documents(sample, progress, tools=tools, faults=faults)):
         duplicates.observe(item)
@@ -194,7 +194,7 @@ def _with_reference(results: Iterable[Measure | Missing], reference: _SamplePass
         yield replace(result, reference=values.get(result.name)) if isinstance(result, Measure) else result
 
 
-def _documents(reading: Reading, progress: Progress | None, *, tools: Tools, faults: Faults) -> Iterator[Document]:
+def _documents(reading: Reading, progress: Progress | None, *, tools: Tools, faults: FaultCollector) -> Iterator[Document]:
     count = load_tokenizer(tools.tokenizer) if tools.tokenizer else None
     documents = (document(record, faults.tell, pad_id=tools.pad_id) for record in reading.records(faults.tell, progress))
     for item in _scored(documents, tools.classifier) if tools.classifier else documents:

@@ -19,7 +19,7 @@ Axis = Named | Literal["time"]
 NEEDS = {"tokens": "tokens_seen", "time": "time", "loss": "train_loss_raw"}
 
 
-class Paired(Struct, frozen=True, eq=False):
+class PairedSeries(Struct, frozen=True, eq=False):
     """One quantity of two runs at places of a common axis: T of them by P labels.
 
     Attributes:
@@ -70,7 +70,7 @@ class Paired(Struct, frozen=True, eq=False):
         return (None, right) if np.isnan(left) else (left, None)
 
 
-class Axes(Struct, frozen=True, eq=False):
+class CommonAxis(Struct, frozen=True, eq=False):
     """Which step of the first run stands for a step of the second.
 
     Attributes:
@@ -94,7 +94,7 @@ class Axes(Struct, frozen=True, eq=False):
         return np.asarray(np.where(inside, self.left[rows], -1), np.int64)
 
 
-def common_axis(left: Run, right: Run, axis: Axis) -> Axes:
+def common_axis(left: Run, right: Run, axis: Axis) -> CommonAxis:
     """Bring two runs onto one axis.
 
     By tokens a step of the second run stands beside the last of the first that had seen no more, by time beside the last
@@ -102,18 +102,18 @@ def common_axis(left: Run, right: Run, axis: Axis) -> Axes:
     seen equally many tokens, to be aligned by tokens is to be aligned by step.
     """
     if axis == "step" or (axis == "tokens" and _see_equal_tokens(left, right)):
-        return Axes()
+        return CommonAxis()
     measured: dict[str, Callable[[Run], Series]] = {"tokens": tokens_seen, "time": _elapsed, "loss": _descent}
     (first, there), (second, here) = (_column(measured[axis](run)) for run in (left, right))
     if not len(first) or not len(second):
-        return Axes(axis=axis, missing=NEEDS[axis])
+        return CommonAxis(axis=axis, missing=NEEDS[axis])
     if axis != "loss":
         rows = np.searchsorted(there, here, side="right") - 1
         rows = np.where(here > there[-1], -1, rows)
     else:
         rows = np.searchsorted(-there, -here, side="left")
         rows = np.where(rows == len(there), -1, rows)
-    return Axes(axis=axis, right=second, left=np.where(rows >= 0, first[rows], -1))
+    return CommonAxis(axis=axis, right=second, left=np.where(rows >= 0, first[rows], -1))
 
 
 def _see_equal_tokens(left: Run, right: Run, *, few: float = 0.5) -> bool:
@@ -124,7 +124,7 @@ def _see_equal_tokens(left: Run, right: Run, *, few: float = 0.5) -> bool:
     return enough and bool((there[rows_of_first] == here[rows_of_second]).all())
 
 
-def pair_series(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> Paired:
+def pair_series(left: Series, right: Series, how: CommonAxis, *, few: float = 0.5) -> PairedSeries:
     """Put two series side by side.
 
     By step the steps that both have count; where those are fewer than `few` of the shorter log, the last value of the
@@ -140,14 +140,14 @@ def pair_series(left: Series, right: Series, how: Axes, *, few: float = 0.5) -> 
         one, two = together(left, right)
         if len(one.steps) >= few * min(len(left.steps), len(right.steps)):
             shared, either = one.recorded & two.recorded, one.recorded | two.recorded
-            return Paired(right.name, right.unit, two.steps, one.labels, one.values, two.values, shared, either=either)
+            return PairedSeries(right.name, right.unit, two.steps, one.labels, one.values, two.values, shared, either=either)
     labels = tuple(label for label in left.labels if label in set(right.labels))
     one, two = (series.only(set(labels).__contains__) for series in (left, right))
     order = [two.labels.index(label) for label in labels]
     return _nearest(one, two.steps, two.values[:, order], two.recorded[:, order], right, how)
 
 
-def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: Series, how: Axes) -> Paired:
+def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: Series, how: CommonAxis) -> PairedSeries:
     wanted = how.of_left(steps)
     aligned = at(one, wanted)
     spacing = median(np.diff(one.steps)) if len(one.steps) > 1 else 0.0
@@ -155,7 +155,7 @@ def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: S
     rows = near.any(axis=1)
     apart = int(aligned.age[rows].max(initial=0)) if rows.any() else 0
     both = recorded & near
-    return Paired(right.name, right.unit, steps[rows], one.labels, aligned.values[rows], values[rows], both[rows], apart)
+    return PairedSeries(right.name, right.unit, steps[rows], one.labels, aligned.values[rows], values[rows], both[rows], apart)
 
 
 def _descent(run: Run) -> Series:

@@ -150,7 +150,7 @@ GATE = _kind(
 _BY_NAME = {kind.name: kind for kind in violations.KINDS.values() if kind.code.startswith("DIFF")}
 
 
-def kind_of(question: str) -> violations.Kind:
+def kind_of(question: str) -> violations.ViolationKind:
     """Return the kind of a question's worse answer; questions on parity share one, and so do those on a resume.
 
     >>> kind_of("speed").code, kind_of("resume_rate").code, kind_of("something").code

@@ -14,7 +14,7 @@ from ckaudit.contract.schema.diff import Answer, Axis, Comparison, Curve, Depart
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
 from ckaudit.contract.schema.report import Report
-from ckaudit.diff.align import Axes, common_axis
+from ckaudit.diff.align import CommonAxis, common_axis
 from ckaudit.diff.combine import combine_pairs
 from ckaudit.diff.comparability import settings, unlike
 from ckaudit.diff.distribution_drift import drifts
@@ -35,7 +35,7 @@ MAX_SUBJECTS = 20
 OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
 
 
-class WeighedAnswer(Struct, frozen=True):
+class WeighedPairAnswer(Struct, frozen=True):
     """An answer with what it is about, and whether it counts."""
 
     answer: Answer
@@ -144,14 +144,14 @@ def against_good(canary: JudgedRun, good: Sequence[JudgedRun], *, axis: Axis = "
 def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()) -> Pair:
     """Compare two runs that are in memory."""
     wanted = common_axis(left.side.run, right.side.run, axis)
-    both = RunPair(left.side, right.side, Axes() if wanted.missing else wanted, tuple(replica.side for replica in replicas))
+    both = RunPair(left.side, right.side, CommonAxis() if wanted.missing else wanted, tuple(replica.side for replica in replicas))
     mismatches = unlike(left.side.run, right.side.run)
     invalid = {name for mismatch in mismatches for name in mismatch.invalidates}
     without = [metric for name, metric in OF_QUESTIONS.items() if name in invalid]
     one_plan = _have_one_plan(left.side.run, right.side.run, mismatches)
     parted = first_divergence(both, without=without, one_plan=one_plan, settings=settings(mismatches))
     answers = [(question, *question(both, mismatches)) for question in questions().values()]
-    weighed = [WeighedAnswer(answer, question.weighs, counts) for question, answer, counts in answers]
+    weighed = [WeighedPairAnswer(answer, question.weighs, counts) for question, answer, counts in answers]
     word = pair_word(weighed, parted)
     gained, lost = gained_and_lost(both)
     return Pair(
@@ -174,7 +174,7 @@ def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", repl
     )
 
 
-def _notes(both: RunPair, wanted: Axes, parted: Parting, replicas: Sequence[JudgedRun]) -> Iterator[str]:
+def _notes(both: RunPair, wanted: CommonAxis, parted: Parting, replicas: Sequence[JudgedRun]) -> Iterator[str]:
     """Yield what is to be known of a pair besides its answers."""
     if wanted.missing:
         yield f"{wanted.missing} is not recorded by both, so that the runs are aligned by step"
@@ -302,7 +302,7 @@ def _middle(values: Floats) -> Number:
 
 
 # The verdict on a pair: one word and one sentence from all answers.
-def pair_word(weighed: Sequence[WeighedAnswer], parting: Parting) -> Word:
+def pair_word(weighed: Sequence[WeighedPairAnswer], parting: Parting) -> Word:
     """Return the word that a pair comes to.
 
     Incomparable where no question on the loss can be answered because something is not alike; worse where any answer that
@@ -324,7 +324,7 @@ def pair_word(weighed: Sequence[WeighedAnswer], parting: Parting) -> Word:
 
 
 def verdict_sentence(
-    word: Word, weighed: Sequence[WeighedAnswer], departures: Sequence[Departure], unlike: Sequence[Unlike]
+    word: Word, weighed: Sequence[WeighedPairAnswer], departures: Sequence[Departure], unlike: Sequence[Unlike]
 ) -> str:
     """Say in one sentence what a pair comes to."""
     parted = ""
@@ -350,7 +350,7 @@ def verdict_sentence(
     )
 
 
-def _undecisive_answer(weighed: Sequence[WeighedAnswer]) -> str:
+def _undecisive_answer(weighed: Sequence[WeighedPairAnswer]) -> str:
     """Return the first answer that is worse or better and decides nothing; cost, which always wobbles, is left out."""
     aside = [answer for answer in weighed if not answer.counts and answer.weighs != "cost"]
     return next((weighed.answer.message for weighed in aside if weighed.answer.word in ("worse", "better")), "")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Departure, Unlike
 from ckaudit.contract.schema.numbers import to_word
-from ckaudit.diff.align import Paired
+from ckaudit.diff.align import PairedSeries
 from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.run_pair import RunPair
 from ckaudit.diff.shared_start import MAX_DEPARTURES, RATE_DIGITS, Parting, first_difference, start_identical
@@ -158,7 +158,7 @@ def _follows_loss(both: RunPair, departure: Departure) -> bool:
     return held[0] != held[1]
 
 
-def _is_steady(paired: Paired, *, share: float = 0.9) -> Mask:
+def _is_steady(paired: PairedSeries, *, share: float = 0.9) -> Mask:
     """Return the cells in which both are at their usual value, if they mostly are: batches with pads are of chance."""
     steady = np.isfinite(paired.left)
     for values in (paired.left, paired.right):
@@ -273,7 +273,7 @@ def _first_lasting(outside: Mask, *, lasting: int = 3) -> Iterator[tuple[int, in
                 break
 
 
-def _place_departure(name: str, paired: Paired, row: int, column: int, band: float) -> Departure:
+def _place_departure(name: str, paired: PairedSeries, row: int, column: int, band: float) -> Departure:
     left, right, step = float(paired.left[row, column]), float(paired.right[row, column]), int(paired.steps[row])
     where = paired.labels[column]
     return Departure(

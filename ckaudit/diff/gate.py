@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
 from ckaudit.diff.run_pair import is_decisive
-from ckaudit.policy.policy_schema import Policy, Terms, allowed_share
+from ckaudit.policy.policy_schema import GateTerms, Policy, allowed_share
 
 OPEN = ("incomparable", "not_recorded")
 BAD = ("worse", "different")
@@ -25,12 +25,14 @@ def gated_under(comparisons: Sequence[Comparison], policy: Policy | None, *, req
         require_vital: As of `gated`; a policy may ask for it too.
     """
     if policy is None:
-        return gated(comparisons, Terms(), policy=None, require_vital=require_vital)
+        return gated(comparisons, GateTerms(), policy=None, require_vital=require_vital)
     file = policy.file if policy.gate else None
-    return gated(comparisons, policy.gate or Terms(), policy=file, require_vital=require_vital or policy.base.require is not None)
+    return gated(
+        comparisons, policy.gate or GateTerms(), policy=file, require_vital=require_vital or policy.base.require is not None
+    )
 
 
-def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None, require_vital: bool = False) -> Comparison:
+def gated(comparisons: Sequence[Comparison], terms: GateTerms, *, policy: str | None, require_vital: bool = False) -> Comparison:
     """Return the comparisons of a canary with each good run as one, with what the gate says.
 
     A question fails where the canary is worse than more than half of the good runs that it can be compared with, by more
@@ -71,7 +73,7 @@ def gated(comparisons: Sequence[Comparison], terms: Terms, *, policy: str | None
     )
 
 
-def _excused(pair: Pair, terms: Terms) -> Pair:
+def _excused(pair: Pair, terms: GateTerms) -> Pair:
     """Return a pair whose answers say why they do not count."""
     is_coarser = any(unlike.name == "tensors.dtype" for unlike in pair.unlike)
     minor = bool(pair.gained) and not any(is_decisive(finding, is_coarser=is_coarser) for finding in pair.gained)
@@ -84,7 +86,7 @@ def _excused(pair: Pair, terms: Terms) -> Pair:
     return replace(pair, answers=[replace(one, excused=why) for one, why in zip(pair.answers, excuses, strict=True)])
 
 
-def _outvoted(pairs: Sequence[Pair], terms: Terms) -> list[Pair]:
+def _outvoted(pairs: Sequence[Pair], terms: GateTerms) -> list[Pair]:
     """Return pairs in which an answer that is worse than too few good runs says that it does not count."""
     excuses = {}
     for question in terms.counts():
@@ -106,7 +108,7 @@ def _outvoted(pairs: Sequence[Pair], terms: Terms) -> list[Pair]:
     ]
 
 
-def _excuse(answer: Answer, terms: Terms) -> str | None:
+def _excuse(answer: Answer, terms: GateTerms) -> str | None:
     if answer.question not in terms.counts():
         return "the gate does not ask this question"
     allowed = terms.allowance(answer.question)
@@ -127,7 +129,7 @@ def _lost(answer: Answer, allowed: float | str) -> float | None:
     return abs(right - left) / abs(left) if left else None
 
 
-def _judged(pairs: Sequence[Pair], terms: Terms) -> tuple[Outcome, list[str]]:
+def _judged(pairs: Sequence[Pair], terms: GateTerms) -> tuple[Outcome, list[str]]:
     """Return the outcome with its reasons: what is worse goes before what nobody can tell."""
     worse = [sentence for question in terms.counts() if (sentence := _worse(pairs, question))]
     if worse:
@@ -175,7 +177,7 @@ def _is_answered(pairs: Sequence[Pair], question: str) -> bool:
     return any(answer.word not in OPEN for answer in _of(pairs, question))
 
 
-def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: Terms) -> list[str]:
+def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: GateTerms) -> list[str]:
     """Return the notes of all comparisons, and which questions count that no good run lets anybody ask."""
     open_ones = [_spoken(question) for question in terms.counts() if not _is_answered(pairs, question)]
     unasked = [f"these count and could not be asked: {', '.join(open_ones)}"] if open_ones else []
@@ -191,7 +193,7 @@ def _spoken(question: str) -> str:
     return question.replace("_", " ")
 
 
-def _unforeseen(pairs: Sequence[Pair], terms: Terms) -> list[str]:
+def _unforeseen(pairs: Sequence[Pair], terms: GateTerms) -> list[str]:
     """Return a sentence for each difference that the terms should name and do not."""
     if terms.expect is None:
         return []
@@ -210,7 +212,7 @@ def _is_of_seed(unlike: Unlike, pair: Pair) -> bool:
     return unlike.name.rpartition(".")[2] == "seed" or (unlike.name == "data_order" and "seed" in names)
 
 
-def _follows(unlike: Unlike, pair: Pair, terms: Terms) -> bool:
+def _follows(unlike: Unlike, pair: Pair, terms: GateTerms) -> bool:
     """Tell whether a difference is a meant one again: a setting that is recorded twice, or the plan that settings make."""
     if unlike.name == "planned_learning_rate":
         return any(other.name.startswith("config.") and _meant(other.name, terms) for other in pair.unlike)
@@ -222,7 +224,7 @@ def _sides(unlike: Unlike) -> str:
     return f"{left} and {right}"
 
 
-def _meant(name: str, terms: Terms) -> bool:
+def _meant(name: str, terms: GateTerms) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in terms.expect or ())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from ckaudit.contract.schema.report import SEVERITIES, Finding
-from ckaudit.diff.align import Axes, Axis, Paired, common_axis, pair_series
+from ckaudit.diff.align import Axis, CommonAxis, PairedSeries, common_axis, pair_series
 from ckaudit.diff.noise import AHEAD, SEED, SURE, Stretches, quantile, stretches
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
@@ -63,11 +63,11 @@ class RunPair(Struct, frozen=True, eq=False):
 
     left: RunSide
     right: RunSide
-    axes: Axes = Axes()
+    axes: CommonAxis = CommonAxis()
     replicas: tuple[RunSide, ...] = ()
-    _paired: dict[str, Paired] = field(default_factory=dict)
+    _paired: dict[str, PairedSeries] = field(default_factory=dict)
 
-    def paired(self, metric: Metric) -> Paired:
+    def paired(self, metric: Metric) -> PairedSeries:
         """Return a metric of both runs."""
         if metric.name not in self._paired:
             self._paired[metric.name] = pair_series(metric(self.left.run), metric(self.right.run), self.axes)
@@ -81,7 +81,7 @@ class RunPair(Struct, frozen=True, eq=False):
     @property
     def in_training(self) -> "RunPair":
         """The same runs by step where they are aligned by loss, for what a loss costs cannot be asked at equal losses."""
-        return RunPair(self.left, self.right, Axes(), self.replicas) if self.axes.axis == "loss" else self
+        return RunPair(self.left, self.right, CommonAxis(), self.replicas) if self.axes.axis == "loss" else self
 
     @property
     def fair(self) -> "RunPair":

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Departure
 from ckaudit.contract.schema.numbers import Number, to_word
-from ckaudit.diff.align import Paired, pair_series
+from ckaudit.diff.align import PairedSeries, pair_series
 from ckaudit.diff.batches import batches
 from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
 from ckaudit.diff.run_pair import RunPair
@@ -203,7 +203,7 @@ def _is_named(path: str) -> bool:
     return path in NAMES or ".*" not in path
 
 
-def _parting(cells: list[_Cell], channels: Mapping[str, Paired], both: RunPair, *, is_rounded: bool) -> Parting:
+def _parting(cells: list[_Cell], channels: Mapping[str, PairedSeries], both: RunPair, *, is_rounded: bool) -> Parting:
     start = min((cell.step for cell in cells if _is_named(cell.path)), default=None)
     first = [cell for cell in cells if _is_named(cell.path) or start is None or cell.step < start]
     first.sort(key=lambda cell: (cell.step, cell.place, cell.column))
@@ -220,7 +220,7 @@ def _parting(cells: list[_Cell], channels: Mapping[str, Paired], both: RunPair, 
     )
 
 
-def _cells(path: str, paired: Paired, different: Mask, *, max_places: int = 5) -> list[_Cell]:
+def _cells(path: str, paired: PairedSeries, different: Mask, *, max_places: int = 5) -> list[_Cell]:
     """Return the first places of a series that differ, by step and then in the order of the model."""
     shares = _shares(paired)
     first = [(int(np.argmax(different[:, column])), int(column)) for column in np.flatnonzero(different.any(axis=0))]
@@ -235,13 +235,13 @@ def _steps_of(both: RunPair) -> list[int]:
     return [int(step) for step in paired.steps[paired.recorded.any(axis=1)]]
 
 
-def _unequal(path: str, paired: Paired) -> Mask:
+def _unequal(path: str, paired: PairedSeries) -> Mask:
     """Return the cells that differ, or that only one recorded beside others; a planned rate differs beyond its last digits."""
     unequal = paired.unequal | paired.one_sided
     return np.asarray(unequal & (_shares(paired) > RATE_DIGITS)) if path == learning_rate.name else np.asarray(unequal)
 
 
-def _shares(paired: Paired, *, small: float = 1e-3) -> Floats:
+def _shares(paired: PairedSeries, *, small: float = 1e-3) -> Floats:
     """Return by which share of its size each cell differs; of what is `small` beside its series, by the share of that.
 
     A gradient that is zero by design, as of a key's bias in attention, holds nothing but rounding of the others.
@@ -254,7 +254,7 @@ def _shares(paired: Paired, *, small: float = 1e-3) -> Floats:
     return np.asarray(np.where(paired.unequal | paired.one_sided, share, 0.0))
 
 
-def _leaps(path: str, paired: Paired, limit: float, *, growth: float = 100.0) -> Mask:
+def _leaps(path: str, paired: PairedSeries, limit: float, *, growth: float = 100.0) -> Mask:
     """Return the cells that differ by more than rounding that grows, shape (T, P).
 
     Args:
@@ -274,7 +274,7 @@ def _channels(left: Run, right: Run) -> Iterator[tuple[str, Series, Series]]:
         yield from ((path, one[path], two[path]) for path in one if path in two and not is_of_machine(path))
 
 
-def _departure(path: str, paired: Paired, cell: _Cell, is_rounded: bool) -> Departure:
+def _departure(path: str, paired: PairedSeries, cell: _Cell, is_rounded: bool) -> Departure:
     name, label = NAMES.get(path, path), paired.labels[cell.column]
     where = None if label in (path, name) else label
     place = f" of {where}" if where else ""

@@ -7,14 +7,14 @@ from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.explain.catalogue_pages import cited_rows
 from ckaudit.explain.names import is_known, kinds, known_names, pages_of, refuse_unknown
-from ckaudit.explain.page import Group, NameLine, Page
+from ckaudit.explain.page import NameGroup, NameLine, Page
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import Category, categories, entry_of
 from ckaudit.questions import questions
 from ckaudit.questions.question import MAP
 from ckaudit.rules import rules
 
-__all__ = ["Group", "NameLine", "Page", "explain", "groups", "is_known", "known_names", "refuse_unknown"]
+__all__ = ["NameGroup", "NameLine", "Page", "explain", "groups", "is_known", "known_names", "refuse_unknown"]
 
 
 def explain(names: Iterable[str]) -> list[Page]:
@@ -26,11 +26,11 @@ def explain(names: Iterable[str]) -> list[Page]:
     return [page for name in names for page in pages_of(name)]
 
 
-def groups() -> list[Group]:
+def groups() -> list[NameGroup]:
     """Return every name with one sentence: metrics by category, then rules, causes, questions, violations, gates and rows."""
-    listed = [Group(title=category.title, lines=tuple(_of_category(category))) for category in categories()]
+    listed = [NameGroup(title=category.title, lines=tuple(_of_category(category))) for category in categories()]
     if alone := [name for name in metrics() if entry_of(name) is None]:
-        listed.append(Group(title="Metrics without a playbook", lines=tuple(_line(name) for name in alone)))
+        listed.append(NameGroup(title="Metrics without a playbook", lines=tuple(_line(name) for name in alone)))
     return [
         *listed,
         _judged("Rules: which illnesses are recognised?", ((rule.name, rule.code, rule.title) for rule in rules().values())),
@@ -58,9 +58,9 @@ def groups() -> list[Group]:
     ]
 
 
-def _judged(heading: str, rows: Iterable[tuple[str, str, str]]) -> Group:
+def _judged(heading: str, rows: Iterable[tuple[str, str, str]]) -> NameGroup:
     lines = (NameLine(name=name, ids=(code,) if code else (), title=title) for name, code, title in rows)
-    return Group(title=heading, lines=tuple(lines))
+    return NameGroup(title=heading, lines=tuple(lines))
 
 
 def _of_category(category: Category) -> Iterator[NameLine]:

@@ -11,7 +11,7 @@ from ckaudit.audit.confidence import CauseCandidate, confidences
 from ckaudit.audit.playbook import ACTIONS, WORKFLOW, Condition, Stage, TriageRow
 from ckaudit.causes.cause import Cause
 from ckaudit.causes.shared.links import causes_of, metric_names
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.explain.docstring import cited, sections, sentences_about, thresholds
 from ckaudit.explain.page import Page, Section, Shapes
 from ckaudit.metrics import Metric
@@ -132,7 +132,7 @@ def cause_page(cause: Cause) -> Page:
     )
 
 
-def violation_page(kind: Kind) -> Page:
+def violation_page(kind: ViolationKind) -> Page:
     """Return the page of a kind of violation."""
     commands = " and ".join(f"ckaudit {command}" for command in kind.found_by)
     return Page(

@@ -11,13 +11,13 @@ from msgspec.structs import asdict
 from ckaudit.audit import engine
 from ckaudit.audit.coverage.remedies import lines_for
 from ckaudit.audit.drop.gates import DATA, INTERNAL
-from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, GateDescription, Row
+from ckaudit.audit.drop.guide import GUIDE, ONE_AXIS, PROCEDURE, GateDescription, GuideRow
 from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
 from ckaudit.causes.shared.links import causes_reading, metric_names, rules_reading
 from ckaudit.contract import contradictions
 from ckaudit.contract.schema import watch
-from ckaudit.contract.violations import KINDS, Kind
+from ckaudit.contract.violations import KINDS, ViolationKind
 from ckaudit.diff import catalogue as compared
 from ckaudit.diff.siblings import kinds as beside_siblings
 from ckaudit.errors import UsageError
@@ -37,7 +37,7 @@ from ckaudit.explain.docstring import Documentation, cited, documentation, secti
 from ckaudit.explain.page import Formula, Page, Section, Shapes
 from ckaudit.material import files
 from ckaudit.metrics import Metric, metrics
-from ckaudit.metrics.catalogue import Category, Entry, categories, entries, entry_of
+from ckaudit.metrics.catalogue import CatalogueEntry, Category, categories, entries, entry_of
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD, BadAnswer
 from ckaudit.questions.question import MAP, PHASES, Input, Question
@@ -78,7 +78,7 @@ def subjects() -> tuple[ExplainedName, ...]:
     return tuple(_all())
 
 
-def kinds() -> dict[str, Kind]:
+def kinds() -> dict[str, ViolationKind]:
     """Return every kind of violation by code, sorted."""
     return dict(sorted(KINDS.items()))
 
@@ -212,12 +212,12 @@ def metric_page(name: str) -> Page:
     )
 
 
-def category_of(entry: Entry) -> Category:
+def category_of(entry: CatalogueEntry) -> Category:
     """Return the category that an entry stands in."""
     return next(category for category in categories() if entry in category.entries.values())
 
 
-def _facts(metric: Metric, documented: Documentation, entry: Entry | None, own: Entry | None) -> dict[str, str]:
+def _facts(metric: Metric, documented: Documentation, entry: CatalogueEntry | None, own: CatalogueEntry | None) -> dict[str, str]:
     """Return the short facts in the order to show them; `own` is the entry where it is the metric's own."""
     facts = {"category": category_of(entry).name} if entry else {}
     facts |= {"unit": "a pure number" if metric.unit == "1" else metric.unit, "shape": documented.details.removeprefix("Shape ")}
@@ -230,7 +230,7 @@ def _facts(metric: Metric, documented: Documentation, entry: Entry | None, own: 
     return {label: text for label, text in facts.items() if text}
 
 
-def _playbook(entry: Entry) -> tuple[Section, ...]:
+def _playbook(entry: CatalogueEntry) -> tuple[Section, ...]:
     return (
         Section(title="What it is", text=entry.intuition),
         Section(title="Why it matters", text=entry.why),
@@ -256,7 +256,7 @@ def gate_page(gate: GateDescription) -> Page:
     )
 
 
-def guide_page(row: Row) -> Page:
+def guide_page(row: GuideRow) -> Page:
     """Return the page of one row of the guide."""
     parts = (
         Section(title="When to think of it", text=row.when),

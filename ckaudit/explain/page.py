@@ -108,7 +108,7 @@ class NameLine(Struct, frozen=True, kw_only=True):
     title: str
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class NameGroup(Struct, frozen=True, kw_only=True):
     """Names that belong together."""
 
     title: str

@@ -78,8 +78,8 @@ def row_of(run: Run, name: str, source: Source) -> FleetRun:
     gate = gate_with_siblings(source)
     explained = explain_run(run, gate)
     run, findings = explained.run, explained.findings
-    held = gate.held_against(run)
-    checks = [*explained.settled.checks, *broken_plugins()]
+    held = gate.compare_with_siblings(run)
+    checks = [*explained.applied.checks, *broken_plugins()]
     vital = vital_checks(run, checks)
     first = next(iter(explained.diagnoses), None)
     gravest = next(iter(findings), None)
@@ -137,7 +137,7 @@ def _reads() -> frozenset[str]:
 
 
 def _verdict(explained: ExplainedRun, vital: Sequence[VitalCheck]) -> str:
-    checks, hidden = [*explained.settled.checks, *broken_plugins()], len(explained.settled.suppressed)
+    checks, hidden = [*explained.applied.checks, *broken_plugins()], len(explained.applied.suppressed)
     return verdict(checks, explained.diagnoses, explained.findings, explained.run, vital=vital, hidden=hidden)
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.load_run import open_run
-from ckaudit.audit.measure import Measured, measure
+from ckaudit.audit.measure import MeasuredMetric, measure
 from ckaudit.contract.schema.report import Report
 from ckaudit.errors import UnreadableError
 from ckaudit.lab.change import Change
@@ -67,7 +67,7 @@ def is_map(look: str) -> bool:
     return ".*." in look and "/" not in look
 
 
-def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str, Measured]]) -> Iterator[str]:
+def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str, MeasuredMetric]]) -> Iterator[str]:
     """Draw one metric: a row for each arm and label, a column for each step at which any arm has a value."""
     name, _, pattern = look.partition("/")
     found = [(arm, metrics[name]) for arm, metrics in measured.items() if name in metrics]
@@ -107,7 +107,7 @@ def chosen(series: Series, pattern: str, *, max_columns: int = 8) -> list[int]:
     return ranked[: max_columns // 2] + ranked[-(max_columns // 2) :]
 
 
-def _unit(measured: Measured) -> str:
+def _unit(measured: MeasuredMetric) -> str:
     return "a pure number" if measured.unit == "1" else measured.unit
 
 

@@ -148,7 +148,7 @@ def need(library: str, extra: str) -> None:
 
 
 # Many trainings into the cache, each in a process of its own, so that one that fails or is killed costs only itself.
-class Done(Struct, frozen=True, kw_only=True):
+class FinishedTraining(Struct, frozen=True, kw_only=True):
     """What became of one training.
 
     Attributes:
@@ -166,7 +166,7 @@ class Done(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Running(Struct):
+class RunningTraining(Struct):
     """A process at work."""
 
     name: str
@@ -176,7 +176,9 @@ class Running(Struct):
     since: float
 
 
-def gather(recipes: Sequence[Recipe], cache: Path, *, jobs: int = 2, on_done: Callable[[Done], object]) -> list[Done]:
+def gather(
+    recipes: Sequence[Recipe], cache: Path, *, jobs: int = 2, on_done: Callable[[FinishedTraining], object]
+) -> list[FinishedTraining]:
     """Train and keep every recipe.
 
     Args:
@@ -187,7 +189,7 @@ def gather(recipes: Sequence[Recipe], cache: Path, *, jobs: int = 2, on_done: Ca
     """
     from multiprocessing.connection import wait
 
-    waiting, running, done = list(recipes), list[Running](), list[Done]()
+    waiting, running, done = list(recipes), list[RunningTraining](), list[FinishedTraining]()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -213,7 +215,7 @@ def record_into_cache(name: str, seed: int, cache: Path) -> int:
         return keep(cache, recipe(name, seed), Path(folder))
 
 
-def _start(what: Recipe, cache: Path) -> Running:
+def _start(what: Recipe, cache: Path) -> RunningTraining:
     from multiprocessing import get_context
 
     context = get_context("spawn")
@@ -221,7 +223,7 @@ def _start(what: Recipe, cache: Path) -> Running:
     process = context.Process(target=_work, args=(what.name, what.seed, cache, theirs))
     process.start()
     theirs.close()  # so that the end of the process is the end of the pipe
-    return Running(what.name, what.seed, process, ours, monotonic())
+    return RunningTraining(what.name, what.seed, process, ours, monotonic())
 
 
 def _work(name: str, seed: int, cache: Path, answer: "Connection") -> None:
@@ -249,7 +251,7 @@ def _leave(number: int, _frame: object) -> None:
     sys.exit(128 + number)
 
 
-def _ended(running: Running) -> Done:
+def _ended(running: RunningTraining) -> FinishedTraining:
     try:
         size, error = running.answer.recv()
     except EOFError:
@@ -257,4 +259,4 @@ def _ended(running: Running) -> Done:
     running.process.join()
     if not size and not error:
         error = f"its process ended with {running.process.exitcode}"
-    return Done(name=running.name, seed=running.seed, seconds=monotonic() - running.since, size=size, error=error)
+    return FinishedTraining(name=running.name, seed=running.seed, seconds=monotonic() - running.since, size=size, error=error)

@@ -183,7 +183,7 @@ class Healthy(Struct, frozen=True, kw_only=True):
     family: Family
 
 
-class Catalogue(Struct, frozen=True, kw_only=True):
+class LabCatalogue(Struct, frozen=True, kw_only=True):
     """What can be trained, each kind in its order."""
 
     faults: list[Fault]
@@ -195,7 +195,7 @@ class Catalogue(Struct, frozen=True, kw_only=True):
 Entry = TypeVar("Entry", Fault, Healthy, Control, Experiment)
 
 
-def catalogue(only: str = "") -> Catalogue:
+def catalogue(only: str = "") -> LabCatalogue:
     """Return everything, or what matches one of several patterns.
 
     Args:
@@ -213,7 +213,7 @@ def catalogue(only: str = "") -> Catalogue:
         name: Healthy(name=name, title=f"{MODELS[family]}, and nothing is changed.", family=family)
         for name, family in HEALTHY.items()
     }
-    found = Catalogue(
+    found = LabCatalogue(
         faults=kept(faults()),
         healthy=kept(plain),
         controls=kept(controls()),

@@ -127,7 +127,7 @@ def _sample_file(path: Path, form: Form, root: Path | None) -> SampleFile:
     return SampleFile(path, shown_name(str(path)), form, root, size)
 
 
-class Faults:
+class FaultCollector:
     """Gathers findings: of each kind and file the first few in full, the rest as a number."""
 
     def __init__(self) -> None:

@@ -100,7 +100,7 @@ def head_kind_share(run: Run) -> Series:
 
 # Sampled maps of attention: read from the checkpoints, and held against what else is recorded of their heads.
 def of_own_maps(run: Run, name: str) -> Series:
-    """Return one of `Measures` for every sampled layer, and leave out the heads that contradict their map.
+    """Return one of `HeadNumbers` for every sampled layer, and leave out the heads that contradict their map.
 
     A writer may sample something else than attention, or nothing. A map is not its head's own where it is even and the head is
     surely not, or where nearly all of the attention is on the sampled keys and yet the entropy is another.
@@ -116,7 +116,7 @@ def of_own_maps(run: Run, name: str) -> Series:
 
 def _measured(run: Run) -> dict[str, Series]:
     """Return every measure of the maps of all layers, (C, H)."""
-    measures: dict[str, Series] = dict.fromkeys(Measures._fields, empty("heads"))
+    measures: dict[str, Series] = dict.fromkeys(HeadNumbers._fields, empty("heads"))
     for path in GRIDS:
         section, _, field = path.partition(".*.")
         of_path = _by_step(run.grid(section, field))
@@ -167,12 +167,12 @@ def _by_step(grids: Grids) -> dict[str, Series]:
     columns = {key: np.array([place[label] for label in names]) for key, names in heads.items()}
     steps = np.array(sorted({step for step, _, _ in places}), np.int64)
     rows = {int(step): row for row, step in enumerate(steps)}
-    table = np.full((len(Measures._fields), len(steps), len(labels)), np.nan)
+    table = np.full((len(HeadNumbers._fields), len(steps), len(labels)), np.nan)
     for (step, layer, count), (_, measures) in zip(places, measured, strict=True):
         table[:, rows[step], columns[layer, count]] = measures
     return {
         name: Series("heads", "1", steps, labels, values, ~np.isnan(values))
-        for name, values in zip(Measures._fields, table, strict=True)
+        for name, values in zip(HeadNumbers._fields, table, strict=True)
     }
 
 
@@ -200,7 +200,7 @@ def _measure_some(rows: Sequence[int], values: Sequence[Floats]) -> Iterator[tup
 
 
 # What maps of attention show of their heads: many maps of one shape at once, shape (N, H, q, k).
-class Measures(NamedTuple):
+class HeadNumbers(NamedTuple):
     """Numbers of each head of each map, shape (N, H), NaN where a map does not say.
 
     Attributes:
@@ -240,7 +240,7 @@ def are_causal(maps: Floats) -> Mask:
     return np.asarray(~((maps != 0) & ~earlier(keys)).any(axis=(1, 2, 3)))
 
 
-def measure(maps: Floats, *, causal: bool) -> Measures:
+def measure(maps: Floats, *, causal: bool) -> HeadNumbers:
     """Return what maps show.
 
     Args:
@@ -253,7 +253,7 @@ def measure(maps: Floats, *, causal: bool) -> Measures:
     shares = maps / sums[..., None]
     even, kinds = _evenness_and_kinds(shares, seen)
     widest = np.full(sums.shape[:2], float(np.log(seen.sum(axis=1)).mean()))
-    return Measures(_nearest(maps), kinds, even, _later(shares, causal=causal), widest, _entropy(maps, sums))
+    return HeadNumbers(_nearest(maps), kinds, even, _later(shares, causal=causal), widest, _entropy(maps, sums))
 
 
 @cache

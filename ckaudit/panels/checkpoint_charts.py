@@ -36,7 +36,7 @@ SAMPLED_EVERY = 5  # the recorder samples the matrices of the first, middle and 
 PARTS = ("attention", "mlp")
 
 
-class Snapshot(Struct, frozen=True, eq=False):
+class CheckpointSections(Struct, frozen=True, eq=False):
     """One checkpoint as it was written: section, then tensor or layer, then field."""
 
     step: int
@@ -76,7 +76,7 @@ def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: in
     )
 
 
-def _ridges(taken: Sequence[Snapshot], section: str, names: Sequence[str]) -> Iterator[Ridge]:
+def _ridges(taken: Sequence[CheckpointSections], section: str, names: Sequence[str]) -> Iterator[Ridge]:
     for name in names:
         for shot in taken:
             fields = shot.fields(section, name)
@@ -238,7 +238,7 @@ def _line(scene: Scene) -> str:
     return actions()["recorder"].way(trainer_of(scene.run)).call.replace("{options}", "").replace("(, ", "(")
 
 
-def _named(taken: Sequence[Snapshot], section: str, field: str) -> list[str]:
+def _named(taken: Sequence[CheckpointSections], section: str, field: str) -> list[str]:
     """Return everything in a section that has a field in any of the checkpoints."""
     return list(dict.fromkeys(name for shot in taken for name, fields in shot.members(section) if field in fields))
 
@@ -247,7 +247,7 @@ def _wanted(scene: Scene) -> list[str]:
     return list(dict.fromkeys(place for finding in scene.report.findings for place in (finding.where, *finding.also) if place))
 
 
-def _note(drawn: Sequence[str], there: Sequence[str], taken: Sequence[Snapshot], scene: Scene) -> str:
+def _note(drawn: Sequence[str], there: Sequence[str], taken: Sequence[CheckpointSections], scene: Scene) -> str:
     left_out = [f"{len(drawn)} of {len(there)} places"] if len(drawn) < len(there) else []
     total = len(scene.run.checkpoint_steps)
     left_out += [f"{len(taken)} of {total} checkpoints (at most {MAX_STEPS})"] if len(taken) < total else []
@@ -255,18 +255,18 @@ def _note(drawn: Sequence[str], there: Sequence[str], taken: Sequence[Snapshot],
 
 
 # Checkpoints read once more for a few steps: histograms and sampled matrices, which nothing else of an audit needs.
-def snapshots(scene: Scene) -> tuple[Snapshot, ...]:
+def snapshots(scene: Scene) -> tuple[CheckpointSections, ...]:
     """Return some checkpoints of a run, in the order of steps; those that cannot be read are left out."""
     return scene.run.derived("panels snapshots", lambda: tuple(_read(scene)))
 
 
-def _read(scene: Scene) -> Iterator[Snapshot]:
+def _read(scene: Scene) -> Iterator[CheckpointSections]:
     if scene.path is None or not scene.path.exists() or not is_ours(scene.path):
         return
     steps = (finding.worst_step if finding.worst_step is not None else finding.first_step for finding in scene.report.findings)
     for file in chosen_files(files_of(scene.path, scene.run), list(dict.fromkeys(step for step in steps if step is not None))):
         try:
-            yield Snapshot(file.step or 0, read_document(file.path, file.shown))
+            yield CheckpointSections(file.step or 0, read_document(file.path, file.shown))
         except UnreadableError:  # what is wrong with it is a finding already
             continue
 

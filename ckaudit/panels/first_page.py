@@ -26,7 +26,7 @@ SMALL_CURVES = 4  # more hide each other in a small picture
 SMALL_POINTS = 160
 
 
-class Subject(Struct, frozen=True):
+class PictureSubject(Struct, frozen=True):
     """What a small picture may be about.
 
     Attributes:
@@ -48,38 +48,38 @@ class Subject(Struct, frozen=True):
 
 # In the order in which they are drawn where no finding prefers one.
 SUBJECTS = (
-    Subject(
+    PictureSubject(
         "gradient",
         {"block_gradient_norm": "Gradient norm by block", "grad_global_norm": "Gradient norm"},
         ("gradient_norm", "waterfall_ratio", "gradient_zero_fraction", "gradient_share", "top_gradient_share"),
         log=True,
     ),
-    Subject(
+    PictureSubject(
         "attention",
         {"normalized_attention_entropy": "Attention entropy by head", "attn_entropy": "Attention entropy by head"},
         ("min_normalized_entropy", "max_attn_logit", "dead_head_fraction", "uniform_head_fraction", "upper_triangle_mass"),
     ),
-    Subject(
+    PictureSubject(
         "update",
         {"update_to_weight_global": "Update over weight", "update_norm": "Norm of an update"},
         ("update_to_weight", "relative_movement", "moving_share"),
         log=True,
         limits=("MOVE002", "min_ratio", "max_ratio"),
     ),
-    Subject(
+    PictureSubject(
         "activations",
         {"activation_rms": "RMS of activations", "activation_std": "Deviation of activations"},
         ("activation_max_abs",),
         log=True,
     ),
-    Subject("dead_units", {"dead_unit_fraction": "Dead units"}),
-    Subject("stretch", {"spectral_norm": "Spectral norm"}, ("weight_norm", "weight_std"), log=True),
-    Subject("nonfinite", {"nan_inf_events": "NaN and infinity"}, if_found=True),
-    Subject("gap", {"train_val_gap": "Held-out less training loss"}),
-    Subject("rate", {"learning_rate": "Learning rate"}, ("learning_rate_over_peak",)),
-    Subject("whole_gradient", {"grad_global_norm": "Gradient norm"}, log=True),
-    Subject("scale", {"loss_scale": "Loss scale"}, ("overflow_rate", "skipped_updates"), log=True),
-    Subject("time", {"step_time": "Step time"}, ("tokens_per_sec", "dataloader_stall_frac", "mfu")),
+    PictureSubject("dead_units", {"dead_unit_fraction": "Dead units"}),
+    PictureSubject("stretch", {"spectral_norm": "Spectral norm"}, ("weight_norm", "weight_std"), log=True),
+    PictureSubject("nonfinite", {"nan_inf_events": "NaN and infinity"}, if_found=True),
+    PictureSubject("gap", {"train_val_gap": "Held-out less training loss"}),
+    PictureSubject("rate", {"learning_rate": "Learning rate"}, ("learning_rate_over_peak",)),
+    PictureSubject("whole_gradient", {"grad_global_norm": "Gradient norm"}, log=True),
+    PictureSubject("scale", {"loss_scale": "Loss scale"}, ("overflow_rate", "skipped_updates"), log=True),
+    PictureSubject("time", {"step_time": "Step time"}, ("tokens_per_sec", "dataloader_stall_frac", "mfu")),
 )
 
 
@@ -114,14 +114,14 @@ def is_wide(scene: Scene) -> bool:
     return bool(len(values) and values.min() > 0 and values.max() >= WIDE_SPAN * values.min())
 
 
-def _gravity(subject: Subject, findings: Sequence[Finding]) -> int:
+def _gravity(subject: PictureSubject, findings: Sequence[Finding]) -> int:
     """Return how grave the gravest finding about a subject is, 0 the gravest."""
     about = {*subject.shown, *subject.about}
     ranks = [SEVERITIES.index(finding.severity) for finding in findings if about & {*metrics_of(finding)[:1]}]
     return min(ranks, default=len(SEVERITIES))
 
 
-def _small(scene: Scene, subject: Subject) -> Chart | None:
+def _small(scene: Scene, subject: PictureSubject) -> Chart | None:
     limits: list[Line] = threshold(subject.limits[0], *subject.limits[1:]) if subject.limits else []
     name = next((name for name in subject.shown if metrics()[name](scene.run)), None)
     if name is None:

@@ -23,7 +23,7 @@ from ckaudit.rules import rules
 from ckaudit.run.run import Run
 
 Drawn = Callable[[Scene], Chart | None]
-Painter = Callable[["Board"], tuple[Answered, str] | None]
+Painter = Callable[["TabBuilder"], tuple[Answered, str] | None]
 MAX_WORDS = 28  # of an answer: what is longer is read by nobody
 GRAVITY: tuple[Answered, ...] = ("bad", "watch", "good", "unknown")
 
@@ -55,7 +55,7 @@ class TabKind(Struct, frozen=True, eq=False):
 
     def __call__(self, scene: Scene) -> Tab:
         """Return the tab of a run."""
-        board = Board(scene)
+        board = TabBuilder(scene)
         own_verdict = self.paint(board)
         answers, others = scene.answers(self.asks), scene.answers(self.related_questions)
         places = [place for place, finding in enumerate(scene.report.findings) if self.owns(finding)]
@@ -186,7 +186,7 @@ def _sentence(text: str) -> str:
 
 
 # The board of one tab: charts are put on it, and where there is nothing to draw, the reason.
-class Board:
+class TabBuilder:
     """Charts of one tab, and what could not be drawn.
 
     Attributes:

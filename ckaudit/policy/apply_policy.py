@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import SEVERITIES, Accepted, Check, Finding, Severity, Suppressed
 from ckaudit.policy.baseline import Baseline, is_graver
-from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, matches_code, without_end
+from ckaudit.policy.policy_schema import NOTHING, Ignore, PolicyClauses, matches_code, without_end
 
 
-class Settled(Struct, frozen=True):
+class AppliedPolicy(Struct, frozen=True):
     """Findings after the policy: those that count, and those that somebody accepted.
 
     Attributes:
@@ -30,16 +30,16 @@ class Settled(Struct, frozen=True):
     ended: list[Ignore]
 
 
-def settle(
+def apply_policy(
     findings: Sequence[Finding],
     checks: Sequence[Check],
     *,
     today: date,
-    clauses: Clauses = NOTHING,
+    clauses: PolicyClauses = NOTHING,
     baseline: Baseline | None = None,
     notes_fail: bool = False,
     why_normal: Callable[[Finding], str | None] | None = None,
-) -> Settled:
+) -> AppliedPolicy:
     """Sort findings into those that count and those that somebody accepted.
 
     Args:
@@ -70,7 +70,7 @@ def settle(
         else:
             counted.append(finding)
     left = [_recounted(check, counted, suppressed, clauses, notes_fail=notes_fail) for check in checks]
-    return Settled(counted, suppressed, left, list(_stale(baseline, graded, checks)), ended)
+    return AppliedPolicy(counted, suppressed, left, list(_stale(baseline, graded, checks)), ended)
 
 
 def regrade(severity: Severity, top: Severity, wanted: Severity) -> Severity:
@@ -82,7 +82,7 @@ def regrade(severity: Severity, top: Severity, wanted: Severity) -> Severity:
     return wanted if severity == top or SEVERITIES.index(severity) < SEVERITIES.index(wanted) else severity
 
 
-def _graded(finding: Finding, top: Severity | None, clauses: Clauses) -> Finding:
+def _graded(finding: Finding, top: Severity | None, clauses: PolicyClauses) -> Finding:
     wanted = clauses.severities.get(finding.code)
     if wanted is None or wanted == "off":
         return finding
@@ -128,7 +128,7 @@ def _by_siblings(finding: Finding, why_normal: Callable[[Finding], str | None] |
 
 
 def _recounted(
-    check: Check, counted: Iterable[Finding], suppressed: Iterable[Suppressed], clauses: Clauses, *, notes_fail: bool
+    check: Check, counted: Iterable[Finding], suppressed: Iterable[Suppressed], clauses: PolicyClauses, *, notes_fail: bool
 ) -> Check:
     grade = clauses.severities.get(check.code)
     if grade == "off":

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Check
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.errors import UsageError
-from ckaudit.policy.policy_schema import Clauses, Policy, matches_code, refuse_unknown_word
+from ckaudit.policy.policy_schema import Policy, PolicyClauses, matches_code, refuse_unknown_word
 from ckaudit.rules.rule import Rule
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ WORDS: dict[type, str] = {float: "a number", int: "a whole number", bool: "true 
 RENAMED_THRESHOLDS = Path(__file__).with_name("renamed_thresholds.toml")
 
 
-def tailored(rules: Iterable[Rule], clauses: Clauses) -> tuple[list[Rule], list[Check]]:
+def configured_rules(rules: Iterable[Rule], clauses: PolicyClauses) -> tuple[list[Rule], list[Check]]:
     """Return the rules that judge, with the policy's thresholds, and a skipped check for each of the others."""
     judging: list[Rule] = []
     disabled: list[Check] = []
@@ -47,7 +47,7 @@ def tailored(rules: Iterable[Rule], clauses: Clauses) -> tuple[list[Rule], list[
     return judging, disabled
 
 
-def _why_not(rule: Rule, clauses: Clauses) -> str:
+def _why_not(rule: Rule, clauses: PolicyClauses) -> str:
     if clauses.severities.get(rule.code) == "off":
         return "severity off"
     if clauses.select is not None and not any(matches_code(word, rule.code, rule.name) for word in clauses.select):
@@ -56,7 +56,7 @@ def _why_not(rule: Rule, clauses: Clauses) -> str:
 
 
 # A policy is checked against the catalogues: every name in it is known, and every threshold belongs to its rule.
-def check(policy: Policy, rules: Collection[Rule], kinds: Collection[Kind]) -> Policy:
+def check(policy: Policy, rules: Collection[Rule], kinds: Collection[ViolationKind]) -> Policy:
     """Return a policy whose names are all known; thresholds stand by the name of their rule, severities by code.
 
     Args:
@@ -71,7 +71,7 @@ def check(policy: Policy, rules: Collection[Rule], kinds: Collection[Kind]) -> P
     return replace(policy, base=base, profiles=dict(zip(policy.profiles, profiles, strict=True)))
 
 
-def _checked(where: str, clauses: Clauses, rules: Collection[Rule], kinds: Collection[Kind]) -> Clauses:
+def _checked(where: str, clauses: PolicyClauses, rules: Collection[Rule], kinds: Collection[ViolationKind]) -> PolicyClauses:
     of_rules = {word: rule.code for rule in rules for word in (rule.code, rule.name)}
     of_all = {word: kind.code for kind in kinds for word in (kind.code, kind.name)} | of_rules
     for word in clauses.select or ():
@@ -105,7 +105,7 @@ def _by_one_name(place: str, settings: Mapping[str, T], allowed: Mapping[str, st
     return by_name
 
 
-def thresholds_of(clauses: Clauses, rule: Rule) -> dict[str, Any]:
+def thresholds_of(clauses: PolicyClauses, rule: Rule) -> dict[str, Any]:
     """Return the values a policy sets for a rule's thresholds, each in the type of its default."""
     values = clauses.thresholds.get(rule.name, {})
     return {key: type(rule.thresholds[key])(value) for key, value in values.items()}
@@ -152,7 +152,7 @@ def with_present_names(policy: Policy, rules: Collection[Rule]) -> tuple[Policy,
     return replace(policy, base=base, profiles=dict(zip(policy.profiles, profiles, strict=True))), hints
 
 
-def _renamed(where: str, clauses: Clauses, by_word: Mapping[str, Rule], hints: list[str]) -> Clauses:
+def _renamed(where: str, clauses: PolicyClauses, by_word: Mapping[str, Rule], hints: list[str]) -> PolicyClauses:
     thresholds = {}
     for word, values in clauses.thresholds.items():
         rule = by_word.get(word)

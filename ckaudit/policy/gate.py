@@ -8,18 +8,18 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.report import Accepted, Check, Finding, PolicyUsed, Report, Sibling
 from ckaudit.policy.baseline import Baseline, accepted
-from ckaudit.policy.policy_schema import NOTHING, Clauses, Ignore, Policy
+from ckaudit.policy.policy_schema import NOTHING, Ignore, Policy, PolicyClauses
 
 if TYPE_CHECKING:
     from ckaudit.run.run import Run
 
 
-class HeldAgainst(Struct, frozen=True, kw_only=True):
-    """What a run's healthy siblings say of it.
+class SiblingComparison(Struct, frozen=True, kw_only=True):
+    """The comparison of a run with its healthy siblings.
 
     Attributes:
         findings: What leaves the band of their values.
-        checks: What became of each quantity that they are a yardstick of.
+        checks: What became of each quantity that is compared.
         why_normal: Says why a finding is as good as theirs, or None where it is not.
         siblings: Every run that was named as one.
         notes: What a reader must know of it.
@@ -33,21 +33,21 @@ class HeldAgainst(Struct, frozen=True, kw_only=True):
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """What findings are held against before they count.
+    """What decides which findings count: policy, baseline and healthy siblings.
 
     Attributes:
         policy: The policy; None: none.
         baseline: What was accepted once; None: nothing.
         today: The day on which ignores are judged.
-        yardstick: Holds a run against its healthy siblings; None: there are none.
+        sibling_comparison: Compares a run with its healthy siblings; None: there are none.
     """
 
     policy: Policy | None = None
     baseline: Baseline | None = None
     today: date = date.min
-    yardstick: "Callable[[Run], HeldAgainst] | None" = None
+    sibling_comparison: "Callable[[Run], SiblingComparison] | None" = None
 
-    def at(self, scale: str | None = None, stage: str | None = None) -> tuple[Clauses, PolicyUsed | None]:
+    def at(self, scale: str | None = None, stage: str | None = None) -> tuple[PolicyClauses, PolicyUsed | None]:
         """Return what holds for a run, and what the report says of it; the policy's own word on scale and stage comes first."""
         if self.policy is None:
             return NOTHING, None
@@ -63,16 +63,16 @@ class Gate(Struct, frozen=True, kw_only=True):
             require=clauses.require,
         )
 
-    def held_against(self, run: "Run") -> HeldAgainst | None:
-        """Return what the siblings of a run say of it, once per run; None: there are none."""
-        yardstick = self.yardstick
-        return None if yardstick is None else run.derived(yardstick, lambda: yardstick(run))
+    def compare_with_siblings(self, run: "Run") -> SiblingComparison | None:
+        """Return the comparison of a run with its siblings, made once per run; None: it has none."""
+        sibling_comparison = self.sibling_comparison
+        return None if sibling_comparison is None else run.derived(sibling_comparison, lambda: sibling_comparison(run))
 
 
 OPEN = Gate()
 
 
-def changes(clauses: Clauses) -> Iterable[str]:
+def changes(clauses: PolicyClauses) -> Iterable[str]:
     """Yield what clauses change, a setting each."""
     if clauses.select is not None:
         yield f"select {', '.join(clauses.select)}"
@@ -100,7 +100,7 @@ def over(ended: Iterable[Ignore], gate: Gate) -> list[str]:
     ]
 
 
-def adopted(report: Report, baseline: Baseline) -> list[Accepted]:
+def adopted_findings(report: Report, baseline: Baseline) -> list[Accepted]:
     """Return the entries of a baseline that accepts what a report found; what could not be judged this time stays.
 
     Args:

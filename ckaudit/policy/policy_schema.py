@@ -47,7 +47,7 @@ QUESTION_GROUPS: dict[str, tuple[str, ...]] = {
 DEFAULT_QUESTIONS = ("loss", "validation", "stability", "health")
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class GateTerms(Struct, frozen=True, kw_only=True):
     """What a canary is held to.
 
     Attributes:
@@ -92,7 +92,7 @@ class Ignore(Struct, frozen=True, kw_only=True):
     until: date | None = None
 
 
-class Clauses(Struct, frozen=True, kw_only=True):
+class PolicyClauses(Struct, frozen=True, kw_only=True):
     """What may stand at the top of a policy and in each profile.
 
     Attributes:
@@ -115,10 +115,10 @@ class Clauses(Struct, frozen=True, kw_only=True):
     require: Literal["vital"] | None = None
     tau_slices: tuple[Words, Words] | None = None
 
-    def under(self, other: "Clauses") -> "Clauses":
+    def with_profile(self, other: "PolicyClauses") -> "PolicyClauses":
         """Return these clauses with those of a profile laid over them: ignores add up, everything else is replaced by key."""
         rules = self.thresholds.keys() | other.thresholds.keys()
-        return Clauses(
+        return PolicyClauses(
             select=self.select if other.select is None else other.select,
             ignore=[*other.ignore, *self.ignore],
             thresholds={rule: {**self.thresholds.get(rule, {}), **other.thresholds.get(rule, {})} for rule in sorted(rules)},
@@ -144,30 +144,30 @@ class Policy(Struct, frozen=True, kw_only=True):
     """
 
     file: str
-    base: Clauses
-    profiles: dict[str, Clauses]
+    base: PolicyClauses
+    profiles: dict[str, PolicyClauses]
     scale: Scale | None = None
     stage: Stage | None = None
-    gate: Terms | None = None
+    gate: GateTerms | None = None
     columns: dict[str, str] = {}
 
-    def at(self, *words: str | None) -> tuple[Clauses, list[str]]:
+    def at(self, *words: str | None) -> tuple[PolicyClauses, list[str]]:
         """Return what holds for a run of some scale and stage, and the profiles that apply; a later word wins."""
         applied = [word for word in words if word is not None and word in self.profiles]
         clauses = self.base
         for word in applied:
-            clauses = clauses.under(self.profiles[word])
+            clauses = clauses.with_profile(self.profiles[word])
         return clauses, applied
 
-    def everywhere(self) -> list[tuple[str, Clauses]]:
+    def everywhere(self) -> list[tuple[str, PolicyClauses]]:
         """Return all clauses, each with what stands before its keys."""
         return [("", self.base), *((f"profile.{name}.", clauses) for name, clauses in self.profiles.items())]
 
 
-NOTHING = Clauses()
+NOTHING = PolicyClauses()
 
 
-def without_end(clauses: Clauses, today: date) -> tuple[Clauses, list[Ignore]]:
+def without_end(clauses: PolicyClauses, today: date) -> tuple[PolicyClauses, list[Ignore]]:
     """Return the clauses whose ignores still hold today, and the ignores that have ended."""
     ended = [ignore for ignore in clauses.ignore if ignore.until is not None and ignore.until < today]
     return replace(clauses, ignore=[ignore for ignore in clauses.ignore if ignore not in ended]), ended

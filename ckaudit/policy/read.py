@@ -9,13 +9,13 @@ import msgspec
 from ckaudit.errors import UsageError
 from ckaudit.policy.policy_schema import (
     PROFILES,
-    Clauses,
+    GateTerms,
     Grade,
     Ignore,
     Policy,
+    PolicyClauses,
     Scale,
     Stage,
-    Terms,
     Words,
     is_allowance,
     question_words,
@@ -105,7 +105,7 @@ def read_policy(path: Path, shown: str = "") -> Policy:
     """
     source = PolicyFile(shown or str(path), "tool.ckaudit." if path.name == SHARED else "")
     document = _parsed(path, source)
-    keys = Clauses.__struct_fields__
+    keys = PolicyClauses.__struct_fields__
     table = source.table(document, "", (*HEAD, *keys))
     profiles = source.table(table.get("profile", {}), "profile", PROFILES)
     return Policy(
@@ -143,16 +143,16 @@ def _parsed(path: Path, source: PolicyFile) -> object:
     return tool["ckaudit"]
 
 
-def _clauses(document: object, place: str, source: PolicyFile) -> Clauses:
+def _clauses(document: object, place: str, source: PolicyFile) -> PolicyClauses:
     """Return the clauses of one table; what is nested is read first, so that an error names its own key."""
-    table = dict(source.table(document, place, Clauses.__struct_fields__))
+    table = dict(source.table(document, place, PolicyClauses.__struct_fields__))
     if isinstance(ignores := table.get("ignore"), list):
         table["ignore"] = [_ignore(ignore, f"{inside(place, 'ignore')}[{index}]", source) for index, ignore in enumerate(ignores)]
     for name, grade in _items(table, "severities"):
         source.value(grade, Grade, inside(place, f"severities.{name}"), "sev0, sev1, sev2, note or off")
     for name, values in _items(table, "thresholds"):
         source.value(values, dict[str, Any], inside(place, f"thresholds.{name}"), "a table of thresholds")
-    return source.struct(table, Clauses, place)
+    return source.struct(table, PolicyClauses, place)
 
 
 def _ignore(document: object, place: str, source: PolicyFile) -> Ignore:
@@ -163,10 +163,10 @@ def _items(table: dict[str, Any], key: str) -> list[tuple[str, Any]]:
     return list(table[key].items()) if isinstance(table.get(key), dict) else []
 
 
-def _terms(document: object, source: PolicyFile) -> Terms:
+def _terms(document: object, source: PolicyFile) -> GateTerms:
     """Return the terms of the gate: every word in them is a question, every allowance a number."""
-    table = source.table(document, "gate", Terms.__struct_fields__)
-    terms = source.struct(table, Terms, "gate")
+    table = source.table(document, "gate", GateTerms.__struct_fields__)
+    terms = source.struct(table, GateTerms, "gate")
     for place, words in (("gate.questions", terms.questions), ("gate.allow", terms.allow)):
         for word in words:
             if word not in question_words():

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns, Units, WrongValue, count_of, text_of, units_of
 from ckaudit.material.counts import plural, wilson
-from ckaudit.material.files import WRONG_TYPE, Faults
+from ckaudit.material.files import WRONG_TYPE, FaultCollector
 from ckaudit.material.records import Progress, Reading, Record
 
 COLUMNS = Columns(
@@ -58,7 +58,7 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = MIN_TOKE
         tokens: How many tokens have to be the same; a text must hold the whole truth.
         progress: Called with the bytes done, and of all.
     """
-    faults, comparisons, short, records = Faults(), list[ComparedSequence](), 0, 0
+    faults, comparisons, short, records = FaultCollector(), list[ComparedSequence](), 0, 0
     for record in reading.records(faults.tell, progress):
         records += 1
         try:

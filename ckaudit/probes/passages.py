@@ -18,7 +18,7 @@ from ckaudit.contract.io.artifact_hash import canonical
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.errors import UnreadableError
 from ckaudit.material.columns import Columns
-from ckaudit.material.files import WRONG_TYPE, Faults
+from ckaudit.material.files import WRONG_TYPE, FaultCollector
 from ckaudit.material.records import Progress, Reading, Record
 
 Group = Literal["train", "held_out"]  # the labels of probe_accuracy
@@ -61,7 +61,7 @@ class ReservedPassages(Struct, frozen=True, kw_only=True):
 
     passages: tuple[Passage, ...]
     seen: int
-    faults: Faults
+    faults: FaultCollector
 
 
 class _LowestHashes:
@@ -105,7 +105,7 @@ def reserve(
         tokens: Words or tokens of a truth, and of its prompt, at most; a shorter text is cut in half.
         progress: Called with the bytes done, and of all.
     """
-    faults, outside, inside, seen = Faults(), _LowestHashes(SPARE * count), _LowestHashes(count), set[str]()
+    faults, outside, inside, seen = FaultCollector(), _LowestHashes(SPARE * count), _LowestHashes(count), set[str]()
     for passage in _passages(held_out, HELD_OUT, tokens, faults, None) if held_out else ():
         outside.add(passage)
     for passage in _passages(corpus, TRAIN, tokens, faults, progress):
@@ -122,7 +122,9 @@ def _named(passages: Sequence[Passage]) -> Iterator[Passage]:
         yield msgspec.structs.replace(passage, id=f"{passage.group}_{number:02d}")
 
 
-def _passages(reading: Reading, group: Group, tokens: int, faults: Faults, progress: Progress | None) -> Iterator[Passage]:
+def _passages(
+    reading: Reading, group: Group, tokens: int, faults: FaultCollector, progress: Progress | None
+) -> Iterator[Passage]:
     for record in reading.records(faults.tell, progress):
         cut = _cut(record, tokens, faults)
         if cut is not None:
@@ -130,7 +132,7 @@ def _passages(reading: Reading, group: Group, tokens: int, faults: Faults, progr
             yield Passage(id="", group=group, prompt=prompt, truth=truth, source=record.place, hash=hash_of(prompt, truth))
 
 
-def _cut(record: Record, tokens: int, faults: Faults) -> tuple[Any, Any] | None:
+def _cut(record: Record, tokens: int, faults: FaultCollector) -> tuple[Any, Any] | None:
     """Return both halves of a document, None where it is too short or says nothing that can be cut."""
     text, ids = record.values.get("text"), record.values.get("tokens")
     if isinstance(text, str):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns, Units, WrongValue, units_of
 from ckaudit.material.counts import plural
-from ckaudit.material.files import WRONG_TYPE, Faults
+from ckaudit.material.files import WRONG_TYPE, FaultCollector
 from ckaudit.material.records import Progress, Reading, Record
 from ckaudit.probes.passages import HELD_OUT, TRAIN, Passage
 
@@ -52,7 +52,7 @@ def score_passages(reading: Reading, passages: Sequence[Passage], subject: str, 
         subject: What the user called the continuations.
         progress: Called with the bytes done, and of all.
     """
-    faults, scored, records = Faults(), dict[str, ScoredPassage](), 0
+    faults, scored, records = FaultCollector(), dict[str, ScoredPassage](), 0
     by_id = {passage.id: passage for passage in passages}
     by_prompt = {_key(passage.prompt): passage for passage in passages}
     for record in reading.records(faults.tell, progress):

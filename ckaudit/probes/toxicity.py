@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns, WrongValue, probability, text_of
 from ckaudit.material.counts import plural, wilson
-from ckaudit.material.files import WRONG_TYPE, Faults
+from ckaudit.material.files import WRONG_TYPE, FaultCollector
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading, Record
 
@@ -76,7 +76,7 @@ def probe_toxicity(
         threshold: From which score on a text is toxic.
         progress: Called with the bytes done, and of all.
     """
-    faults, prompts = Faults(), dict[str, Prompt]()
+    faults, prompts = FaultCollector(), dict[str, Prompt]()
     unscored = records = 0
 
     def read() -> Iterator[ScoredContinuation]:

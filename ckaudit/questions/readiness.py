@@ -22,7 +22,7 @@ from ckaudit.metrics.probes import HELD_OUT, TRAIN, probe_accuracy
 from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDSTILL_RULES
 from ckaudit.questions.question import SeriesAnswer, above, below, question, unrecorded, worse
-from ckaudit.questions.values import Points, points
+from ckaudit.questions.values import CurvePoints, points
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Series
@@ -142,7 +142,7 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, min_chang
     ## Bad
     The loss falls while the format is ignored: its score does not rise, or neither moves. `min_change` is a starting value.
     """
-    loss = Points(np.empty(0, np.int64), np.empty(0)) if slices is None else points(slices, INSTRUCTION)
+    loss = CurvePoints(np.empty(0, np.int64), np.empty(0)) if slices is None else points(slices, INSTRUCTION)
     formed, following = _scores(scores, FORMAT), _scores(scores, FOLLOWING)
     named = ((f"slice_val_loss/{INSTRUCTION}", loss), (f"microbench_score/{FORMAT}", formed))
     missing = [name for name, known in named if len(known.values) < 2]
@@ -218,7 +218,7 @@ def pretraining_quality(
     text, numbers = f"at step {step} {share:.0%} of the tokens of seen probes are continued exactly", {"seen": share}
     if share < hardly:
         return SeriesAnswer(word="bad", sentence=text, numbers=numbers)
-    unseen = Points(np.empty(0, np.int64), np.empty(0)) if perplexity is None else points(perplexity, HELD_OUT)
+    unseen = CurvePoints(np.empty(0, np.int64), np.empty(0)) if perplexity is None else points(perplexity, HELD_OUT)
     if len(unseen.values) < 2:
         return unrecorded(f"{text}; held-out probes were not scored twice", "probe_perplexity")
     first, end = unseen.first[1], unseen.last[1]
@@ -229,9 +229,9 @@ def pretraining_quality(
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
-def _scores(scores: Series | None, name: str) -> Points:
+def _scores(scores: Series | None, name: str) -> CurvePoints:
     """Return the points of one score, as shares: percent where one of them is above 1."""
     if scores is None:
-        return Points(np.empty(0, np.int64), np.empty(0))
+        return CurvePoints(np.empty(0, np.int64), np.empty(0))
     known = points(scores, name)
-    return Points(known.steps, known.values / 100) if len(known.values) and known.values.max() > 1 else known
+    return CurvePoints(known.steps, known.values / 100) if len(known.values) and known.values.max() > 1 else known

@@ -18,7 +18,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import learning_rate_over_peak
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, foreign, question, worse
-from ckaudit.questions.values import Points, points
+from ckaudit.questions.values import CurvePoints, points
 from ckaudit.rules.data.source_drift import source_drift
 from ckaudit.rules.data.text_statistics_drift import MIN_DEVIATIONS
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
@@ -234,7 +234,7 @@ def _departing(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
 
 
 def _spike(
-    course: Points,
+    course: CurvePoints,
     over_peak: Series,
     near: float,
     until: int,
@@ -296,7 +296,7 @@ def _stretches(values: Floats, min_jump_share: float) -> Iterator[tuple[int, int
         yield rise.onset, len(values) - 1, rise.low
 
 
-def _decay(course: Points, left: int, few: int, held_out_gain: float) -> _Decay | None:
+def _decay(course: CurvePoints, left: int, few: int, held_out_gain: float) -> _Decay | None:
     """Return what a decay did to the loss; None where fewer than three points lie before it, or six after.
 
     The level before is that of the last points that make one, as the falling curve that fits best has it: a loss may fall

@@ -21,7 +21,7 @@ MIN_SHOWN_RATIO = 1.005
 """A ratio below it is shown as 1x: nothing worth telling apart."""
 
 
-class Points(NamedTuple):
+class CurvePoints(NamedTuple):
     """The finite points of one column: steps and values, both shape (K,)."""
 
     steps: Steps
@@ -38,13 +38,13 @@ class Points(NamedTuple):
         return int(self.steps[0]), float(self.values[0])
 
 
-def points(series: Series, label: str | None = None) -> Points:
+def points(series: Series, label: str | None = None) -> CurvePoints:
     """Return the finite points of one column, the first one unless it is named; none where it has no such column."""
     if not series.labels or (label is not None and label not in series.labels):
-        return Points(np.empty(0, np.int64), np.empty(0))
+        return CurvePoints(np.empty(0, np.int64), np.empty(0))
     column = 0 if label is None else series.labels.index(label)
     known = series.finite_in(column)
-    return Points(series.steps[known], series.values[known, column])
+    return CurvePoints(series.steps[known], series.values[known, column])
 
 
 def last_row(series: Series) -> tuple[int, dict[str, float]]:
@@ -102,19 +102,19 @@ def why_no_fall(
     return EARLY_PLATEAU if may_plateau(steps, facts, moved) else ""
 
 
-def ratio_to_lowest_before(curve: Points) -> Points:
+def ratio_to_lowest_before(curve: CurvePoints) -> CurvePoints:
     """Return each point of a curve over the lowest level before it, a median of three; none of a curve that is not positive.
 
-    >>> ratio_to_lowest_before(Points(np.array([1, 2, 3, 4]), np.array([4.0, 2.0, 2.0, 6.0]))).values.tolist()
+    >>> ratio_to_lowest_before(CurvePoints(np.array([1, 2, 3, 4]), np.array([4.0, 2.0, 2.0, 6.0]))).values.tolist()
     [0.6666666666666666, 1.0, 3.0]
     """
     if len(curve.values) < 2 or curve.values.min() <= 0:
-        return Points(curve.steps[:0], curve.values[:0])
+        return CurvePoints(curve.steps[:0], curve.values[:0])
     lowest = np.minimum.accumulate(medians_of_three(curve.values))[:-1]
-    return Points(curve.steps[1:], curve.values[1:] / lowest)
+    return CurvePoints(curve.steps[1:], curve.values[1:] / lowest)
 
 
-def rises_at_once(course: Points, rise: Finding, *, min_rise_ratio: float) -> bool:
+def rises_at_once(course: CurvePoints, rise: Finding, *, min_rise_ratio: float) -> bool:
     """Tell whether a curve makes half of a lasting rise from the two points before where it begins to the three from there on.
 
     Args:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.explain.page import Group, Page, Section
+from ckaudit.explain.page import NameGroup, Page, Section
 from ckaudit.reports.escape import backticks, prose
 from ckaudit.reports.formula import readable
 from ckaudit.reports.json import dumps
@@ -20,7 +20,7 @@ def markdown_pages(pages: Sequence[Page], view: View = PLAIN, *, level: int = 2)
     return "\n".join("\n\n".join(block for block in _blocks(page, view, level) if block) + "\n" for page in pages)
 
 
-def markdown_groups(groups: Sequence[Group], view: View = PLAIN, *, level: int = 2) -> str:  # noqa: ARG001  Markdown has no width
+def markdown_groups(groups: Sequence[NameGroup], view: View = PLAIN, *, level: int = 2) -> str:  # noqa: ARG001  Markdown has no width
     """Return a table of names for each group."""
     blocks = []
     for group in groups:
@@ -72,7 +72,7 @@ def json_pages(pages: Sequence[Page], view: View) -> str:  # noqa: ARG001  a pro
     return dumps({"pages": [_json_page(page) for page in pages]})
 
 
-def json_groups(groups: Sequence[Group], view: View) -> str:  # noqa: ARG001  a program gets everything
+def json_groups(groups: Sequence[NameGroup], view: View) -> str:  # noqa: ARG001  a program gets everything
     """Return `{"groups": [...]}`."""
     return dumps({"groups": groups})
 

@@ -13,7 +13,7 @@ from ckaudit.reports.terminal.screen_text import columns, pad, paint, printable,
 from ckaudit.reports.view import PLAIN, View
 
 if TYPE_CHECKING:
-    from ckaudit.audit.memorization_curve import Point
+    from ckaudit.audit.memorization_curve import MemorizationPoint
 
 FORMATS = ("terminal", "json", "markdown")
 HEAD = ("value", "", "95 % interval", "reference")
@@ -148,14 +148,14 @@ def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:
 
 
 # The curve of memorization: a bar for each group at each step, or a table in Markdown.
-def memorization_curve(points: "Sequence[Point]", format: str, view: View) -> str:  # noqa: A002  what the option is called
+def memorization_curve(points: "Sequence[MemorizationPoint]", format: str, view: View) -> str:  # noqa: A002  what the option is called
     """Return the curve; JSON has no picture."""
     if not points or format == "json":
         return ""
     return "\n".join(_curve_in_markdown(points) if format == "markdown" else _curve_on_screen(points, view)) + "\n"
 
 
-def _curve_on_screen(points: "Sequence[Point]", view: View) -> Iterator[str]:
+def _curve_on_screen(points: "Sequence[MemorizationPoint]", view: View) -> Iterator[str]:
     yield ""
     yield paint("Tokens continued exactly: training passages (#) and held-out ones (o)", "bold", view)
     for point in points:
@@ -174,7 +174,7 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
-def _curve_in_markdown(points: "Sequence[Point]") -> Iterator[str]:
+def _curve_in_markdown(points: "Sequence[MemorizationPoint]") -> Iterator[str]:
     yield ""
     yield "| step | training | held out | stage | playbook, on repeated data |"
     yield "|---:|---:|---:|---|---|"

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit import __version__
-from ckaudit.audit.measure import Measured, Measurement
+from ckaudit.audit.measure import MeasuredMetric, Measurement
 from ckaudit.contract.schema.metrics import VERSION, Metrics, MetricTable
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.contract.schema.scalars import inert
@@ -69,7 +69,7 @@ def _write_json(measurement: Measurement, sink: BinaryIO, progress: Progress | N
     sink.write(b"\n]}\n")
 
 
-def _table(measured: Measured) -> MetricTable:
+def _table(measured: MeasuredMetric) -> MetricTable:
     series = measured.series
     return MetricTable(
         name=measured.name,

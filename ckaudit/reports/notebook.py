@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 
 from ckaudit.audit.figures import shape_preserving
-from ckaudit.audit.measure import Measured, Measurement
+from ckaudit.audit.measure import MeasuredMetric, Measurement
 from ckaudit.contract.schema import panels
 from ckaudit.contract.schema.diff import Comparison, Pair
 from ckaudit.contract.schema.fleet import Fleet
@@ -228,13 +228,13 @@ def _figure(chart: panels.Chart, size: tuple[int, int], names: Sequence[str] = (
     return tag("figure", tag("figcaption", chart.title), drawn)
 
 
-def _last(measured: Measured) -> str:
+def _last(measured: MeasuredMetric) -> str:
     values = measured.series.values[measured.series.recorded]
     unit = "" if measured.unit == "1" else f" {measured.unit}"
     return f"{number(float(values[-1]))}{unit}" if len(values) else ""
 
 
-def _line(measured: Measured) -> Markup:
+def _line(measured: MeasuredMetric) -> Markup:
     """Return a metric of one place as a thin line; of several places how many there are."""
     series = measured.series
     if len(series.labels) > 1:

@@ -7,7 +7,7 @@ from ckaudit.contract.schema.report import SEVERITIES, Report, Severity
 from ckaudit.reports.words import broken_checks, failing_severities
 
 
-class Outcome(NamedTuple):
+class ExitOutcome(NamedTuple):
     """What a report comes to.
 
     Attributes:
@@ -21,7 +21,9 @@ class Outcome(NamedTuple):
     is_empty: bool = False
 
 
-def outcome(report: Report, *, fail_on: Severity | None = None, require: str | None = None, allow_empty: bool = False) -> Outcome:
+def outcome(
+    report: Report, *, fail_on: Severity | None = None, require: str | None = None, allow_empty: bool = False
+) -> ExitOutcome:
     """Return what a report comes to.
 
     A finding counts before anything that went missing: what is found is found. A check that broke is not a clean one.
@@ -34,20 +36,20 @@ def outcome(report: Report, *, fail_on: Severity | None = None, require: str | N
     """
     failing = failing_severities(report, fail_on)
     if any(finding.severity in failing for finding in report.findings):
-        return Outcome(1)
+        return ExitOutcome(1)
     if broken := broken_checks(report.checks):
-        return Outcome(2, f"{', '.join(check.code for check in broken)} broke: the audit is not complete")
+        return ExitOutcome(2, f"{', '.join(check.code for check in broken)} broke: the audit is not complete")
     required = require or (report.policy and report.policy.require)
     if required == "vital" and report.judged in ("limited", "nothing"):
-        return Outcome(2, "a vital check could not judge, and --require vital asks for all that apply")
+        return ExitOutcome(2, "a vital check could not judge, and --require vital asks for all that apply")
     judged = any(check.outcome in ("passed", "failed") for check in report.checks) and report.judged != "nothing"
     answered = any(answer.word in ("good", "watch", "bad") for phase in report.interview for answer in phase.answers)
     if allow_empty or ((judged or answered) and report.files):
-        return Outcome(0)
-    return Outcome(2, f"nothing could be judged: {_why_nothing(report)}", is_empty=True)
+        return ExitOutcome(0)
+    return ExitOutcome(2, f"nothing could be judged: {_why_nothing(report)}", is_empty=True)
 
 
-def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None, allow_empty: bool = False) -> Outcome:
+def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None, allow_empty: bool = False) -> ExitOutcome:
     """Return what a fleet comes to: a finding of any run counts before what went missing in another.
 
     Args:
@@ -58,17 +60,19 @@ def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None
     """
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     if any(run.severity in failing for run in fleet.runs):
-        return Outcome(1)
+        return ExitOutcome(1)
     if failed := [run for run in fleet.runs if run.status != "audited"]:
-        return Outcome(2, f"{failed[0].run} could not be audited" + (f", nor {len(failed) - 1:,} others" if failed[1:] else ""))
+        return ExitOutcome(
+            2, f"{failed[0].run} could not be audited" + (f", nor {len(failed) - 1:,} others" if failed[1:] else "")
+        )
     if require == "vital" and (open_runs := [run for run in fleet.runs if run.judged != "all"]):
-        return Outcome(2, f"a vital check of {open_runs[0].run} could not judge, and --require vital asks for all that apply")
+        return ExitOutcome(2, f"a vital check of {open_runs[0].run} could not judge, and --require vital asks for all that apply")
     empty = [run for run in fleet.runs if run.judged == "nothing"]
     if allow_empty or (fleet.runs and not empty):
-        return Outcome(0)
+        return ExitOutcome(0)
     if not fleet.runs:
-        return Outcome(0) if fleet.unchanged or fleet.notes else Outcome(2, "no run was found", is_empty=True)
-    return Outcome(2, f"nothing vital of {empty[0].run} could be judged", is_empty=True)
+        return ExitOutcome(0) if fleet.unchanged or fleet.notes else ExitOutcome(2, "no run was found", is_empty=True)
+    return ExitOutcome(2, f"nothing vital of {empty[0].run} could be judged", is_empty=True)
 
 
 def _why_nothing(report: Report) -> str:

@@ -11,25 +11,25 @@ from ckaudit import __version__
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORT_SESSION, EXPORTED_WORDS, inert
 from ckaudit.run.read import Progress
-from ckaudit.run.scalars import Logged
+from ckaudit.run.scalars import LoggedScalars
 
 FILES = ("parquet", "arrow", "csv", "wandb-csv")
 FOLDERS = ("tensorboard",)
 FORMATS = (*FILES, *FOLDERS)
 
 
-def write(logged: Logged, format: str, sink: BinaryIO, progress: Progress | None = None) -> None:  # noqa: A002  its name
+def write(logged: LoggedScalars, format: str, sink: BinaryIO, progress: Progress | None = None) -> None:  # noqa: A002  its name
     """Write the scalars of a run in one of `FILES`, a piece at a time; `progress` is called with lines done and in all."""
     writers = {"parquet": _write_parquet, "arrow": _write_arrow, "csv": _write_csv, "wandb-csv": _write_wandb_csv}
     writers[format](logged, sink, progress)
 
 
-def write_folder(logged: Logged, format: str, folder: Path, progress: Progress | None = None) -> None:  # noqa: A002  its name
+def write_folder(logged: LoggedScalars, format: str, folder: Path, progress: Progress | None = None) -> None:  # noqa: A002  its name
     """Write the scalars of a run in one of `FOLDERS`, into a folder that is there."""
     import_module(f"ckaudit.reports.{format}").write(logged, folder, progress)
 
 
-def _write_arrow(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:
+def _write_arrow(logged: LoggedScalars, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write a column of numbers per name; null is not recorded, NaN was recorded as NaN.
 
     Words stand in columns of their own, `name:text`, so that a name may hold both.
@@ -42,7 +42,7 @@ def _write_arrow(logged: Logged, sink: BinaryIO, progress: Progress | None = Non
             writer.write_batch(batch)
 
 
-def schema(logged: Logged) -> Any:
+def schema(logged: LoggedScalars) -> Any:
     """Return the types of the columns; what the run is stands in the metadata."""
     import pyarrow as pa
 
@@ -54,7 +54,7 @@ def schema(logged: Logged) -> Any:
     return pa.schema([("step", pa.int64()), ("session", pa.int64()), *numbers, *words], metadata=metadata)
 
 
-def batches(logged: Logged, described: Any, progress: Progress | None = None) -> Iterator[Any]:
+def batches(logged: LoggedScalars, described: Any, progress: Progress | None = None) -> Iterator[Any]:
     """Yield the lines as record batches."""
     import pyarrow as pa
 
@@ -72,7 +72,7 @@ def batches(logged: Logged, described: Any, progress: Progress | None = None) ->
             progress(done, total)
 
 
-def _write_parquet(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:
+def _write_parquet(logged: LoggedScalars, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write the columns of the Arrow form, packed, as DuckDB, pandas and Polars read them, a row group for each piece."""
     from pyarrow.parquet import ParquetWriter
 
@@ -82,7 +82,7 @@ def _write_parquet(logged: Logged, sink: BinaryIO, progress: Progress | None = N
             writer.write_batch(batch)
 
 
-def _write_csv(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:
+def _write_csv(logged: LoggedScalars, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write the columns of the Arrow form; an empty cell is not recorded, nan was recorded as NaN, words stand in quotes."""
     described = schema(logged)
     write_rows(described.names, batches(logged, described, progress), sink)
@@ -113,7 +113,7 @@ def _inert(piece: Any) -> Any:
     return pa.record_batch(columns, names=[f"{index}" for index in range(len(columns))])
 
 
-def _write_wandb_csv(logged: Logged, sink: BinaryIO, progress: Progress | None = None) -> None:
+def _write_wandb_csv(logged: LoggedScalars, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write the history that counts, like that of W&B: `_step`, `_runtime`, `_timestamp`, then a column per name.
 
     Its steps only rise, so that what a resume replaced has no place in it. Names keep their own spelling, and the column of
@@ -128,7 +128,7 @@ def _write_wandb_csv(logged: Logged, sink: BinaryIO, progress: Progress | None =
     write_rows(["_step", *(["_runtime", "_timestamp"] if timed else []), EXPORT_SESSION, *names], pieces, sink)
 
 
-def _first(counted: Logged) -> float:
+def _first(counted: LoggedScalars) -> float:
     """Return the first time that was logged."""
     return next(float(part.min()) for log in counted.sessions.values() for _, part in log.numbers["time"].joined())
 

@@ -17,7 +17,7 @@ from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.io.files import MANIFEST_NAME
 from ckaudit.contract.schema.scalars import EXPORT_MARK, EXPORTED_WORDS
 from ckaudit.run.read import Progress
-from ckaudit.run.scalars import Logged
+from ckaudit.run.scalars import LoggedScalars
 
 _VERSION, _START = b"brain.Event:2", 1
 
@@ -32,7 +32,7 @@ Bytes = NDArray[np.uint8]
 _CASTAGNOLI, _MASK = 0x82F63B78, 0xA282EAD8
 
 
-def write(logged: Logged, folder: Path, progress: Progress | None = None) -> None:
+def write(logged: LoggedScalars, folder: Path, progress: Progress | None = None) -> None:
     """Write event files into a folder that is there."""
     done, total = 0, logged.lines
     for number, session in enumerate(logged.sessions):

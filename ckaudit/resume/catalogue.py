@@ -1,12 +1,12 @@
 """What can be wrong with a resume checkpoint: each kind has its code, its severity and what to do."""
 
 from ckaudit.contract.schema.report import Severity
-from ckaudit.contract.violations import Kind, kind
+from ckaudit.contract.violations import ViolationKind, kind
 
 COMMAND = "resume-check"
 
 
-def _kind(code: str, name: str, severity: Severity, title: str, what_to_do: str) -> Kind:
+def _kind(code: str, name: str, severity: Severity, title: str, what_to_do: str) -> ViolationKind:
     return kind(code, name, severity, title, what_to_do, found_by=(COMMAND,))
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 MAX_PLAIN_ELEMENTS = 64  # elements of a list that are looked at even where they are plain numbers
 
 
-class Element(Struct, frozen=True):
+class ElementType(Struct, frozen=True):
     """An element type.
 
     Attributes:
@@ -24,13 +24,13 @@ class Element(Struct, frozen=True):
     pattern: int = 0
 
 
-def _float(size: int, mask: int, *, word: int | None = None) -> Element:
-    return Element(size, word or size, mask, mask)
+def _float(size: int, mask: int, *, word: int | None = None) -> ElementType:
+    return ElementType(size, word or size, mask, mask)
 
 
 # IEEE 754: all bits of the exponent are set in an infinity and in NaN. The formats of 8 bits: OCP 8-bit Floating Point
 # Specification, revision 1.0 (E4M3 has no infinity, its NaN is S.1111.111); those that end in FNUZ have one NaN, 0x80.
-ELEMENTS: dict[str, Element] = {
+ELEMENTS: dict[str, ElementType] = {
     "float64": _float(8, 0x7FF0_0000_0000_0000),
     "float32": _float(4, 0x7F80_0000),
     "float16": _float(2, 0x7C00),
@@ -38,13 +38,13 @@ ELEMENTS: dict[str, Element] = {
     "float8_e5m2": _float(1, 0x7C),
     "float8_e4m3fn": _float(1, 0x7F),
     "float8_e8m0fnu": _float(1, 0xFF),
-    "float8_e4m3fnuz": Element(1, 1, 0xFF, 0x80),
-    "float8_e5m2fnuz": Element(1, 1, 0xFF, 0x80),
+    "float8_e4m3fnuz": ElementType(1, 1, 0xFF, 0x80),
+    "float8_e5m2fnuz": ElementType(1, 1, 0xFF, 0x80),
     "complex64": _float(8, 0x7F80_0000, word=4),
     "complex128": _float(16, 0x7FF0_0000_0000_0000, word=8),
     "complex32": _float(4, 0x7C00, word=2),
 } | {
-    name: Element(size)
+    name: ElementType(size)
     for name, size in (
         ("int64", 8),
         ("int32", 4),
@@ -102,7 +102,7 @@ STORAGES = {
 }
 
 
-class Range(Struct, frozen=True, kw_only=True):
+class ByteRange(Struct, frozen=True, kw_only=True):
     """A stretch of bytes of one element type.
 
     Attributes:
@@ -120,7 +120,7 @@ class Range(Struct, frozen=True, kw_only=True):
     big_endian: bool = False
 
 
-class Tensor(Struct, frozen=True, kw_only=True):
+class StoredTensor(Struct, frozen=True, kw_only=True):
     """One tensor.
 
     Attributes:
@@ -160,8 +160,8 @@ class Content(Struct, kw_only=True):
     """
 
     form: str
-    tensors: list[Tensor] = field(default_factory=list)
-    ranges: list[Range] = field(default_factory=list)
+    tensors: list[StoredTensor] = field(default_factory=list)
+    ranges: list[ByteRange] = field(default_factory=list)
     value: Any = None
     names: tuple[str, ...] = ()
     called: frozenset[str] = frozenset()
@@ -172,7 +172,7 @@ class BadPickle(Exception):  # noqa: N818  never seen by a user: it becomes a fi
     """Bytes that are no pickle, or one that ends in the middle."""
 
 
-class Name(Struct, frozen=True, eq=False):
+class ImportedName(Struct, frozen=True, eq=False):
     """A class or function that unpickling would import."""
 
     module: str
@@ -182,7 +182,7 @@ class Name(Struct, frozen=True, eq=False):
         return f"{self.module}.{self.name}"
 
 
-class Call(Struct, eq=False):
+class PickledCall(Struct, eq=False):
     """Something that unpickling would make: `maker` called with `arguments`, and then the state that is set on it.
 
     Attributes:
@@ -202,7 +202,7 @@ class Call(Struct, eq=False):
     @property
     def made_by(self) -> str:
         """The full name of what would make it; empty where that is no name."""
-        return str(self.maker) if isinstance(self.maker, Name) else ""
+        return str(self.maker) if isinstance(self.maker, ImportedName) else ""
 
 
 class PersistentId(Struct, frozen=True, eq=False):
@@ -249,7 +249,7 @@ def parts(value: Any, *, max_depth: int = 64) -> Iterator[tuple[tuple[str, ...],
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while waiting:
         keys, part = waiting.pop()
-        if isinstance(part, (list, tuple, DictPairs, Call)):
+        if isinstance(part, (list, tuple, DictPairs, PickledCall)):
             if id(part) in seen or len(keys) > max_depth:
                 continue
             seen.add(id(part))
@@ -263,10 +263,11 @@ def _below(keys: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], 
     elif isinstance(part, (list, tuple)):
         few = len(part) <= MAX_PLAIN_ELEMENTS
         yield from (((*keys, str(index)), value) for index, value in enumerate(part) if few or _holds_more(value))
-    elif isinstance(part, Call):
+    elif isinstance(part, PickledCall):
         arguments = part.arguments if isinstance(part.arguments, tuple) else (part.arguments,)
         yield from (
-            (keys if isinstance(argument, Call) else (*keys, str(index)), argument) for index, argument in enumerate(arguments)
+            (keys if isinstance(argument, PickledCall) else (*keys, str(index)), argument)
+            for index, argument in enumerate(arguments)
         )
         if part.state is not None:
             yield keys, part.state
@@ -278,7 +279,7 @@ def _holds_more(value: Any) -> bool:
     """Tell whether a part has parts of its own; single numbers of long lists are not yielded."""
     if isinstance(value, (list, tuple)):
         return len(value) > 0
-    return len(value.items) > 0 if isinstance(value, DictPairs) else isinstance(value, (Call, PersistentId))
+    return len(value.items) > 0 if isinstance(value, DictPairs) else isinstance(value, (PickledCall, PersistentId))
 
 
 def _word(key: Any) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Finding
 from ckaudit.resume.catalogue import CUT_OFF, DAMAGED, INDEX, SHARD_MISSING
-from ckaudit.resume.content import BadPickle, Call, Content, DictPairs
+from ckaudit.resume.content import BadPickle, Content, DictPairs, PickledCall
 from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged, is_there, stays_inside
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
 from ckaudit.resume.tensor_files import read_torch
@@ -135,7 +135,7 @@ def _is_size(value: Any) -> bool:
 
 def _field(record: Any, name: str) -> Any:
     """Return an attribute of a recorded object, or None."""
-    state = record.state if isinstance(record, Call) else None
+    state = record.state if isinstance(record, PickledCall) else None
     state = state[1] if isinstance(state, tuple) and len(state) == 2 else state  # (dict, slots)
     return state.get(name) if isinstance(state, DictPairs) else None
 

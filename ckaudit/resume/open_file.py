@@ -7,7 +7,7 @@ from stat import S_ISREG
 from typing import Self
 
 from ckaudit.contract.io.files import is_inside
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.resume.catalogue import CUT_OFF, UNREADABLE
 
 BLOCK = 4 * 2**20
@@ -21,7 +21,7 @@ class FileFault(Exception):  # noqa: N818  never seen by a user: it carries the 
         message: How it is said, after the name of the file.
     """
 
-    def __init__(self, kind: Kind, message: str) -> None:
+    def __init__(self, kind: ViolationKind, message: str) -> None:
         super().__init__(message)
         self.kind, self.message = kind, message
 

@@ -4,7 +4,7 @@ import pickletools
 from collections.abc import Callable
 from typing import Any
 
-from ckaudit.resume.content import BadPickle, Call, DictPairs, Name, PersistentId, PickleFacts
+from ckaudit.resume.content import BadPickle, DictPairs, ImportedName, PersistentId, PickledCall, PickleFacts
 
 MAX_BYTES = 64 * 2**20  # the pickle of 50,000 tensors has 8 MB
 MAX_OPCODES = 3_000_000  # 30 for each of 100,000 tensors
@@ -37,7 +37,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
-        self.names: dict[str, Name] = {}
+        self.names: dict[str, ImportedName] = {}
         self.called: set[str] = set()
 
     def do(self, opcode: str, argument: Any) -> None:
@@ -54,16 +54,16 @@ class _Machine:
         top, self.stack = self.stack, self.marks.pop()
         return top
 
-    def named(self, module: Any, name: Any) -> Name:
+    def named(self, module: Any, name: Any) -> ImportedName:
         if not (isinstance(module, str) and isinstance(name, str)):
             raise BadPickle("something is imported by what is no name")
-        imported = Name(module, name)
+        imported = ImportedName(module, name)
         return self.names.setdefault(str(imported), imported)
 
-    def call(self, maker: Any, given: Any, *, by_class: bool = False) -> Call:
+    def call(self, maker: Any, given: Any, *, by_class: bool = False) -> PickledCall:
         if not by_class:
-            self.called.add(str(maker) if isinstance(maker, Name) else "something that is no name")
-        return Call(maker, given, by_class=by_class)
+            self.called.add(str(maker) if isinstance(maker, ImportedName) else "something that is no name")
+        return PickledCall(maker, given, by_class=by_class)
 
 
 def _mark(machine: _Machine, _: Any) -> None:
@@ -111,7 +111,7 @@ def _append(machine: _Machine, _: Any) -> None:
 def _extend(target: Any, values: list[Any]) -> None:
     if isinstance(target, list):
         target.extend(values)
-    elif isinstance(target, Call):
+    elif isinstance(target, PickledCall):
         _add_pairs(target, [(None, value) for value in values])
     else:
         raise BadPickle("elements are added to what is no list")
@@ -130,7 +130,7 @@ def _set_item(machine: _Machine, _: Any) -> None:
 def _add_pairs(target: Any, pairs: list[tuple[Any, Any]]) -> None:
     if isinstance(target, DictPairs):
         target.items.extend(pairs)
-    elif isinstance(target, Call):
+    elif isinstance(target, PickledCall):
         target.items = target.items or []
         target.items.extend(pairs)
     else:
@@ -206,7 +206,7 @@ def _object(machine: _Machine, _: Any) -> None:
 def _build(machine: _Machine, _: Any) -> None:
     state = machine.stack.pop()
     target = machine.stack[-1]
-    if isinstance(target, Call):
+    if isinstance(target, PickledCall):
         target.state = state
 
 

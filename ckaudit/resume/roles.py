@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ckaudit.resume.content import ELEMENTS, Content, DictPairs, Tensor, parts
+from ckaudit.resume.content import ELEMENTS, Content, DictPairs, StoredTensor, parts
 
 PARTS = ("weights", "optimizer", "schedule", "scaler", "random_state", "step", "data_position")
 WEIGHTS = frozenset(
@@ -97,7 +97,7 @@ class Inventory(Struct):
             self._offer(name, value)
             self.parts |= {part for part, pattern in _KEYS.items() if value not in (None, [], {}) and pattern.fullmatch(name)}
 
-    def _count(self, tensor: Tensor, role: str) -> None:
+    def _count(self, tensor: StoredTensor, role: str) -> None:
         if role == "weights":
             self.parameters += tensor.needs // ELEMENTS[tensor.dtype].size
             self.weight_bytes += tensor.needs
@@ -139,7 +139,7 @@ def _roles(content: Content, file: str) -> list[str]:
     return [_role(tensor, has_named_weights=has_named_weights) for tensor in content.tensors]
 
 
-def _role(tensor: Tensor, *, has_named_weights: bool) -> str:
+def _role(tensor: StoredTensor, *, has_named_weights: bool) -> str:
     keys = tensor.keys or ("",)
     if any(OPTIMIZER.fullmatch(word) for word in keys[:2]) or (keys[-1] in MOMENTS and len(keys) > 2):
         return "optimizer"

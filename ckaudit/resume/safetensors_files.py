@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from ckaudit.resume.catalogue import CUT_OFF, DAMAGED
-from ckaudit.resume.content import ELEMENTS, SAFETENSORS, Content, Range, Tensor
+from ckaudit.resume.content import ELEMENTS, SAFETENSORS, ByteRange, Content, StoredTensor
 from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged
 
 MAX_RANK = 64  # NumPy's own limit
@@ -56,7 +56,7 @@ def read_safetensors(source: OpenFile) -> Content:
         if first != end:
             raise FileFault(DAMAGED, f"has tensor {name!r} at byte {first:,}, where the one before ends at {end:,}")
         content.tensors.append(tensor)
-        content.ranges.append(Range(offset=start + first, size=last - first, dtype=tensor.dtype))
+        content.ranges.append(ByteRange(offset=start + first, size=last - first, dtype=tensor.dtype))
         end = last
     if start + end > source.size:
         raise FileFault(CUT_OFF, f"has {source.size:,} bytes, where its header asks for {start + end:,}")
@@ -111,7 +111,7 @@ def _refuse_doubled_metadata(data: bytes) -> None:
         raise ValueError(f"{METADATA} stands twice")
 
 
-def _safetensors_tensor(name: str, entry: HeaderEntry, index: int) -> Tensor:
+def _safetensors_tensor(name: str, entry: HeaderEntry, index: int) -> StoredTensor:
     first, last = entry.data_offsets
     dtype = SAFETENSORS.get(entry.element)
     if dtype is None:
@@ -121,4 +121,6 @@ def _safetensors_tensor(name: str, entry: HeaderEntry, index: int) -> Tensor:
     needs = prod(entry.shape) * ELEMENTS[dtype].size
     if needs != last - first:
         raise FileFault(DAMAGED, f"gives tensor {name!r} {last - first:,} bytes, where its shape asks for {needs:,}")
-    return Tensor(keys=tuple(name.split(".")), shape=tuple(entry.shape), dtype=dtype, at=index, first=0, size=needs, needs=needs)
+    return StoredTensor(
+        keys=tuple(name.split(".")), shape=tuple(entry.shape), dtype=dtype, at=index, first=0, size=needs, needs=needs
+    )

@@ -9,7 +9,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.report import Finding
 from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS, DAMAGED
-from ckaudit.resume.content import ELEMENTS, Content, Element, Range, Tensor
+from ckaudit.resume.content import ELEMENTS, ByteRange, Content, ElementType, StoredTensor
 from ckaudit.resume.open_file import OpenFile
 from ckaudit.resume.tensor_files import storages
 
@@ -29,7 +29,7 @@ SCRATCH = 2**18  # bytes: the words and the answers stay in the cache, which is 
 class NonfiniteTensor(Struct, frozen=True):
     """A tensor with elements that are NaN or infinite, and how many."""
 
-    tensor: Tensor
+    tensor: StoredTensor
     role: str
     count: int
 
@@ -48,7 +48,7 @@ def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) 
     """
     role_of = {id(tensor): roles[index] for index, tensor in enumerate(content.tensors)}
     bad: list[NonfiniteTensor] = []
-    broken: list[Tensor] = []
+    broken: list[StoredTensor] = []
     for index, tensors in storages(content):
         place = content.ranges[index]
         count, crc = _pass(source, place, tick)
@@ -62,7 +62,7 @@ def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) 
     return [*_broken(broken, source.shown), *_bad(bad, source.shown)]
 
 
-def _pass(source: OpenFile, place: Range, tick: Tick) -> tuple[int, int | None]:
+def _pass(source: OpenFile, place: ByteRange, tick: Tick) -> tuple[int, int | None]:
     """Return how many words of a range are no numbers, and its CRC-32 where one is known."""
     element = ELEMENTS[place.dtype]
     counter = Counter(element, big_endian=place.big_endian)
@@ -75,13 +75,13 @@ def _pass(source: OpenFile, place: Range, tick: Tick) -> tuple[int, int | None]:
     return count, crc
 
 
-def _count(source: OpenFile, place: Range, tensor: Tensor) -> int:
+def _count(source: OpenFile, place: ByteRange, tensor: StoredTensor) -> int:
     """Return how many words from the first to the last element of a tensor are no numbers."""
     counter = Counter(ELEMENTS[place.dtype], big_endian=place.big_endian)
     return sum(counter.count(block) for block in source.blocks(place.offset + tensor.first, tensor.size))
 
 
-def _broken(tensors: list[Tensor], file: str) -> list[Finding]:
+def _broken(tensors: list[StoredTensor], file: str) -> list[Finding]:
     if not tensors:
         return []
     more = f" and {plural(len(tensors) - 1, 'other')}" if len(tensors) > 1 else ""
@@ -111,7 +111,7 @@ def _bad(bad: list[NonfiniteTensor], file: str) -> list[Finding]:
 class Counter:
     """Counts elements that are no finite numbers, block by block, in scratch memory of its own."""
 
-    def __init__(self, element: Element, *, big_endian: bool = False) -> None:
+    def __init__(self, element: ElementType, *, big_endian: bool = False) -> None:
         import numpy as np
 
         self.element = element

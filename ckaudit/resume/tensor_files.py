@@ -9,7 +9,18 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.resume.catalogue import COMPRESSED, CUT_OFF, DAMAGED
-from ckaudit.resume.content import ELEMENTS, STORAGES, BadPickle, Call, Content, Name, PersistentId, Range, Tensor, parts
+from ckaudit.resume.content import (
+    ELEMENTS,
+    STORAGES,
+    BadPickle,
+    ByteRange,
+    Content,
+    ImportedName,
+    PersistentId,
+    PickledCall,
+    StoredTensor,
+    parts,
+)
 from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
 
@@ -31,7 +42,7 @@ _ENTRY, _LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
 _FULL16, _FULL32 = 0xFFFF, 0xFFFF_FFFF
 
 
-class Member(Struct, frozen=True):
+class ZipMember(Struct, frozen=True):
     """One file in a zip.
 
     Attributes:
@@ -97,22 +108,22 @@ def _not_a_zip(head: bytes) -> Exception:
 class _Builder:
     """Finds the tensors in a pickle, and the bytes of each among the members."""
 
-    def __init__(self, content: Content, members: dict[str, Member], root: str, *, big_endian: bool) -> None:
+    def __init__(self, content: Content, members: dict[str, ZipMember], root: str, *, big_endian: bool) -> None:
         self.content, self.members, self.root, self.big = content, members, root, big_endian
         self.at: dict[tuple[str, str], int] = {}
 
     def build(self, value: Any) -> None:
         for keys, part in parts(value):
-            if isinstance(part, Call) and part.made_by in _REBUILT:
+            if isinstance(part, PickledCall) and part.made_by in _REBUILT:
                 self.content.tensors.append(self.tensor(keys, part))
 
-    def tensor(self, keys: tuple[str, ...], call: Call) -> Tensor:
+    def tensor(self, keys: tuple[str, ...], call: PickledCall) -> StoredTensor:
         arguments = call.arguments if isinstance(call.arguments, tuple) else ()
         if len(arguments) < 4 or not isinstance(arguments[0], PersistentId):
             raise FileFault(DAMAGED, f"makes tensor {'.'.join(keys)!r} of what is no storage")
         storage, first, shape, strides = arguments[0].identity, arguments[1], _whole(arguments[2]), _whole(arguments[3])
         third = call.made_by.endswith("_v3") and len(arguments) > 6
-        dtype = arguments[6].name if third and isinstance(arguments[6], Name) else _dtype_of(storage)
+        dtype = arguments[6].name if third and isinstance(arguments[6], ImportedName) else _dtype_of(storage)
         element = ELEMENTS.get(dtype)
         if element is None:
             raise Unjudged(f"holds tensors of {dtype}, whose bits are not known")
@@ -124,7 +135,7 @@ class _Builder:
         if (first + span) * element.size > room:
             needed = (first + span) * element.size
             raise FileFault(CUT_OFF, f"stores {room:,} bytes for tensor {'.'.join(keys)!r}, which needs {needed:,}")
-        return Tensor(
+        return StoredTensor(
             keys=keys,
             shape=shape,
             dtype=dtype,
@@ -142,14 +153,14 @@ class _Builder:
         if (key, dtype) not in self.at:
             self.at[key, dtype] = len(self.content.ranges)
             self.content.ranges.append(
-                Range(offset=member.offset, size=member.size, dtype=dtype, crc=member.crc or None, big_endian=self.big)
+                ByteRange(offset=member.offset, size=member.size, dtype=dtype, crc=member.crc or None, big_endian=self.big)
             )
         return self.at[key, dtype]
 
 
 def _whole(value: Any) -> tuple[int, ...]:
     """Return a shape or strides; an empty tensor of rank 0 where a subclass was saved as a call."""
-    arguments = value.arguments if isinstance(value, Call) else value
+    arguments = value.arguments if isinstance(value, PickledCall) else value
     if isinstance(arguments, tuple) and len(arguments) == 1 and isinstance(arguments[0], tuple):
         arguments = arguments[0]  # torch.Size((2, 3))
     if not isinstance(arguments, (tuple, list)) or not all(type(size) is int and 0 <= size < 2**63 for size in arguments):
@@ -159,13 +170,13 @@ def _whole(value: Any) -> tuple[int, ...]:
 
 def _dtype_of(storage: Any) -> str:
     kind = storage[1] if isinstance(storage, tuple) and len(storage) >= 2 else None
-    name = kind.name if isinstance(kind, Name) else "no storage"
+    name = kind.name if isinstance(kind, ImportedName) else "no storage"
     return STORAGES.get(name, name)
 
 
-def storages(content: Content) -> Iterator[tuple[int, list[Tensor]]]:
+def storages(content: Content) -> Iterator[tuple[int, list[StoredTensor]]]:
     """Yield each range of a file, in the order of its bytes, with the tensors in it."""
-    by_range: dict[int, list[Tensor]] = {}
+    by_range: dict[int, list[StoredTensor]] = {}
     for tensor in content.tensors:
         by_range.setdefault(tensor.at, []).append(tensor)
     for index in sorted(by_range, key=lambda place: content.ranges[place].offset):
@@ -175,7 +186,7 @@ def storages(content: Content) -> Iterator[tuple[int, list[Tensor]]]:
 # The directory of a zip file, or of one that stands inside a larger file: where each member's bytes begin.
 #
 # The layout is that of PKWARE's APPNOTE 6.3.10: local headers with the data, a central directory, and its end record.
-def read_directory(source: OpenFile, start: int, length: int) -> dict[str, Member]:
+def read_directory(source: OpenFile, start: int, length: int) -> dict[str, ZipMember]:
     """Return the members of the zip in a range of a file, by name.
 
     Raises:
@@ -184,7 +195,7 @@ def read_directory(source: OpenFile, start: int, length: int) -> dict[str, Membe
     count, size, offset = _end(source, start, length)
     if size > MAX_DIRECTORY or size > length or offset > length - size:
         raise FileFault(DAMAGED, f"has a directory of {size:,} bytes at {offset:,}, which cannot be")
-    members: dict[str, Member] = {}
+    members: dict[str, ZipMember] = {}
     for entry in _entries(source.read(start + offset, size), count):
         if entry.name in members:
             raise FileFault(DAMAGED, f"holds {entry.name!r} twice")
@@ -196,7 +207,7 @@ def read_directory(source: OpenFile, start: int, length: int) -> dict[str, Membe
         at = start + entry.offset + _LOCAL.size + int(name_size) + int(extra_size)
         if at + entry.size > start + offset:
             raise FileFault(CUT_OFF, f"member {entry.name!r} of {entry.size:,} bytes does not fit before the directory")
-        members[entry.name] = Member(entry.name, at, entry.size, entry.crc)
+        members[entry.name] = ZipMember(entry.name, at, entry.size, entry.crc)
     ordered = sorted(members.values(), key=lambda member: (member.offset, member.size))
     for one, following in pairwise(ordered):
         if one.offset + one.size > following.offset:
@@ -223,7 +234,7 @@ def _end(source: OpenFile, start: int, length: int) -> tuple[int, int, int]:
     return count, size, offset
 
 
-def _entries(data: bytes, count: int) -> Iterator[Member]:
+def _entries(data: bytes, count: int) -> Iterator[ZipMember]:
     """Yield the members as the directory has them, each with the offset of its local header."""
     at = 0
     for _ in range(count):
@@ -243,7 +254,7 @@ def _entries(data: bytes, count: int) -> Iterator[Member]:
         size, packed, offset = _wide(extra, size, packed, offset)
         if packed != size:
             raise FileFault(DAMAGED, f"member {name!r} has two sizes, {size:,} and {packed:,}")
-        yield Member(name, offset, size, crc)
+        yield ZipMember(name, offset, size, crc)
 
 
 def _wide(extra: bytes, *values: int) -> Iterator[int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import NO_OPTIMIZER, NO_WEIGHTS, PART_MISSING, SHARD_MISSING, SIZE_JUMP, STEP_MISMATCH, TIME_JUMP
 from ckaudit.resume.examine import ExaminedCheckpoint
@@ -146,7 +146,7 @@ def _is_export(examined: ExaminedCheckpoint, absent: Sequence[str]) -> bool:
     return examined.checkpoint.step is None and len(absent) >= 5 and "weights" not in absent
 
 
-def _together(kind: Kind, group: Sequence[ExaminedCheckpoint], what: str) -> Finding:
+def _together(kind: ViolationKind, group: Sequence[ExaminedCheckpoint], what: str) -> Finding:
     steps = [examined.entry.step for examined in group if examined.entry.step is not None]
     others = [examined.checkpoint.name for examined in group[1:]]
     message = f"{plural(len(group), 'checkpoint')}: {what}" if others else f"has {what}"

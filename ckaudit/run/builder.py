@@ -16,7 +16,7 @@ from ckaudit.run.column_builder import (
     GRIDS,
     NAMES,
     WEIGHT_SAMPLES,
-    Collector,
+    ColumnCollector,
     GridCollector,
     cells_of,
     decoder,
@@ -26,7 +26,7 @@ from ckaudit.run.column_builder import (
 from ckaudit.run.line_budget import TensorBudget
 from ckaudit.run.memory import column_budget
 from ckaudit.run.run import Event, Grids, Run
-from ckaudit.run.scalars import ScalarLog, SessionLogs
+from ckaudit.run.scalars import ScalarColumns, SessionLogs
 from ckaudit.run.series import Series, Steps, merged_steps
 
 T = TypeVar("T")
@@ -48,11 +48,11 @@ class RunBuilder:
 
     def __init__(self, paths: frozenset[str]) -> None:
         """Begin without any checkpoint."""
-        self.fill = ScalarLog()
+        self.fill = ScalarColumns()
         self.stride = 1
         self._paths, self._paths_without_samples = paths, paths - WEIGHT_SAMPLES
         self._since_samples: int | None = None
-        self._collectors = {path: Collector(path) for path in sorted(paths) if path not in ("loss", "scalars.*", *GRIDS)}
+        self._collectors = {path: ColumnCollector(path) for path in sorted(paths) if path not in ("loss", "scalars.*", *GRIDS)}
         self._grids = {path: GridCollector() for path in GRIDS if path in paths}
         self._sections, self._grids_of = _by_section(self._collectors), _by_section(self._grids)
         for section in self._grids_of:
@@ -145,7 +145,7 @@ class RunBuilder:
             collector.add(step, tuple(ranks), [getattr(rank, rest) for rank in ranks.values()])
 
     def _collect_tensors(
-        self, step: int, section: str, part: dict[str, Any], members: list[tuple[str, Collector]]
+        self, step: int, section: str, part: dict[str, Any], members: list[tuple[str, ColumnCollector]]
     ) -> dict[str, Column]:
         """Collect a row of each field of a section that has an entry for each tensor or layer; return its columns."""
         names, columns = tuple(part), columns_of(part)
@@ -164,7 +164,7 @@ class RunBuilder:
             if field in columns:
                 collector.add(step, self._names[section], columns[field])
 
-    def _collect_fields(self, step: int, part: Any, members: list[tuple[str, Collector]]) -> None:
+    def _collect_fields(self, step: int, part: Any, members: list[tuple[str, ColumnCollector]]) -> None:
         """Collect the fields of a section that has no entries, or of the document itself."""
         for rest, collector in members:
             value = getattr(part, rest) if rest else part
@@ -175,7 +175,7 @@ class RunBuilder:
             else:
                 collector.add(step, (collector.path,), (value,))
 
-    def _open_box(self, box: Any, members: list[tuple[str, Collector]]) -> None:
+    def _open_box(self, box: Any, members: list[tuple[str, ColumnCollector]]) -> None:
         """Collect a row of each step of a black box; of boxes that overlap, the first has it."""
         for rest, collector in members:
             columns = getattr(box, rest.removesuffix(".*")) or {}

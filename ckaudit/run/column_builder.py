@@ -146,7 +146,7 @@ def unknown_paths(paths: Iterable[str]) -> list[str]:
     return [path for path in paths if path not in known]
 
 
-class Collector:
+class ColumnCollector:
     """Gathers one path over all checkpoints.
 
     Attributes:

@@ -13,7 +13,7 @@ from ckaudit.contract.explain import explain
 from ckaudit.contract.io.codec import decode, decode_whole, is_deep
 from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.io.files import BLOCK_BYTES, BrokenFile, read_bytes
-from ckaudit.contract.io.folder import CheckpointFile, RunFolder, list_files, list_folder
+from ckaudit.contract.io.folder import CheckpointFile, RunFiles, list_files, list_folder
 from ckaudit.contract.io.jsonl import Lines, read_lines
 from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
@@ -33,7 +33,7 @@ MAX_SAMPLES = 128
 """In how many checkpoints of a long run the samples of weights are read, evenly spread: how far they have come needs no more."""
 
 Progress = Callable[[int, int], None]
-Source = Path | str | Sequence[Path] | RunFolder
+Source = Path | str | Sequence[Path] | RunFiles
 
 
 @takes_any_numbers
@@ -75,9 +75,9 @@ def read_manifest(source: Source) -> Manifest | None:
     return reader.manifest
 
 
-def list_source(source: Source) -> RunFolder:
+def list_source(source: Source) -> RunFiles:
     """Return the files that `source` stands for."""
-    if isinstance(source, RunFolder):
+    if isinstance(source, RunFiles):
         return source
     if isinstance(source, (str, Path)):
         path = Path(source)
@@ -86,7 +86,7 @@ def list_source(source: Source) -> RunFolder:
 
 
 def _name(source: Source) -> str:
-    if isinstance(source, RunFolder):
+    if isinstance(source, RunFiles):
         return str(source.root)
     return str(source) if isinstance(source, (str, Path)) else f"{len(source)} files"
 
@@ -103,7 +103,7 @@ class RunReader:
         notes: What a reader must know of how they were read.
     """
 
-    def __init__(self, folder: RunFolder, paths: frozenset[str], logs: SessionLogs) -> None:
+    def __init__(self, folder: RunFiles, paths: frozenset[str], logs: SessionLogs) -> None:
         """Begin with nothing read."""
         self.folder = folder
         self.builder = RunBuilder(paths)

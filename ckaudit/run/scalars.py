@@ -1,6 +1,6 @@
 """Lines of `scalars.jsonl` merged to series: columns grow, sessions replace each other, checkpoints fill what the log lacks.
 
-`Logged` has them as they were logged, each session by itself, so that what a later one replaced is not lost.
+`LoggedScalars` has them as they were logged, each session by itself, so that what a later one replaced is not lost.
 """
 
 from array import array
@@ -27,7 +27,7 @@ FILLED = ("loss", "scalars.*")
 """What checkpoints hold of scalars."""
 
 
-class Column(Struct):
+class ScalarColumn(Struct):
     """Values of one name, in the order in which they were logged.
 
     Attributes:
@@ -56,9 +56,9 @@ class Column(Struct):
             self.parts.append((np.array(self.steps, np.int64), np.array(self.values, np.float64)))
             self.steps, self.values = array("q"), array("d")
 
-    def split(self, step: int) -> tuple["Column", "Column"]:
+    def split(self, step: int) -> tuple["ScalarColumn", "ScalarColumn"]:
         """Return what stands before `step`, and the rest."""
-        before, rest = Column(), Column()
+        before, rest = ScalarColumn(), ScalarColumn()
         for steps, values in self.joined():
             early = steps < step
             if early.all():
@@ -86,7 +86,7 @@ class ColumnJoiner:
         self._parts: dict[tuple[int, int, int], list[Steps]] = {}
         self._known: dict[tuple[int, ...], tuple[Steps, bool]] = {}
 
-    def join(self, column: Column) -> JoinedColumn:
+    def join(self, column: ScalarColumn) -> JoinedColumn:
         """Return all steps and values of a column."""
         steps_of_parts = [self._shared(steps) for steps, _ in column.joined()] or [np.empty(0, np.int64)]
         key = tuple(map(id, steps_of_parts)) if column.parts else ()
@@ -105,10 +105,10 @@ class ColumnJoiner:
         return steps if first is None else first
 
 
-class ScalarLog(Struct):
+class ScalarColumns(Struct):
     """Values by catalogue name, gathered line by line; the notes say of which there are too many for a table."""
 
-    numbers: dict[str, Column] = field(default_factory=dict)
+    numbers: dict[str, ScalarColumn] = field(default_factory=dict)
     words: dict[str, dict[int, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -122,7 +122,7 @@ class ScalarLog(Struct):
                 continue
             column = self.numbers.get(name)
             if column is None:
-                column = self.numbers[name] = Column()
+                column = self.numbers[name] = ScalarColumn()
             column.steps.append(step)
             column.values.append(float(value))
 
@@ -132,7 +132,7 @@ class ScalarLog(Struct):
         for index, name in enumerate(table.names):
             known = _and(rows, None if table.recorded is None else table.recorded[index])
             if known is None or known.any():
-                column = self.numbers.setdefault(name, Column())
+                column = self.numbers.setdefault(name, ScalarColumn())
                 values = table.values[index] if known is None else table.values[index][known]
                 column.extend(steps if known is rows else table.steps[known], values)
         for name, words in table.texts.items():
@@ -154,9 +154,9 @@ class ScalarLog(Struct):
         """Tell whether anything was logged."""
         return bool(self.numbers or self.words)
 
-    def split(self, step: int) -> tuple["ScalarLog", "ScalarLog"]:
+    def split(self, step: int) -> tuple["ScalarColumns", "ScalarColumns"]:
         """Return what stands before `step`, and the rest."""
-        before, rest = ScalarLog(), ScalarLog()
+        before, rest = ScalarColumns(), ScalarColumns()
         for name, column in self.numbers.items():
             for log, part in zip((before, rest), column.split(step), strict=True):
                 if part.parts:
@@ -166,16 +166,16 @@ class ScalarLog(Struct):
                 (before if step_of_word < step else rest).words.setdefault(name, {})[step_of_word] = word
         return before, rest
 
-    def extend(self, later: "ScalarLog") -> None:
+    def extend(self, later: "ScalarColumns") -> None:
         """Add the values of another log behind one's own."""
         for name, column in later.numbers.items():
-            own = self.numbers.setdefault(name, Column())
+            own = self.numbers.setdefault(name, ScalarColumn())
             for part in column.joined():
                 own.extend(*part)
         for name, words in later.words.items():
             self.words.setdefault(name, {}).update(words)
 
-    def series(self, fill: "ScalarLog | None" = None) -> dict[str, Series]:
+    def series(self, fill: "ScalarColumns | None" = None) -> dict[str, Series]:
         """Return one series per name; "slice_val_loss/regular" becomes the column "regular" of slice_val_loss.
 
         Args:
@@ -185,7 +185,7 @@ class ScalarLog(Struct):
         columns = dict(self.numbers)
         for name, column in (fill.numbers if fill else {}).items():
             columns[name] = _filled(columns[name], column, joiner) if name in columns else column
-        families: dict[str, dict[str, Column]] = {}
+        families: dict[str, dict[str, ScalarColumn]] = {}
         for name, column in columns.items():
             family, _, label = name.partition("/")
             families.setdefault(family, {})[label or family] = column
@@ -205,15 +205,15 @@ def _and(one: Mask | None, other: Mask | None) -> Mask | None:
     return one & other
 
 
-def _filled(log: Column, fill: Column, joiner: ColumnJoiner) -> Column:
+def _filled(log: ScalarColumn, fill: ScalarColumn, joiner: ColumnJoiner) -> ScalarColumn:
     more = joiner.join(fill)
     missing = ~np.isin(more.steps, joiner.join(log).steps)
-    filled = Column(list(log.parts))
+    filled = ScalarColumn(list(log.parts))
     filled.extend(more.steps[missing], more.values[missing])
     return filled
 
 
-def _joined(name: str, columns: Mapping[str, Column], joiner: ColumnJoiner, notes: list[str]) -> Series:
+def _joined(name: str, columns: Mapping[str, ScalarColumn], joiner: ColumnJoiner, notes: list[str]) -> Series:
     parts = [joiner.join(column) for column in columns.values()]
     if len(parts) == 1 and parts[0].rises:
         return replace(single(name, "1", parts[0].steps, parts[0].values), labels=tuple(columns))
@@ -232,11 +232,11 @@ class SessionLogs:
     """Lines of all sessions of one run; a higher session replaces a lower one from its own first step on."""
 
     def __init__(self) -> None:
-        self._logs: dict[int, ScalarLog] = {}
+        self._logs: dict[int, ScalarColumns] = {}
         self._starts: dict[int, int] = {}
 
     @property
-    def sessions(self) -> dict[int, ScalarLog]:
+    def sessions(self) -> dict[int, ScalarColumns]:
         """The log of each session, in their order, with what a later one replaced."""
         return dict(sorted(self._logs.items()))
 
@@ -249,7 +249,7 @@ class SessionLogs:
         """Add one line."""
         session, step = int(row.get("session") or 0), int(row["step"])
         if session not in self._logs:
-            self._logs[session] = ScalarLog()
+            self._logs[session] = ScalarColumns()
         self._starts[session] = min(self._starts.get(session, step), step)
         self._logs[session].add(step, row)
 
@@ -263,30 +263,30 @@ class SessionLogs:
         for session, (log, rows) in zip(np.unique(table.sessions).tolist(), self._by_session(table), strict=True):
             first = int((table.steps if rows is None else table.steps[rows]).min())
             self._starts[session] = min(self._starts.get(session, first), first)
-            (log or self._logs.setdefault(session, ScalarLog())).add_table(table, rows)
+            (log or self._logs.setdefault(session, ScalarColumns())).add_table(table, rows)
 
-    def _by_session(self, table: LineTable) -> list[tuple[ScalarLog | None, Mask | None]]:
+    def _by_session(self, table: LineTable) -> list[tuple[ScalarColumns | None, Mask | None]]:
         """Return the log and the rows of each session in a table; None: all rows."""
         if (table.sessions == table.sessions[0]).all():
             return [(self._logs.get(int(table.sessions[0])), None)]
         return [(self._logs.get(session), table.sessions == session) for session in np.unique(table.sessions).tolist()]
 
-    def merged(self) -> tuple[ScalarLog, dict[int, ScalarLog]]:
+    def merged(self) -> tuple[ScalarColumns, dict[int, ScalarColumns]]:
         """Return the log that counts, and of each replaced session the part that does not, in the order of sessions."""
-        merged, branches = ScalarLog(), {}
+        merged, branches = ScalarColumns(), {}
         ends, end = dict[int, int | None](), None
         for session in sorted(self._logs, reverse=True):
             ends[session], end = end, min(self._starts[session], self._starts[session] if end is None else end)
         for session in sorted(self._logs):
             end = ends[session]
-            valid, replaced = (self._logs[session], ScalarLog()) if end is None else self._logs[session].split(end)
+            valid, replaced = (self._logs[session], ScalarColumns()) if end is None else self._logs[session].split(end)
             merged.extend(valid)
             if replaced:
                 branches[session] = replaced
         return merged, branches
 
 
-class Logged(Struct, frozen=True, eq=False):
+class LoggedScalars(Struct, frozen=True, eq=False):
     """The scalars of one run.
 
     Attributes:
@@ -299,7 +299,7 @@ class Logged(Struct, frozen=True, eq=False):
     """
 
     name: str
-    sessions: dict[int, ScalarLog]
+    sessions: dict[int, ScalarColumns]
     manifest: Manifest | None = None
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
@@ -340,9 +340,9 @@ class Logged(Struct, frozen=True, eq=False):
             for start in range(0, len(steps), max_lines):
                 yield _table(session, steps[start : start + max_lines], numbers, columns, texts)
 
-    def counted(self) -> "Logged":
+    def counted(self) -> "LoggedScalars":
         """Return the run without what a later session replaced."""
-        kept: dict[int, ScalarLog] = {}
+        kept: dict[int, ScalarColumns] = {}
         end: int | None = None
         for session, log in sorted(self.sessions.items(), reverse=True):
             own = log if end is None else log.split(end)[0]
@@ -352,7 +352,7 @@ class Logged(Struct, frozen=True, eq=False):
         return replace(self, sessions=dict(sorted(kept.items())))
 
 
-def logged(run: Run, logs: SessionLogs) -> Logged:
+def logged(run: Run, logs: SessionLogs) -> LoggedScalars:
     """Return the scalars of a run whose lines were gathered in `logs`; checkpoints fill what no line says of a step."""
     sessions, joiner = logs.sessions, ColumnJoiner()
     merged, _ = logs.merged()
@@ -362,18 +362,18 @@ def logged(run: Run, logs: SessionLogs) -> Logged:
             logged_steps = joiner.join(merged.numbers[name]).steps if name in merged.numbers else np.empty(0, np.int64)
             for row in np.flatnonzero(series.recorded[:, column] & ~np.isin(series.steps, logged_steps)).tolist():
                 step = int(series.steps[row])
-                sessions.setdefault(logs.session_of(step), ScalarLog()).add(step, {name: float(series.values[row, column])})
-    return Logged(run.name, sessions, run.manifest, run.findings, run.notes, len(run.checkpoint_steps))
+                sessions.setdefault(logs.session_of(step), ScalarColumns()).add(step, {name: float(series.values[row, column])})
+    return LoggedScalars(run.name, sessions, run.manifest, run.findings, run.notes, len(run.checkpoint_steps))
 
 
-def _steps_of(log: ScalarLog) -> Steps:
+def _steps_of(log: ScalarColumns) -> Steps:
     """Return every step that a session has a value of."""
     parts = [steps for column in log.numbers.values() for steps, _ in column.joined()]
     word_steps = [np.fromiter(words, np.int64, len(words)) for words in log.words.values()]
     return merged_steps(*parts, *word_steps)
 
 
-def _by_step(column: Column | None) -> tuple[Steps, Floats]:
+def _by_step(column: ScalarColumn | None) -> tuple[Steps, Floats]:
     """Return a column with each step once, rising; of two values of one step the later one counts."""
     if column is None:
         return np.empty(0, np.int64), np.empty(0)

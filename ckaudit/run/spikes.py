@@ -175,7 +175,7 @@ def as_one_of_many(
     return replace(incident, is_incident=False)
 
 
-class Growth(Struct, frozen=True):
+class SustainedGrowth(Struct, frozen=True):
     """A level at the end that is many times what it was before, and above all of it.
 
     Attributes:
@@ -191,7 +191,7 @@ class Growth(Struct, frozen=True):
     end: float
 
 
-def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.0) -> Growth | None:
+def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.0) -> SustainedGrowth | None:
     """Return how a positive quantity has grown to its end, None where it has not or is back.
 
     The curve is reduced to medians of equal parts. The end is the middle of its last three levels, of few points the lower of the
@@ -225,8 +225,8 @@ def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.
     return None
 
 
-def _grown(starts: Steps, levels: Floats, count: int, width: int, end: float) -> Growth:
+def _grown(starts: Steps, levels: Floats, count: int, width: int, end: float) -> SustainedGrowth:
     """Return the growth from the first `count` levels to the end, made of the last `width`."""
     lowest = float(levels[:count].min())
     near = np.flatnonzero(levels[: len(levels) - width] < np.sqrt(lowest * end))
-    return Growth(int(starts[near[-1] + 1 if near.size else 0]), median(levels[:count]), lowest, end)
+    return SustainedGrowth(int(starts[near[-1] + 1 if near.size else 0]), median(levels[:count]), lowest, end)

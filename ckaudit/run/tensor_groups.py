@@ -20,7 +20,7 @@ SCALE = 2.0
 """Tensors of one name whose elements are as large as each other's, within this, have as many inputs: a width doubles or more."""
 
 
-class Group(Struct, frozen=True):
+class PlaceGroup(Struct, frozen=True):
     """All places of one kind in one part of the model.
 
     Attributes:
@@ -36,7 +36,7 @@ class Group(Struct, frozen=True):
     def as_place(self) -> str:
         """Return the name that answers where.
 
-        >>> Group(8, "tensors", "blocks.2").as_place(), Group(12, "heads").as_place()
+        >>> PlaceGroup(8, "tensors", "blocks.2").as_place(), PlaceGroup(12, "heads").as_place()
         ('all 8 tensors of blocks.2', 'all 12 heads')
         """
         return self._all() + (f" of {self.part}" if self.part else "")
@@ -44,7 +44,7 @@ class Group(Struct, frozen=True):
     def as_subject(self, later: str = "") -> str:
         """Return the name that a sentence in the singular is made with, `later` inside its brackets.
 
-        >>> Group(5, "tensors", "blocks.1.attn").as_subject()
+        >>> PlaceGroup(5, "tensors", "blocks.1.attn").as_subject()
         'blocks.1.attn (all 5 tensors)'
         """
         return f"{self.part or 'the model'} ({self._all()}{later})"
@@ -53,7 +53,7 @@ class Group(Struct, frozen=True):
         return f"both {self.noun}" if self.count == 2 else f"all {self.count} {self.noun}"
 
 
-def group_of(places: Collection[str], places_of_run: Known) -> Group | None:
+def group_of(places: Collection[str], places_of_run: Known) -> PlaceGroup | None:
     """Return the group that places are exactly all of, None where they are fewer, more, or a single one.
 
     Args:
@@ -64,7 +64,7 @@ def group_of(places: Collection[str], places_of_run: Known) -> Group | None:
     for noun, every in places_of_run if len(wanted) > 1 else ():
         part = _part(wanted, every) if wanted <= every else None
         if part is not None:
-            return Group(len(wanted), noun, part)
+            return PlaceGroup(len(wanted), noun, part)
     return None
 
 

@@ -16,7 +16,7 @@ from ckaudit.contract import violations
 from ckaudit.contract.contradictions import is_of_other_unit
 from ckaudit.contract.io.files import MANIFEST_NAME
 from ckaudit.contract.io.folder import (
-    RunFolder,
+    RunFiles,
     first_bytes,
     holds_run,
     is_own_name,
@@ -29,7 +29,7 @@ from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report,
 from ckaudit.contract.summaries import across_files, same_place
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
-from ckaudit.policy.apply_policy import settle
+from ckaudit.policy.apply_policy import apply_policy
 from ckaudit.policy.gate import OPEN, Gate, over
 from ckaudit.validate.file_facts import RunFacts
 from ckaudit.validate.outcomes import outcomes
@@ -46,7 +46,7 @@ from ckaudit.validate.run_checks import (
     sessions_back,
     unlisted_sessions,
 )
-from ckaudit.validate.run_reader import Patience, RunValidator
+from ckaudit.validate.run_reader import ReadPatience, RunValidator
 from ckaudit.validate.tensors import layout_changes, table_contradictions
 
 ALWAYS = (
@@ -109,7 +109,7 @@ def validate(
         if progress is not None:
             progress(done, total)
 
-    patience = Patience()
+    patience = ReadPatience()
     surveys = []
     for folder, prefix in folders:
         survey = RunValidator(RunFacts(folder), prefix, tick, patience)
@@ -125,14 +125,14 @@ def validate(
 
 
 # The arguments of the user: each folder is a run, and files are judged together with those of the same folder.
-def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFolder, str]], list[Finding]]:
+def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFiles, str]], list[Finding]]:
     """Return the runs that the user named, each with what stands before its file names, and a finding per bad argument.
 
     Raises:
         UnreadableError: Where nothing named can be audited.
     """
     named = list(dict.fromkeys(paths))
-    runs: list[tuple[RunFolder, str]] = []
+    runs: list[tuple[RunFiles, str]] = []
     files: dict[Path, list[Path]] = {}
     refused: list[UnreadableError] = []
     findings: list[Finding] = []
@@ -181,7 +181,7 @@ def _is_folder(path: Path) -> bool:
     return S_ISDIR(mode)
 
 
-def _runs(path: Path, prefix: str) -> list[RunFolder]:
+def _runs(path: Path, prefix: str) -> list[RunFiles]:
     """Return the run in a folder; without one, each JSON file alone, for their names do not say that they belong together."""
     folder = list_folder(path, prefix=prefix)
     if not folder.is_empty() or folder.manifest is not None:
@@ -208,24 +208,26 @@ def make_report(
     """Put the report of a validation together; of the policy's profiles only those count whose scale or stage it says itself."""
     clauses, used = gate.at()
     graded = sorted((_writable(finding) for finding in findings), key=_gravity)
-    settled = settle(graded, outcomes(graded, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True)
-    ordered = sorted(across_files(settled.findings, same_place), key=_gravity)
-    broken = len({finding.file for finding in settled.findings if finding.severity != "note"})
+    applied = apply_policy(
+        graded, outcomes(graded, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True
+    )
+    ordered = sorted(across_files(applied.findings, same_place), key=_gravity)
+    broken = len({finding.file for finding in applied.findings if finding.severity != "note"})
     return Report(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
         command="validate",
         subject=subject,
-        verdict=_sentence(ordered, runs, files, broken=broken, hidden=len(settled.suppressed)),
+        verdict=_sentence(ordered, runs, files, broken=broken, hidden=len(applied.suppressed)),
         severity=worst(ordered),
         findings=ordered,
-        checks=settled.checks,
-        notes=[*notes, *over(settled.ended, gate)],
+        checks=applied.checks,
+        notes=[*notes, *over(applied.ended, gate)],
         files=files,
         policy=used,
         baseline=gate.baseline.file if gate.baseline else None,
-        suppressed=settled.suppressed,
-        stale=settled.stale,
+        suppressed=applied.suppressed,
+        stale=applied.stale,
     )
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec import UNSET, Struct, field
 
-from ckaudit.contract.check import Checked
+from ckaudit.contract.check import CheckedCheckpoint
 from ckaudit.contract.io.columns import EMPTY, Column, SectionColumns
-from ckaudit.contract.io.folder import CheckpointFile, RunFolder
+from ckaudit.contract.io.folder import CheckpointFile, RunFiles
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import Number
 
@@ -117,7 +117,7 @@ class RunFacts(Struct):
         recorded: Paths of all fields seen in checkpoints.
     """
 
-    folder: RunFolder
+    folder: RunFiles
     checkpoints: list[CheckpointFacts] = field(default_factory=list)
     history: list[CheckpointFacts] = field(default_factory=list)
     versions: dict[str, list[str]] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class RunFacts(Struct):
         return dict(sorted((named | {facts.step: facts.shown for facts in self.merged()}).items()))
 
 
-def facts_of(named: CheckpointFile, checked: Checked, layouts: Layouts) -> CheckpointFacts | None:
+def facts_of(named: CheckpointFile, checked: CheckedCheckpoint, layouts: Layouts) -> CheckpointFacts | None:
     """Keep what the checks of the run need."""
     document = checked.document
     if document is None:

@@ -13,7 +13,7 @@ from ckaudit.contract.io.fast_jsonl import WORDS
 from ckaudit.contract.io.jsonl import Lines, Row, read_lines
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK, WORD_FOR_NUMBER
 from ckaudit.validate.file_facts import LogFacts, RunFacts
 
@@ -40,9 +40,9 @@ class CappedFindings(Struct):
     file: str
     limit: int = 20
     _kept: list[Finding] = field(default_factory=list)
-    _counts: Counter[Kind] = field(default_factory=Counter)
+    _counts: Counter[ViolationKind] = field(default_factory=Counter)
 
-    def add(self, kind: Kind, message: str, **place: Any) -> None:
+    def add(self, kind: ViolationKind, message: str, **place: Any) -> None:
         """Enter one finding."""
         self._counts[kind] += 1
         if self._counts[kind] <= self.limit:

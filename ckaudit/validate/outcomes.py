@@ -9,7 +9,7 @@ from ckaudit.contract import violations
 from ckaudit.contract.checks import checks
 from ckaudit.contract.io.files import PACKED
 from ckaudit.contract.schema.report import Check, Finding, SkipReason
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.validate.catalogue import (
     BAD_CADENCE,
     BAD_PLAN,
@@ -93,7 +93,7 @@ def _compared(name: str) -> Callable[[RunFacts], bool]:
     return lambda run: any(key[2] == name for log in run.logs for key in log.values)
 
 
-NEEDS: dict[Kind, Need] = {
+NEEDS: dict[ViolationKind, Need] = {
     violations.BAD_COMPRESSION: _PACKED,
     MIXED_VERSIONS: Need(
         lambda run: len(run.checkpoints) + len(run.versions) > 1, "too_few_points", "fewer than two checkpoints"
@@ -131,7 +131,7 @@ NEEDS: dict[Kind, Need] = {
 def outcomes(findings: Sequence[Finding], runs: Sequence[RunFacts]) -> list[Check]:
     """Return one check per kind of violation, in the order of codes."""
     counts = Counter(finding.code for finding in findings)
-    reads: dict[Kind, list[str]] = {}
+    reads: dict[ViolationKind, list[str]] = {}
     for check in checks():
         for kind in check.kinds:
             reads.setdefault(kind, []).extend(check.reads)
@@ -140,7 +140,7 @@ def outcomes(findings: Sequence[Finding], runs: Sequence[RunFacts]) -> list[Chec
     return [_check(kind, counts[code], _skip(kind, runs, reads, recorded)) for code, kind in kinds.items()]
 
 
-def _check(kind: Kind, findings: int, skip: Skip | None) -> Check:
+def _check(kind: ViolationKind, findings: int, skip: Skip | None) -> Check:
     reason, detail = skip if skip and not findings else (None, None)
     return Check(
         code=kind.code,
@@ -154,7 +154,9 @@ def _check(kind: Kind, findings: int, skip: Skip | None) -> Check:
     )
 
 
-def _skip(kind: Kind, runs: Sequence[RunFacts], reads: dict[Kind, list[str]], recorded: set[str]) -> Skip | None:
+def _skip(
+    kind: ViolationKind, runs: Sequence[RunFacts], reads: dict[ViolationKind, list[str]], recorded: set[str]
+) -> Skip | None:
     need = NEEDS.get(kind)
     if need and not any(need.there(run) for run in runs):
         return need.reason, need.detail

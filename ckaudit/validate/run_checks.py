@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET
 
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due, ordinal
-from ckaudit.contract.io.folder import RunFolder
+from ckaudit.contract.io.folder import RunFiles
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.schema.numbers import Number, takes_any_numbers
 from ckaudit.contract.schema.report import Finding
@@ -283,7 +283,7 @@ def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyTy
 
     @takes_any_numbers
     def hits() -> list[Any]:
-        folder = RunFolder(run.folder.root, scalars=run.folder.scalars, manifest=run.folder.manifest)
+        folder = RunFiles(run.folder.root, scalars=run.folder.scalars, manifest=run.folder.manifest)
         log = in_catalogue_units(read_run(folder, reads=()), units)
         return [*contradicted_claim.function(claimed_value(log), nearest_allowed_value(log))]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from ckaudit.contract import violations
-from ckaudit.contract.check import Checked, check_checkpoint
+from ckaudit.contract.check import CheckedCheckpoint, check_checkpoint
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import CheckpointFile, shown_name
 from ckaudit.contract.schema.report import Finding
@@ -25,7 +25,7 @@ Judge = Callable[[bytes], list[Finding]]
 _Stamp = tuple[int, int, int]
 
 
-class Patience(Struct):
+class ReadPatience(Struct):
     """How long a validation may wait for writers, all files together.
 
     Attributes:
@@ -57,11 +57,11 @@ class RunValidator(Struct):
     run: RunFacts
     prefix: str
     tick: Callable[[], None]
-    patience: Patience
+    patience: ReadPatience
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     many: int = 150
-    _check: Callable[[bytes, str], Checked] = check_checkpoint
+    _check: Callable[[bytes, str], CheckedCheckpoint] = check_checkpoint
     _layouts: Layouts = field(default_factory=Layouts)
     _columns: dict[str, set[str]] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ class RunValidator(Struct):
         return facts
 
     def _read_checkpoint(self, named: CheckpointFile) -> CheckpointFacts | None:
-        checked = Checked(None, {}, [])
+        checked = CheckedCheckpoint(None, {}, [])
 
         def judge(data: bytes) -> list[Finding]:
             nonlocal checked
@@ -169,7 +169,7 @@ def _bulk() -> "BulkChecker":
 
 
 # A file that somebody may be writing: a broken young one is looked at again before it is called broken.
-def read_settled(path: Path, shown: str, judge: Judge, patience: Patience, *, root: Path | None) -> str | None:
+def read_settled(path: Path, shown: str, judge: Judge, patience: ReadPatience, *, root: Path | None) -> str | None:
     """Read and judge a file until it is whole or stops changing.
 
     Args:
@@ -217,7 +217,7 @@ def _read_once(path: Path, shown: str, judge: Judge, root: Path | None) -> Broke
     return [finding for finding in findings if finding.code in UNFINISHED]
 
 
-def _may_be_growing(broken: BrokenFile | list[Finding], stamp: _Stamp | None, patience: Patience) -> bool:
+def _may_be_growing(broken: BrokenFile | list[Finding], stamp: _Stamp | None, patience: ReadPatience) -> bool:
     if stamp is None or (isinstance(broken, BrokenFile) and broken.finding.code not in UNFINISHED):
         return False
     return patience.left > 0 and time.time() - stamp[1] / 1e9 < patience.young

@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec import UNSET
 
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.validate.catalogue import TABLE_SHAPE, TENSOR_DTYPE, TENSOR_SET, TENSOR_SHAPE, UNLISTED_TENSOR
 from ckaudit.validate.file_facts import CheckpointFacts, Layout, RunFacts
 
@@ -55,7 +55,7 @@ def _changed(old: Mapping[str, T | None], new: Mapping[str, T | None]) -> list[t
     ]
 
 
-def _fold(kind: Kind, newer: CheckpointFacts, names: list[str], what: str) -> Iterator[Finding]:
+def _fold(kind: ViolationKind, newer: CheckpointFacts, names: list[str], what: str) -> Iterator[Finding]:
     if names:
         tensors = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
         verb = (

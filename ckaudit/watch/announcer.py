@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.diagnose import diagnose
-from ckaudit.audit.engine import clauses_of, settle_run
+from ckaudit.audit.engine import clauses_of, judge_run
 from ckaudit.audit.vital_checks import Judged, judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.schema.manifest import Manifest
@@ -18,7 +18,7 @@ from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.contract.schema.watch import STALLED, VERSION, EarlySign, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
-from ckaudit.policy.apply_policy import Settled
+from ckaudit.policy.apply_policy import AppliedPolicy
 from ckaudit.policy.baseline import Baseline, accepted, is_graver, is_near
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
@@ -39,7 +39,7 @@ EARLY_SIGNS = ("LOSS004", "GRAD002", "ATTN002", "GRAD001")
 """What is told before the loss has left its course, most often first: the codes that lead in docs/wild.md."""
 
 
-class Vitals:
+class VitalGauges:
     """The newest lines of a run, and the gauges that its last judgement and they make together."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class ToldFindings:
         return by_index
 
 
-class Moment(Struct, frozen=True):
+class ClockReading(Struct, frozen=True):
     """One look: seconds on a clock that never goes back, and Unix time."""
 
     now: float
@@ -180,14 +180,14 @@ class Announcer:
             notes: Whether notes are told too.
         """
         self.name, self._gate, self._notes = name, gate, notes
-        self.silence, self.vitals = Silence(stall_after), Vitals()
+        self.silence, self.vitals = Silence(stall_after), VitalGauges()
         self.step: int | None = None
         self.ended = self.stalled = self._told_any = False
         self._known = ToldFindings()
         self.vital = VitalLimits()
         self.early: tuple[EarlySign, ...] = ()
 
-    def look(self, moment: Moment) -> Iterator[WatchEvent]:
+    def look(self, moment: ClockReading) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
         raise NotImplementedError
 
@@ -205,30 +205,30 @@ class Announcer:
             return "stalled"
         return "waiting" if self.step is None else "running"
 
-    def _weigh(self, run: Run, moment: Moment, *, in_full: int = 0) -> Iterator[WatchEvent]:
+    def _weigh(self, run: Run, moment: ClockReading, *, in_full: int = 0) -> Iterator[WatchEvent]:
         """Judge what is known of the run, of which all from a step on is known in full, and yield what is new."""
         clauses, _ = clauses_of(run, self._gate)
-        settled = settle_run(run, clauses, self._gate)
-        findings = [finding for finding in settled.findings if self._notes or finding.severity != "note"]
+        applied = judge_run(run, clauses, self._gate)
+        findings = [finding for finding in applied.findings if self._notes or finding.severity != "note"]
         news = list(self._known.news(findings, in_full=in_full))
         self.step = run.last_step if run.last_step is not None else self.step
         self.vitals.judged(run)
-        self.early = _early_signs(settled)
-        checks = vital_checks(run, settled.checks)
-        word = judged(checks, settled.checks)
+        self.early = _early_signs(applied)
+        checks = vital_checks(run, applied.checks)
+        word = judged(checks, applied.checks)
         in_words = "" if word == "all" else limits(checks) if word == "limited" else "nothing could be judged"
         self.vital = VitalLimits(
-            word, in_words, to_judge_more(run, checks), any(finding.severity != "note" for finding in settled.findings)
+            word, in_words, to_judge_more(run, checks), any(finding.severity != "note" for finding in applied.findings)
         )
-        for check in settled.checks if not self._told_any else ():
+        for check in applied.checks if not self._told_any else ():
             if check.outcome == "error":
                 yield self._say("error", f"{check.code} broke: {check.detail}", moment)
         self._told_any = True
-        likely = _likely(run, settled.findings) if news else {}
+        likely = _likely(run, applied.findings) if news else {}
         for finding, before in news:
             yield self._say("graver" if before else "finding", finding.message, moment, finding, likely.get(finding.code))
 
-    def _silences(self, moment: Moment) -> Iterator[WatchEvent]:
+    def _silences(self, moment: ClockReading) -> Iterator[WatchEvent]:
         too_long = self.silence.is_too_long(moment.now) and not self._has_ended()
         if too_long and not self.stalled:
             lasts, limit = self.silence.lasts(moment.now) or 0.0, self.silence.limit or 0.0
@@ -240,7 +240,7 @@ class Announcer:
             yield self._say("resumed", "lines come again", moment)
         self.stalled = too_long
 
-    def _end(self, moment: Moment) -> WatchEvent:
+    def _end(self, moment: ClockReading) -> WatchEvent:
         """Return the word that the run has ended, with how much could be judged of it."""
         self.ended = True
         vital = self.vital
@@ -252,7 +252,7 @@ class Announcer:
         return self.manifest is not None and self.manifest.has_ended
 
     def _say(
-        self, event: Event, message: str, moment: Moment, finding: Finding | None = None, likely: Likely | None = None
+        self, event: Event, message: str, moment: ClockReading, finding: Finding | None = None, likely: Likely | None = None
     ) -> WatchEvent:
         return WatchEvent(
             schema_version=VERSION,
@@ -267,11 +267,11 @@ class Announcer:
         )
 
 
-def _early_signs(settled: Settled) -> tuple[EarlySign, ...]:
+def _early_signs(applied: AppliedPolicy) -> tuple[EarlySign, ...]:
     """Return the early signs in the order of `EARLY_SIGNS`; a rule that a policy has switched off is left out."""
-    checks = {check.code: check for check in settled.checks}
+    checks = {check.code: check for check in applied.checks}
     since: dict[str, int] = {}
-    for finding in settled.findings:
+    for finding in applied.findings:
         if finding.severity != "note":
             since[finding.code] = min(finding.first_step or 0, since.get(finding.code, finding.first_step or 0))
     return tuple(

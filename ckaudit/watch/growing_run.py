@@ -12,13 +12,13 @@ from msgspec import Struct
 from ckaudit.contract import violations
 from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.io.files import BLOCK_BYTES, MAX_BYTES, MAX_RATIO, MAX_WINDOW, PACKED
-from ckaudit.contract.io.folder import CheckpointFile, RunFolder
+from ckaudit.contract.io.folder import CheckpointFile, RunFiles
 from ckaudit.contract.io.jsonl import MAX_EXPLAINED, Lines, parse_lines
 from ckaudit.contract.schema.report import Finding
 from ckaudit.run.builder import RunBuilder
 from ckaudit.run.read import RunReader
 from ckaudit.run.run import Run
-from ckaudit.run.scalars import ColumnJoiner, ScalarLog, SessionLogs
+from ckaudit.run.scalars import ColumnJoiner, ScalarColumns, SessionLogs
 from ckaudit.run.series import Floats, Mask, Steps
 from ckaudit.run.units import in_catalogue_units
 
@@ -221,7 +221,7 @@ def _whole(block: bytes) -> bytes:
     return block if len(block) == BLOCK_BYTES and b"\n" not in block else block[: block.rfind(b"\n") + 1]
 
 
-class History:
+class BoundedHistory:
     """The run as far as it was read, in bounded memory.
 
     Attributes:
@@ -230,7 +230,7 @@ class History:
         lines: Lines taken.
     """
 
-    def __init__(self, folder: RunFolder, paths: frozenset[str]) -> None:
+    def __init__(self, folder: RunFiles, paths: frozenset[str]) -> None:
         """Begin with nothing."""
         self._paths = paths
         self._files: list[CheckpointFile] = []
@@ -273,7 +273,7 @@ class History:
             self.in_full = max(self.in_full, newest[0].step or 0)
             self.take_checkpoints([*older[::2], *newest])
 
-    def run(self, name: str, folder: RunFolder) -> Run:
+    def run(self, name: str, folder: RunFiles) -> Run:
         """Return what is known as a run: the first time all that there was, from then on what is kept of it."""
         self.reader.folder = folder
         if not self._judged:
@@ -295,7 +295,7 @@ class History:
 
 
 # The history that is kept: the newest values of every name in full, the older ones thinned, so that memory is bounded.
-def thin_log(log: ScalarLog) -> int | None:
+def thin_log(log: ScalarColumns) -> int | None:
     """Thin every column that grew too long, in place.
 
     Of what is older than the `NEWEST_VALUES` the first of each of `OLDER_VALUES` equal stretches of steps stays, the same ones
@@ -322,12 +322,12 @@ def thin_log(log: ScalarLog) -> int | None:
     return max(firsts, default=None)
 
 
-def size(log: ScalarLog) -> int:
+def size(log: ScalarColumns) -> int:
     """Return how many values the longest column holds."""
     return max((sum(len(steps) for steps, _ in number.parts) + len(number.steps) for number in log.numbers.values()), default=0)
 
 
-def stretches(log: ScalarLog) -> int:
+def stretches(log: ScalarColumns) -> int:
     """Return in how many pieces the columns lie at most."""
     return max((len(number.parts) for number in log.numbers.values()), default=0)
 

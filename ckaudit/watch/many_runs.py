@@ -15,7 +15,7 @@ from ckaudit.contract.schema.watch import VERSION, Event, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.remote.addresses import with_addresses
-from ckaudit.watch.announcer import Announcer, Moment, VitalLimits
+from ckaudit.watch.announcer import Announcer, ClockReading, VitalLimits
 from ckaudit.watch.scheduler import CLEAN, FOUND, MAX_ALERTS, NOTHING, ForeignWatcher, snapshot_of, watching
 from ckaudit.watch.watcher import Watcher
 
@@ -56,7 +56,7 @@ class Sources(Struct, frozen=True):
     is_open: bool = True
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class WatchOptions(Struct, frozen=True, kw_only=True):
     """How runs are watched, as in `WatchRounds`; `every` are the seconds between two lists."""
 
     gate: Gate = OPEN
@@ -78,7 +78,7 @@ class ManyRuns:
         alerts: What was said of each run that something was said of, newest last.
     """
 
-    def __init__(self, sources: Sources, options: Options) -> None:
+    def __init__(self, sources: Sources, options: WatchOptions) -> None:
         """Begin with nothing listed."""
         self._sources, self._options = sources, options
         self._seen: dict[str, str] | None = None
@@ -167,7 +167,7 @@ class ManyRuns:
 
     def _watched(self, name: str, watcher: Announcer) -> Iterator[WatchEvent]:
         """Look at one run, keep how it stands, and give up the history of the one that was looked at longest ago."""
-        yield from watcher.look(Moment(monotonic(), time()))
+        yield from watcher.look(ClockReading(monotonic(), time()))
         self._snapshots[name] = snapshot_of(watcher, self.alerts.get(name, ()))
         self._again.discard(name)
         if not isinstance(watcher, Watcher):

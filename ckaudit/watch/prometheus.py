@@ -129,11 +129,11 @@ class Exporter:
     def _open(self, host: str, port: int) -> None:
         exporter = self
 
-        class Answer(BaseHTTPRequestHandler):
+        class MetricsHandler(BaseHTTPRequestHandler):
             """Answers with the newest text."""
 
             def do_GET(self) -> None:
-                """Answer."""
+                """Send the newest text."""
                 known = self.path.partition("?")[0] in ("/", "/metrics")
                 body = exporter._text.encode(errors="backslashreplace") if known else b"/metrics\n"
                 self.send_response(200 if known else 404)
@@ -146,7 +146,7 @@ class Exporter:
                 """Say nothing: standard error is for the watch."""
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Answer)
+            self._server = ThreadingHTTPServer((host, port), MetricsHandler)
         except (OSError, OverflowError) as error:
             said = getattr(error, "strerror", None) or error
             raise CkauditError(f"--prometheus: {host}:{port} cannot be opened: {said}", hint="choose another port") from None

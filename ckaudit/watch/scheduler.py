@@ -16,7 +16,7 @@ from ckaudit.contract.schema.report import SEVERITIES, Severity
 from ckaudit.contract.schema.watch import VERSION, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.watch.announcer import Announcer, Moment, VitalLimits
+from ckaudit.watch.announcer import Announcer, ClockReading, VitalLimits
 from ckaudit.watch.growing_run import GONE, Stamp, stamp_of
 from ckaudit.watch.watcher import Watcher
 
@@ -74,7 +74,7 @@ class ForeignWatcher(Announcer):
         """What the log says of the run as a whole."""
         return self._facts
 
-    def look(self, moment: Moment) -> Iterator[WatchEvent]:
+    def look(self, moment: ClockReading) -> Iterator[WatchEvent]:
         """Read the log again where it grew and enough time went by, and yield what there is to say."""
         self._is_new |= self._has_grown(moment)
         if self._is_new and moment.now >= self._due:
@@ -89,7 +89,7 @@ class ForeignWatcher(Announcer):
         if self._has_ended() and not self._is_new and not self.ended:
             yield self._end(moment)
 
-    def _has_grown(self, moment: Moment) -> bool:
+    def _has_grown(self, moment: ClockReading) -> bool:
         """Tell whether any file is not as it was at the last look."""
         if moment.now - self._listed >= RELIST_SECONDS:
             self._files, self._listed = _files(self._path), moment.now
@@ -101,7 +101,7 @@ class ForeignWatcher(Announcer):
         self.silence.heard(moment.now, [max((stamp.time for stamp in seen.values()), default=0) / 1e9], moment.wall)
         return True
 
-    def _read(self, moment: Moment) -> Iterator[WatchEvent]:
+    def _read(self, moment: ClockReading) -> Iterator[WatchEvent]:
         try:
             run = open_run(self._path, reads=triage_reads(), choice=self._choice)
         except CkauditError as error:
@@ -195,7 +195,7 @@ class WatchRounds:
         for place, watcher in enumerate(self._watchers):
             if isinstance(watcher, Watcher) and watcher.is_foreign():
                 self._watchers[place] = self._begun(Path(watcher.name))
-            for event in self._watchers[place].look(Moment(monotonic(), time())):
+            for event in self._watchers[place].look(ClockReading(monotonic(), time())):
                 self.alerts[watcher.name].append(event)
                 yield event
 

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from ckaudit.audit.engine import contradictions_of_newest, triage_reads
 from ckaudit.audit.load_run import is_ours
 from ckaudit.contract.io.fast_jsonl import WORDS
-from ckaudit.contract.io.folder import CheckpointFile, RunFolder, list_folder
+from ckaudit.contract.io.folder import CheckpointFile, RunFiles, list_folder
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.schema.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.watch.announcer import Announcer, Moment
-from ckaudit.watch.growing_run import GONE, AppendedLines, History, Logs, ShrunkError, Stamp, stamp_of
+from ckaudit.watch.announcer import Announcer, ClockReading
+from ckaudit.watch.growing_run import GONE, AppendedLines, BoundedHistory, Logs, ShrunkError, Stamp, stamp_of
 from ckaudit.watch.silence import Ranks
 
 # When to judge next: as often as the cost allows, and at once where something asks for it, out of a purse that refills.
@@ -50,7 +50,7 @@ AT_REST = 2_000_000_000  # ns since a file was last written: whoever writes it i
 AT_HAND = 8  # newest checkpoints that are looked at at every look; the others when the folder is listed
 
 
-class Growth(Struct):
+class NewRecords(Struct):
     """What one look found.
 
     Attributes:
@@ -74,7 +74,7 @@ class FolderPoller:
 
     def __init__(self, root: Path) -> None:
         """Begin with nothing seen."""
-        self.folder = RunFolder(root)
+        self.folder = RunFiles(root)
         self.listed = False
         self._root = root
         self._logs = Logs()
@@ -83,14 +83,14 @@ class FolderPoller:
         self._taken: dict[Path, Stamp] = {}
         self._manifest = GONE
 
-    def look(self, now: float, wall: float) -> Growth:
+    def look(self, now: float, wall: float) -> NewRecords:
         """Return which files are new or changed.
 
         Args:
             now: Seconds on a clock that never goes back.
             wall: Unix time.
         """
-        growth = Growth()
+        growth = NewRecords()
         self.listed = self._list(now)
         growth.anew = self._changed(all_of_them=self.listed)
         if growth.anew:
@@ -238,11 +238,11 @@ class Watcher(Announcer):
 
     def _begin(self) -> None:
         self._poller = FolderPoller(self._path)
-        self._history = History(self._poller.folder, triage_reads())
+        self._history = BoundedHistory(self._poller.folder, triage_reads())
         self._contradictions: list[Finding] = []
         self._new, self._lines_judged = False, 0
 
-    def look(self, moment: Moment) -> Iterator[WatchEvent]:
+    def look(self, moment: ClockReading) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
         growth = self._poller.look(moment.now, moment.wall)
         why = growth.anew or self._take(growth, moment)
@@ -288,7 +288,7 @@ class Watcher(Announcer):
         """What `run.json` says; None: it is not there."""
         return self._history.reader.manifest
 
-    def _take(self, growth: Growth, moment: Moment) -> str:
+    def _take(self, growth: NewRecords, moment: ClockReading) -> str:
         """Read what grew; return why the folder is to be read again, empty: it is not."""
         reader = self._history.reader
         reader.folder = self._poller.folder
@@ -312,7 +312,7 @@ class Watcher(Announcer):
             return str(why)
         return ""
 
-    def _take_piece(self, piece: AppendedLines, moment: Moment) -> None:
+    def _take_piece(self, piece: AppendedLines, moment: ClockReading) -> None:
         self._new = True
         if piece.broken:
             self._history.reader.findings.append(piece.broken)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ckaudit.cli.run import run
 from ckaudit.metrics import metrics
-from ckaudit.watch.announcer import Moment
+from ckaudit.watch.announcer import ClockReading
 from ckaudit.watch.watcher import Watcher
 
 EVERY_FIELD = json.loads((Path(__file__).parents[2] / "fixtures/checkpoints/valid/every_field.json").read_text())
@@ -119,7 +119,7 @@ def test_any_numbers_of_one_run_end_in_a_verdict(capsysbinary, curves, files):
         ended(capsysbinary, "validate", path, "--no-config")
         watcher = Watcher(Path(path))
         for now in (0.0, 100.0):
-            assert [each for each in watcher.look(Moment(now, now)) if each.event == "error"] == []
+            assert [each for each in watcher.look(ClockReading(now, now)) if each.event == "error"] == []
         watcher.vitals.gauges(None)
 
 

@@ -21,7 +21,7 @@ from ckaudit.contract.schema.report import SEVERITIES, Answer, Finding, Report
 from ckaudit.explain.names import pages_of
 from ckaudit.policy.configure_rules import check
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.policy.policy_schema import Clauses, Ignore, Policy
+from ckaudit.policy.policy_schema import Ignore, Policy, PolicyClauses
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.questions.question import SeriesAnswer
@@ -141,7 +141,7 @@ def test_a_bad_answer_that_no_rule_accounts_for_is_a_finding_by_the_table(id_, m
 
 
 def under(**clauses: Any) -> Gate:
-    policy = Policy(file="ckaudit.toml", base=Clauses(**clauses), profiles={})
+    policy = Policy(file="ckaudit.toml", base=PolicyClauses(**clauses), profiles={})
     return Gate(policy=check(policy, rules().values(), list(kinds_of_questions())), today=date(2024, 1, 1))
 
 

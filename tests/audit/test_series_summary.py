@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from ckaudit.audit.measure import SHAPE, Measured, StepRange, label_summaries, select_steps, trend_of, worst_label
+from ckaudit.audit.measure import SHAPE, MeasuredMetric, StepRange, label_summaries, select_steps, trend_of, worst_label
 from tests.loops import for_each
 from tests.metrics.samples import NAN, cells, column, table
 
 
 def outline(series):
-    return worst_label(Measured("x", "", "1", "", series))
+    return worst_label(MeasuredMetric("x", "", "1", "", series))
 
 
 def test_trends_of_noise_and_of_slopes():
@@ -58,7 +58,7 @@ def test_a_spike_is_not_lost_from_the_shape():
 
 def test_each_label_has_its_own_last_value():
     series = table({1: {"a": 9.0, "b": -20.0}, 2: {"a": 1.0}, 3: {"c": 2.0}})
-    found = label_summaries(Measured("x", "", "1", "", series), max_labels=None)
+    found = label_summaries(MeasuredMetric("x", "", "1", "", series), max_labels=None)
     assert [(each.label, each.last, each.step, each.points) for each in found] == [
         ("b", -20.0, 1, 1),
         ("c", 2.0, 3, 1),
@@ -86,7 +86,7 @@ def test_of_every_k_steps_the_last_recorded_one_is_kept():
 @pytest.mark.parametrize(("worst", "expected"), [("high", "cab"), ("low", "cba"), ("first", "abc")])
 def test_the_worst_label_comes_first_as_the_metric_has_it(worst, expected):
     series = table({1: {"a": 3.2, "b": 0.05, "c": NAN}})
-    measured = Measured("x", "", "1", "", series, worst)
+    measured = MeasuredMetric("x", "", "1", "", series, worst)
     assert "".join(each.label for each in label_summaries(measured, max_labels=None)) == expected
     assert worst_label(measured).label == expected[0]
 

@@ -12,7 +12,7 @@ from ckaudit.cli.run import run
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.lab import archive
 from ckaudit.lab.cache import keep
-from ckaudit.lab.record import Done
+from ckaudit.lab.record import FinishedTraining
 from ckaudit.lab.score import score
 from ckaudit.lab.training_spec import recipe
 from ckaudit.optional import install_command
@@ -189,7 +189,9 @@ def trained(monkeypatch):
     def gather(recipes, cache, *, jobs, on_done):
         asked.append((cache, jobs, [f"{each.name}.{each.seed}" for each in recipes]))
         done = [
-            Done(name=each.name, seed=each.seed, seconds=60, **({"error": "it broke"} if each.seed == 1 else {"size": 150_000}))
+            FinishedTraining(
+                name=each.name, seed=each.seed, seconds=60, **({"error": "it broke"} if each.seed == 1 else {"size": 150_000})
+            )
             for each in recipes
         ]
         for each in done:

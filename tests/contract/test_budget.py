@@ -15,7 +15,7 @@ from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.grids import encode_grid, encode_grids, unpack
 from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, Checkpoint
-from ckaudit.contract.sizes import SIZES, SizedPart, beyond, tensor_part
+from ckaudit.contract.sizes import SIZES, SizedPart, tensor_part, with_extra_numbers
 from ckaudit.recorder.model.budget_planner import newest_that_fit
 from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.stats.tensor_stats import weight_stats
@@ -143,7 +143,7 @@ def test_a_black_box_counts_and_is_as_long_as_the_budget_lets_it_be(suffix, leas
 
 @pytest.mark.parametrize("suffix", [".json", ".json.zst"])
 def test_hashes_and_singular_values_count(suffix):
-    sizes, document = beyond(SIZES, exact=True, spectral=True), whole()
+    sizes, document = with_extra_numbers(SIZES, exact=True, spectral=True), whole()
     for place, stats in enumerate((*document.weights.values(), *document.gradients.values())):
         stats.hash = "blake2b:" + SOURCE.bytes(16).hex()
         if place < len(SHAPES):

@@ -8,7 +8,7 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.catalogue import kind_of
 from ckaudit.diff.gate import gated
 from ckaudit.diff.questions import questions
-from ckaudit.policy.policy_schema import GATE_QUESTIONS, QUESTION_GROUPS, Terms
+from ckaudit.policy.policy_schema import GATE_QUESTIONS, QUESTION_GROUPS, GateTerms
 from tests.reports.diff.sample import answer, comparison, pair
 
 WORSE = answer("final_loss", "worse", 2.0, 2.2, 0.05, "nats")
@@ -23,7 +23,7 @@ def against(*answers, unlike=(), terms=None):
     for place, each in enumerate(answers):
         one = pair(f"good/{place}", "canary", "worse", "said elsewhere", answers=[*each, *OTHERS], unlike=list(unlike))
         found.append(comparison([f"good/{place}", "canary"], "worse", "said elsewhere", [one], files=3))
-    return gated(found, terms or Terms(), policy=None)
+    return gated(found, terms or GateTerms(), policy=None)
 
 
 def test_every_question_of_a_comparison_has_its_word_in_the_terms_and_its_code():
@@ -56,8 +56,8 @@ def test_a_failure_says_what_by_how_much_and_against_how_many():
 
 def test_questions_that_the_terms_do_not_name_do_not_count():
     assert against([NOISE, SPEED]).gate.outcome == "passed"
-    assert against([NOISE, SPEED], terms=Terms(questions=("loss", "speed"))).gate.outcome == "failed"
-    found = against([WORSE], terms=Terms(questions=("health",)))
+    assert against([NOISE, SPEED], terms=GateTerms(questions=("loss", "speed"))).gate.outcome == "failed"
+    found = against([WORSE], terms=GateTerms(questions=("health",)))
     assert found.gate.outcome == "passed"
     assert found.pairs[0].answers[0].excused == "the gate does not ask this question"
 
@@ -66,25 +66,25 @@ def test_questions_that_the_terms_do_not_name_do_not_count():
 def test_a_finding_that_is_only_to_be_investigated_fails_no_gate(severity, outcome):
     gained = [Finding(code="A1", name="a", severity=severity, message="a")]
     one = pair("good", "canary", "worse", "x", answers=[NOISE, answer("health", "worse", 0, 1, 0)], gained=gained)
-    found = gated([comparison(["good", "canary"], "worse", "x", [one])], Terms(), policy=None)
+    found = gated([comparison(["good", "canary"], "worse", "x", [one])], GateTerms(), policy=None)
     assert found.gate.outcome == outcome
     assert bool(found.pairs[0].answers[1].excused) is (outcome == "passed")
 
 
 @pytest.mark.parametrize(("allowed", "outcome"), [("10%", "passed"), ("5%", "failed"), (0.1, "passed"), (0.05, "failed")])
 def test_an_allowance_is_a_share_or_a_number_of_the_unit(allowed, outcome):
-    found = against([NOISE, SPEED], terms=Terms(questions=("loss", "speed"), allow={"speed": allowed}))
+    found = against([NOISE, SPEED], terms=GateTerms(questions=("loss", "speed"), allow={"speed": allowed}))
     assert found.gate.outcome == outcome
 
 
 def test_an_allowance_of_a_group_holds_for_its_questions_and_their_own_goes_first():
-    assert against([WORSE], terms=Terms(allow={"loss": "10%"})).gate.outcome == "passed"
-    assert against([WORSE], terms=Terms(allow={"loss": "20%", "final_loss": "1%"})).gate.outcome == "failed"
+    assert against([WORSE], terms=GateTerms(allow={"loss": "10%"})).gate.outcome == "passed"
+    assert against([WORSE], terms=GateTerms(allow={"loss": "20%", "final_loss": "1%"})).gate.outcome == "failed"
 
 
 def test_no_allowance_covers_a_value_that_is_no_number():
     broken = replace(WORSE, right="NaN")
-    assert against([broken], terms=Terms(allow={"loss": "1000%"})).gate.outcome == "failed"
+    assert against([broken], terms=GateTerms(allow={"loss": "1000%"})).gate.outcome == "failed"
 
 
 VOID = replace(NOISE, word="incomparable", message="the tokenizers differ")
@@ -92,7 +92,7 @@ VOID = replace(NOISE, word="incomparable", message="the tokenizers differ")
 
 @pytest.mark.parametrize(("word", "outcome"), [("error", "incomparable"), ("fail", "failed"), ("pass", "passed")])
 def test_what_cannot_be_compared_is_an_error_unless_the_terms_say_otherwise(word, outcome):
-    found = against([VOID], terms=Terms(incomparable=word))
+    found = against([VOID], terms=GateTerms(incomparable=word))
     assert found.gate.outcome == outcome
     assert found.gate.reasons == ["final loss: the tokenizers differ"]
     assert "the tokenizers differ" in found.verdict
@@ -121,7 +121,7 @@ DEVICE = Unlike(name="environment.device", kind="environment", left="cpu", right
     ("expect", "outcome"), [(None, "passed"), ([], "incomparable"), (["config.*"], "passed"), (["data.*"], "incomparable")]
 )
 def test_with_a_list_of_expected_differences_any_other_voids_the_comparison(expect, outcome):
-    found = against([NOISE], unlike=[RATE, DEVICE], terms=Terms(expect=expect))
+    found = against([NOISE], unlike=[RATE, DEVICE], terms=GateTerms(expect=expect))
     assert found.gate.outcome == outcome
     assert found.gate.expected == (["config.learning_rate"] if expect == ["config.*"] else [])
     assert ("config.learning_rate was not expected" in found.verdict) is (outcome == "incomparable")
@@ -142,7 +142,7 @@ PLAN = Unlike(name="planned_learning_rate", kind="config", left="x", right="y", 
     ],
 )
 def test_a_seed_need_not_be_expected_nor_what_follows_from_it_or_from_what_is(unlike, outcome):
-    found = against([NOISE], [NOISE], unlike=unlike, terms=Terms(expect=["config.learning_rate"]))
+    found = against([NOISE], [NOISE], unlike=unlike, terms=GateTerms(expect=["config.learning_rate"]))
     assert found.gate.outcome == outcome
 
 
@@ -158,7 +158,7 @@ def test_a_seed_need_not_be_expected_nor_what_follows_from_it_or_from_what_is(un
 def test_findings_on_the_clock_and_of_a_coarser_format_are_left_to_speed_and_loss(code, unlike, outcome):
     gained = [Finding(code=code, name="a", severity="sev1", message="a")]
     one = pair("good", "canary", "worse", "x", answers=[NOISE, answer("health", "worse", 0, 1, 0)], gained=gained, unlike=unlike)
-    assert gated([comparison(["good", "canary"], "worse", "x", [one])], Terms(), policy=None).gate.outcome == outcome
+    assert gated([comparison(["good", "canary"], "worse", "x", [one])], GateTerms(), policy=None).gate.outcome == outcome
 
 
 def test_worse_goes_before_what_nobody_can_tell():
@@ -167,4 +167,4 @@ def test_worse_goes_before_what_nobody_can_tell():
 
 def test_without_any_answer_nothing_passes():
     nothing = [comparison(["good", "canary"], "not_recorded", "x", [pair("good", "canary", "not_recorded", "x")])]
-    assert gated(nothing, Terms(), policy=None).gate.outcome == "incomparable"
+    assert gated(nothing, GateTerms(), policy=None).gate.outcome == "incomparable"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.diff import Answer, Departure
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.report import Finding
-from ckaudit.diff.compare import WeighedAnswer, pair_word, verdict_sentence
+from ckaudit.diff.compare import WeighedPairAnswer, pair_word, verdict_sentence
 from ckaudit.diff.questions import questions
 from ckaudit.diff.run_pair import RunSide, gained_and_lost
 from ckaudit.diff.shared_start import Parting
@@ -16,7 +16,7 @@ PARTED = Parting(departures=(Departure(statistic="train_loss_raw", step=300, mes
 
 
 def weighed(word, weighs="loss", counts=True):
-    return WeighedAnswer(Answer(question="q", title="?", word=word, message="the numbers"), weighs, counts)
+    return WeighedPairAnswer(Answer(question="q", title="?", word=word, message="the numbers"), weighs, counts)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from ckaudit.audit import triage
 from ckaudit.contract.schema.report import Check, Finding
 from ckaudit.diff.siblings.bands import SiblingRun, all_bands, departures
 from ckaudit.diff.siblings.comparable import unlike_settings
-from ckaudit.diff.siblings.normal import SiblingFindings, why_normal
 from ckaudit.diff.siblings.quantities import QUANTITIES
 from ckaudit.diff.siblings.rates import rate_departures
+from ckaudit.diff.siblings.shared_findings import SiblingFindings, why_normal
 from ckaudit.errors import UsageError
 from ckaudit.fleet.like import MAX_SIBLINGS, gate_like
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.policy.policy_schema import Clauses, Ignore, Policy
+from ckaudit.policy.policy_schema import Ignore, Policy, PolicyClauses
 from tests.diff.made import losses, run
 from tests.diff.pairs import PAIRS, copied, manifest
 
@@ -340,7 +340,7 @@ def test_an_illness_that_siblings_share_does_not_count_and_is_told_with_its_reas
 
 
 def test_a_policy_grades_and_ignores_what_siblings_say():
-    clauses = Clauses(severities={"SIB004": "note"}, ignore=(Ignore(code="SIB007", reason="meant"),))
+    clauses = PolicyClauses(severities={"SIB004": "note"}, ignore=(Ignore(code="SIB007", reason="meant"),))
     siblings = [*REPLICAS, str(PAIRS / "base")]
     report = judged(PAIRS / "lr_doubled", siblings, gate=Gate(policy=Policy(file="ckaudit.toml", base=clauses, profiles={})))
     assert told(report)["SIB004"].severity == "note"

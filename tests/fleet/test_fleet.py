@@ -23,7 +23,7 @@ from ckaudit.fleet.fleet import FleetRequest, audit_fleet
 from ckaudit.fleet.ranking import ranked
 from ckaudit.fleet.source import Source
 from ckaudit.policy.gate import OPEN, Gate
-from ckaudit.policy.policy_schema import Clauses, Ignore, Policy
+from ckaudit.policy.policy_schema import Ignore, Policy, PolicyClauses
 from ckaudit.reports import render
 from ckaudit.reports.view import View
 
@@ -183,7 +183,7 @@ def test_only_what_changed_is_read_again(tmp_path):
 def test_what_else_a_verdict_depends_on_makes_it_anew(tmp_path):
     log = a_fleet(tmp_path / "logs")[0]
     key = audit_key(OPEN, Choice())
-    policy = Policy(file="p", base=Clauses(ignore=[Ignore(code="LOSS001", reason="known")]), profiles={})
+    policy = Policy(file="p", base=PolicyClauses(ignore=[Ignore(code="LOSS001", reason="known")]), profiles={})
     keys = [key, audit_key(Gate(policy=policy), Choice()), audit_key(OPEN, Choice(columns={"loss": "x"}))]
     assert len({state_of(str(log), each).fingerprint for each in keys}) == 3
     assert state_of(str(log), key) == state_of(str(log), audit_key(OPEN, Choice()))

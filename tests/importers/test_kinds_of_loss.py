@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from ckaudit.audit import triage
 from ckaudit.importers import Choice, import_source
-from ckaudit.importers.trackers.points import Series
+from ckaudit.importers.trackers.points import LoggedSeries
 from ckaudit.importers.trackers.tracked import TrackedRun, runs_of
 
 
@@ -128,7 +128,7 @@ def test_one_of_two_losses_that_is_named_is_read_alone(tmp_path):
 
 def test_a_tracker_s_losses_that_play_against_each_other_are_added_at_the_steps_of_both():
     def series(steps, values):
-        return Series(np.array(steps), np.array(values), np.full(len(steps), np.nan), np.arange(len(steps)))
+        return LoggedSeries(np.array(steps), np.array(values), np.full(len(steps), np.nan), np.arange(len(steps)))
 
     tracked = TrackedRun("a", {"g_loss": series([1, 2, 3], [1.0, 2.0, 3.0]), "d_loss": series([1, 3], [0.5, 0.25])})
     (run,) = runs_of([tracked], {}, "store", "tracker")

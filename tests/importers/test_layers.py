@@ -12,7 +12,7 @@ from ckaudit.audit import triage
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.importers.layers.histogram_moments import MAX_ERROR, Moments, bins_of
+from ckaudit.importers.layers.histogram_moments import MAX_ERROR, ValueSums, bins_of
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 
 NAMES = [
@@ -197,7 +197,7 @@ def test_bins_of_no_width_hold_zeros_exactly():
 
 def test_sums_over_the_values_give_exact_statistics():
     values = np.random.default_rng(7).normal(0.5, 2.0, 999)
-    known = Moments(999, values.sum(), (values**2).sum(), values.min(), values.max()).statistics()
+    known = ValueSums(999, values.sum(), (values**2).sum(), values.min(), values.max()).statistics()
     assert known["norm"] == pytest.approx(np.linalg.norm(values), rel=1e-12)
     assert known["std"] == pytest.approx(values.std(), rel=1e-9)
     assert (known["mean"], known["min"], known["max"]) == (pytest.approx(values.mean()), values.min(), values.max())
@@ -205,7 +205,7 @@ def test_sums_over_the_values_give_exact_statistics():
 
 @pytest.mark.parametrize("count", [0, 0.5, -1, math.nan, math.inf])
 def test_sums_over_no_whole_number_of_values_say_nothing(count):
-    assert Moments(count, 1.0, 1.0).statistics() == {}
+    assert ValueSums(count, 1.0, 1.0).statistics() == {}
 
 
 def test_a_series_at_once_is_what_its_values_are_one_by_one():
@@ -279,7 +279,7 @@ def test_a_histogram_goes_where_its_name_says_with_its_norm_and_its_bins():
 
 def test_the_sums_of_a_histogram_stand_above_its_bins():
     layers = LayerStatistics()
-    layers.take_histogram(1, "gradients/fc.weight", [-1.0, 1.0], [2], Moments(2, 1.0, 0.5, -0.1, 0.7))
+    layers.take_histogram(1, "gradients/fc.weight", [-1.0, 1.0], [2], ValueSums(2, 1.0, 0.5, -0.1, 0.7))
     entry = layers.documents()[0]["gradients"]["fc.weight"]
     assert (entry["norm"], entry["mean"], entry["min"], entry["max"]) == (math.sqrt(0.5), 0.5, -0.1, 0.7)
     assert not any("off" in note for note in layers.notes())

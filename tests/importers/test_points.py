@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ckaudit.importers.importer import rows_of
-from ckaudit.importers.trackers.points import NO_TIME, Points, merge_series
+from ckaudit.importers.trackers.points import NO_TIME, PointCollector, merge_series
 
 
 def lines(*points, by_time=False, starts=()):
-    collected = Points()
+    collected = PointCollector()
     for place, (name, step, value, *time) in enumerate(points):
         collected.add(name, step, value, time[0] if time else NO_TIME if not starts else float(place))
     merged = merge_series(collected.series(by_time=by_time).items(), starts)

@@ -15,7 +15,7 @@ from ckaudit.contract.io.codec import pack
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.lab import archive, cache
 from ckaudit.lab.cache import code, default_folder, differences, helpers, keep, look, made, must_be_trained_again
-from ckaudit.lab.record import Done, clear, gather
+from ckaudit.lab.record import FinishedTraining, clear, gather
 from ckaudit.lab.specs import controls, faults
 from ckaudit.lab.training_spec import HEALTHY, names, recipe, recipes
 from tests.lab import workers
@@ -207,7 +207,7 @@ def test_the_cache_is_where_the_desktop_standard_puts_it(monkeypatch: pytest.Mon
 
 def test_a_training_that_fails_or_dies_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ckaudit.lab.record._work", workers.work)
-    told: list[Done] = []
+    told: list[FinishedTraining] = []
     wanted = [recipe(name, 0) for name in ("healthy", "healthy_moe", "healthy_mlp", "healthy_cnn")]
     done = gather(wanted, tmp_path, jobs=2, on_done=told.append)
     assert done == told

@@ -18,7 +18,7 @@ from ckaudit.cli.run import run
 from ckaudit.contract.schema.report import Severity
 from ckaudit.lab.drill.bundle import without_names
 from ckaudit.lab.drill.outcomes import DrillReport, FaultOutcome, HealthyOutcome, Seen, remedy_of
-from ckaudit.lab.drill.trainings import Plan, train_all
+from ckaudit.lab.drill.trainings import DrillPlan, train_all
 from ckaudit.recorder.drill.settings import KINDS, VARIABLE, DrillSettings
 from ckaudit.reports import render
 from ckaudit.reports.escape import UNSAFE
@@ -184,7 +184,7 @@ def test_what_is_left_of_a_program_is_stopped(here: Path) -> None:
     text = f"import json, os, pathlib, time\norder = json.loads(os.environ[{VARIABLE!r}])\n"
     text += "pathlib.Path(order['folder'] + '.note.json').write_text(json.dumps({'done': order['steps'], 'is_over': True}))\n"
     text += "if not os.fork():\n    time.sleep(60)\n"
-    plan = Plan(command=tuple(script(here, text)), faults=(), steps=20, onset=10)
+    plan = DrillPlan(command=tuple(script(here, text)), faults=(), steps=20, onset=10)
     trained = train_all(plan, here)
     assert [(each.name, each.end, each.note.done) for each in trained] == [("healthy-1", "steps", 20), ("healthy-2", "steps", 20)]
 

@@ -14,9 +14,9 @@ from ckaudit.lab.score.scoreboard import board, share
 from ckaudit.lab.score.verdict import (
     ALSO,
     MISSING,
+    AuditVerdict,
     FaultOutcome,
-    Seen,
-    Verdict,
+    SeenFinding,
     of_control,
     of_fault,
     verdict,
@@ -51,12 +51,12 @@ def fault(**said: object) -> Fault:
     return Fault(**(told | said))  # type: ignore[arg-type]
 
 
-def seen(word: str, severity: str = "sev1", first: int | None = 160, **more: object) -> Seen:
-    return Seen(words=(word,), severity=severity, first=first, last=first, **more)  # type: ignore[arg-type]
+def seen(word: str, severity: str = "sev1", first: int | None = 160, **more: object) -> SeenFinding:
+    return SeenFinding(words=(word,), severity=severity, first=first, last=first, **more)  # type: ignore[arg-type]
 
 
-def outcome(*found: Seen, causes: tuple[str, ...] = (), places: tuple[str, ...] = (), **said: object) -> FaultOutcome:
-    return of_fault(fault(**said), 0, 150, Verdict(seen=found, causes=causes, places=places, checkpoints=STEPS))
+def outcome(*found: SeenFinding, causes: tuple[str, ...] = (), places: tuple[str, ...] = (), **said: object) -> FaultOutcome:
+    return of_fault(fault(**said), 0, 150, AuditVerdict(seen=found, causes=causes, places=places, checkpoints=STEPS))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def outcome(*found: Seen, causes: tuple[str, ...] = (), places: tuple[str, ...] 
         (seen("weights_jump"), False),
     ],
 )
-def test_a_fault_is_detected_by_its_symptoms_from_its_onset_on(found: Seen, *, detected: bool) -> None:
+def test_a_fault_is_detected_by_its_symptoms_from_its_onset_on(found: SeenFinding, *, detected: bool) -> None:
     assert outcome(found).detected == detected
 
 
@@ -123,7 +123,7 @@ def test_false_is_what_comes_too_early_or_is_of_something_else() -> None:
 
 def test_a_control_may_find_what_is_expected_of_it() -> None:
     found = (seen("loss_spike", "sev0"), seen("overfitting", "sev2"), seen("dead_units", "sev2"), seen("seam_jump", "note"))
-    said = of_control("c", 1, ("dead_units",), Verdict(seen=found))
+    said = of_control("c", 1, ("dead_units",), AuditVerdict(seen=found))
     assert (said.grave, said.sev2, said.notes) == (("loss_spike",), ("overfitting",), ("seam_jump",))
 
 
@@ -134,7 +134,7 @@ def test_a_board_adds_up() -> None:
         outcome(seen("weights_jump"), causes=(), name="b", group="code", place=(), truth="loader_stuck"),
         outcome(seen("loss_spike", "note"), name="c", harmless=True),
     ]
-    well = [of_control("k", seed, (), Verdict(seen=found)) for seed, found in enumerate([(), (seen("loss_spike", "sev2"),)])]
+    well = [of_control("k", seed, (), AuditVerdict(seen=found)) for seed, found in enumerate([(), (seen("loss_spike", "sev2"),)])]
     found = board("dev", ill, well)
     assert (found.all.detected.hits, found.all.detected.of) == (2, 3)
     assert (found.all.first_right.hits, found.all.acceptable.hits, found.all.top3.hits) == (1, 2, 1)

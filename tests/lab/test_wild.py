@@ -19,9 +19,9 @@ from ckaudit.lab.wild.draw import draw
 from ckaudit.lab.wild.faults import FAULTS
 from ckaudit.lab.wild.foresight import Foresight, lead_rows, leaves_at, told_of
 from ckaudit.lab.wild.forms import PRINTED, as_form, as_printed
-from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, Pair, has_effect, pair_folder, write_note
+from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, PairNote, has_effect, pair_folder, write_note
 from ckaudit.lab.wild.record import record
-from ckaudit.lab.wild.score import Outcome, Verdict, judge, row
+from ckaudit.lab.wild.score import DrawOutcome, TriageVerdict, judge, row
 from ckaudit.lab.zoo import FAMILIES, WILD_TEST, families_of
 from ckaudit.lab.zoo.loop import Rival
 from ckaudit.lab.zoo.optimizers import ScheduleFreeAdamW, optimizer_of, optimizers_of, schedule_of
@@ -301,7 +301,7 @@ def test_a_checkpoint_as_printed_has_the_fields_of_the_contract_alone() -> None:
     }
 
 
-PAIR = Pair(
+PAIR = PairNote(
     family="tabular",
     fault="rate_too_low",
     truth="learning_rate_too_low",
@@ -356,13 +356,19 @@ def test_a_sum_is_held_against_its_twin_in_the_unit_of_the_twin(tmp_path: Path, 
 
 
 def test_outcomes_are_added_up() -> None:
-    def outcome(ill: Verdict, healthy: Verdict = Verdict(), *, effect: bool = True, learns: bool = True) -> Outcome:  # noqa: B008
-        return Outcome(index=0, pair=PAIR, form="recorder", has_effect=effect, is_healthy=learns, ill=ill, healthy=healthy)
+    def outcome(
+        ill: TriageVerdict,
+        healthy: TriageVerdict = TriageVerdict(),  # noqa: B008
+        *,
+        effect: bool = True,
+        learns: bool = True,
+    ) -> DrawOutcome:
+        return DrawOutcome(index=0, pair=PAIR, form="recorder", has_effect=effect, is_healthy=learns, ill=ill, healthy=healthy)
 
-    right = Verdict(codes=("sev2 LOSS004",), causes=("missing_warmup",), confidence=0.9, places=("blocks.1.attn",))
-    third = Verdict(codes=("sev1 X",), causes=("a", "b", "learning_rate_too_low"), confidence=0.8, places=("blocks.0",))
-    unsure = Verdict(codes=("sev2 X",), causes=("a",), confidence=0.5)
-    missed, alarm = Verdict(), Verdict(codes=("sev1 X",))
+    right = TriageVerdict(codes=("sev2 LOSS004",), causes=("missing_warmup",), confidence=0.9, places=("blocks.1.attn",))
+    third = TriageVerdict(codes=("sev1 X",), causes=("a", "b", "learning_rate_too_low"), confidence=0.8, places=("blocks.0",))
+    unsure = TriageVerdict(codes=("sev2 X",), causes=("a",), confidence=0.5)
+    missed, alarm = TriageVerdict(), TriageVerdict(codes=("sev1 X",))
     line = row("all", [outcome(right), outcome(third), outcome(unsure, alarm), outcome(missed), outcome(alarm, effect=False)])
     counts = (line.found, line.right, line.among_three, line.sure_and_wrong, line.placed, line.grave, line.harmless_flagged)
     assert [(share.hits, share.of) for share in counts] == [(3, 4), (1, 4), (2, 4), (1, 4), (1, 4), (1, 5), (1, 1)]
@@ -382,8 +388,10 @@ def test_outcomes_are_added_up() -> None:
 )
 def test_a_place_counts_under_whatever_name_a_trainer_holds_the_model(named: str, expected: bool) -> None:
     pair = replace(PAIR, place="blocks.1")
-    verdict = Verdict(places=(named,))
-    outcome = Outcome(index=0, pair=pair, form="recorder", has_effect=True, is_healthy=True, ill=verdict, healthy=Verdict())
+    verdict = TriageVerdict(places=(named,))
+    outcome = DrawOutcome(
+        index=0, pair=pair, form="recorder", has_effect=True, is_healthy=True, ill=verdict, healthy=TriageVerdict()
+    )
     assert outcome.is_placed is expected
 
 

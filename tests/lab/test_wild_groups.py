@@ -8,10 +8,10 @@ import torch
 from msgspec.structs import replace
 
 from ckaudit.cli.run import run
-from ckaudit.lab.wild.groups import Group, Member
+from ckaudit.lab.wild.groups import GroupMember, GroupNote
 from ckaudit.lab.wild.pair_score import PairOutcome, judge_group, summarized
 from ckaudit.lab.wild.publish import add_to_ledger
-from ckaudit.lab.wild.record import Plan, _record_member, draw_group, round_otherwise
+from ckaudit.lab.wild.record import MemberPlan, _record_member, draw_group, round_otherwise
 from ckaudit.lab.zoo import FAMILIES
 
 SMALL = replace(FAMILIES["tabular"], through="loop", steps=40, train=512, held_out=64, every=10, lr=3e-3, facts={})
@@ -43,27 +43,27 @@ def test_other_rounding_moves_half_of_the_weights_by_one_bit() -> None:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Group]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, GroupNote]:
     folder = tmp_path_factory.mktemp("group")
     halted = replace(SMALL, lr=SMALL.lr / 1000)
-    members = [Member(name=f"good_{place}", kind="good") for place in range(3)]
-    members += [Member(name="order", kind="order"), Member(name="slow", kind="change", change="slow", onset=1)]
+    members = [GroupMember(name=f"good_{place}", kind="good") for place in range(3)]
+    members += [GroupMember(name="order", kind="order"), GroupMember(name="slow", kind="change", change="slow", onset=1)]
     for place, member in enumerate(members):
         seed, order = (place, place) if member.kind == "good" else (0, 9 if member.kind == "order" else 0)
-        plan = Plan(member=member, recipe=halted if member.kind == "change" else SMALL, seed=seed, order=order)
+        plan = MemberPlan(member=member, recipe=halted if member.kind == "change" else SMALL, seed=seed, order=order)
         _record_member(plan, folder, data_seed=0)
-    group = Group(family="tabular", through="loop", optimizer="adam", schedule="constant", steps=40, members=tuple(members))
+    group = GroupNote(family="tabular", through="loop", optimizer="adam", schedule="constant", steps=40, members=tuple(members))
     return folder, group
 
 
-def test_a_member_that_is_there_is_left_alone(recorded: tuple[Path, Group]) -> None:
+def test_a_member_that_is_there_is_left_alone(recorded: tuple[Path, GroupNote]) -> None:
     folder, group = recorded
     before = (folder / "good_0" / "scalars.jsonl").stat().st_mtime_ns
-    _record_member(Plan(member=group.members[0], recipe=SMALL, seed=0, order=0), folder, data_seed=0)
+    _record_member(MemberPlan(member=group.members[0], recipe=SMALL, seed=0, order=0), folder, data_seed=0)
     assert (folder / "good_0" / "scalars.jsonl").stat().st_mtime_ns == before
 
 
-def test_good_runs_pass_and_one_that_learns_nothing_is_found(recorded: tuple[Path, Group]) -> None:
+def test_good_runs_pass_and_one_that_learns_nothing_is_found(recorded: tuple[Path, GroupNote]) -> None:
     outcomes = list(judge_group(recorded[0], 0, recorded[1]))
     alike = [outcome for outcome in outcomes if outcome.is_alike]
     assert {outcome.gate for outcome in alike} == {"passed"}

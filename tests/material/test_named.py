@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns
-from ckaudit.material.files import Faults, sample_files
+from ckaudit.material.files import FaultCollector, sample_files
 from ckaudit.material.records import MappedColumns, Reading
 
 COLUMNS = Columns({"text": ("text",), "source": ("source",)})
@@ -27,7 +27,7 @@ def sample(request, tmp_path):
 
 def look(path, chosen):
     reading = Reading(sample_files([path]), COLUMNS.mapped(chosen), named=MappedColumns(chosen))
-    count = len(list(reading.records(Faults().tell)))
+    count = len(list(reading.records(FaultCollector().tell)))
     reading.named.check(reading.files)
     return count
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ckaudit.metrics import metrics
-from ckaudit.metrics.catalogue import CATEGORIES, HERE, RANKS, Entry, categories, entries, entry_of
+from ckaudit.metrics.catalogue import CATEGORIES, HERE, RANKS, CatalogueEntry, categories, entries, entry_of
 from tests.loops import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def test_every_file_is_a_category_and_no_name_stands_in_two():
 @for_each("name", entries())
 def test_every_field_says_something(name):
     entry = entries()[name]
-    for field in Entry.__struct_fields__:
+    for field in CatalogueEntry.__struct_fields__:
         value = getattr(entry, field)
         if isinstance(value, str) and field not in ("only_with", "columns", "absent", "otherwise"):
             assert value.strip() == value != "", field
@@ -104,11 +104,11 @@ def test_a_larger_run_never_needs_less(name):
 
 def test_a_field_nobody_knows_is_refused():
     whole = msgspec.to_builtins(entries()["val_loss"])
-    assert msgspec.convert(whole, Entry) == entries()["val_loss"]
+    assert msgspec.convert(whole, CatalogueEntry) == entries()["val_loss"]
     with pytest.raises(msgspec.ValidationError, match="unknown field"):
-        msgspec.convert(whole | {"threshold": 3}, Entry)
+        msgspec.convert(whole | {"threshold": 3}, CatalogueEntry)
     with pytest.raises(msgspec.ValidationError, match="missing required field"):
-        msgspec.convert({key: value for key, value in whole.items() if key != "why"}, Entry)
+        msgspec.convert({key: value for key, value in whole.items() if key != "why"}, CatalogueEntry)
 
 
 def test_no_file_is_read_before_somebody_asks():

@@ -18,9 +18,9 @@ from benchmarks.peers.trainscope import TRAINSCOPE
 from benchmarks.peers.watched import Told
 from ckaudit.errors import UsageError
 from ckaudit.lab.labels import TRUTHS
-from ckaudit.lab.record import Done
+from ckaudit.lab.record import FinishedTraining
 from ckaudit.lab.score.scoreboard import board
-from ckaudit.lab.score.verdict import Seen, Verdict, of_control, of_fault
+from ckaudit.lab.score.verdict import AuditVerdict, SeenFinding, of_control, of_fault
 from ckaudit.lab.specs import faults
 from ckaudit.lab.training_spec import recipe
 from ckaudit.reports.lab import cells
@@ -143,7 +143,7 @@ def test_a_table_of_words_is_no_part_of_how_a_peer_is_attached(tmp_path: Path) -
 def test_the_table_says_over_how_many_runs_each_was_scored() -> None:
     fault = faults()["lr_too_high"]
     heard = {("lr_too_high", 0): {"trainscope": PeerVerdict(level="warn", version="1.8.1")}, ("lr_too_high", 1): {}}
-    outcomes = [of_fault(fault, seed, 0, Verdict()) for seed in (0, 1)]
+    outcomes = [of_fault(fault, seed, 0, AuditVerdict()) for seed in (0, 1)]
     table = cells.peers(replace(board("dev", outcomes, []), peers=rivals(heard, outcomes, [], [], bare=False)), interval=False)
     assert [row[1:5] for row in table] == [
         ("reads", "runs", "fails", "or warns"),
@@ -175,7 +175,7 @@ def test_trainings_that_fail_or_are_not_ours_are_told(cache: Path, tmp_path: Pat
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\n[ "$3" = healthy ] && exit 3\nexit 0\n')
     python.chmod(0o700)
-    done: list[Done] = []
+    done: list[FinishedTraining] = []
     names = [WHAT, recipe("healthy", 0), recipe("cosine", 0)]
     assert riders.gather(str(python), names, cache, jobs=2, on_done=done.append) == done
     errors = {each.name: each.error for each in done}
@@ -187,8 +187,8 @@ def test_trainings_that_fail_or_are_not_ours_are_told(cache: Path, tmp_path: Pat
 
 
 def test_the_command_says_what_it_does(cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    def gather(python: str, recipes: list[object], *_: object, on_done: object, **__: object) -> list[Done]:
-        return [Done(name=each.name, seed=each.seed, seconds=1.0, size=9) for each in recipes]  # type: ignore[attr-defined]
+    def gather(python: str, recipes: list[object], *_: object, on_done: object, **__: object) -> list[FinishedTraining]:
+        return [FinishedTraining(name=each.name, seed=each.seed, seconds=1.0, size=9) for each in recipes]  # type: ignore[attr-defined]
 
     monkeypatch.setattr(riders, "attachable", lambda _: VERSIONS)
     monkeypatch.setattr(riders, "gather", gather)
@@ -203,9 +203,9 @@ def test_the_command_says_what_it_does(cache: Path, monkeypatch: pytest.MonkeyPa
 
 def test_ours_is_scored_again_on_the_runs_where_others_were_in_the_loop() -> None:
     fault = faults()["lr_too_high"]
-    spike = Verdict(seen=(Seen(words=("loss_spike",), severity="sev1", first=200),), causes=(fault.truth,))
-    outcomes = [of_fault(fault, 0, 0, spike), of_fault(fault, 1, 0, Verdict())]
-    controls = [of_control("healthy", 0, (), Verdict())]
+    spike = AuditVerdict(seen=(SeenFinding(words=("loss_spike",), severity="sev1", first=200),), causes=(fault.truth,))
+    outcomes = [of_fault(fault, 0, 0, spike), of_fault(fault, 1, 0, AuditVerdict())]
+    controls = [of_control("healthy", 0, (), AuditVerdict())]
     alarm = {"torchmortem": PeerVerdict(level="fail", causes=(fault.truth,), version="0.1.1")}
     some = {("lr_too_high", 0): alarm, ("lr_too_high", 1): {}, ("healthy", 0): alarm}
     rows = rivals(some, outcomes, controls, [], bare=False)

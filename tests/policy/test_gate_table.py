@@ -3,7 +3,7 @@
 import pytest
 
 from ckaudit.errors import UsageError
-from ckaudit.policy.policy_schema import Terms
+from ckaudit.policy.policy_schema import GateTerms
 from ckaudit.policy.read import read_policy
 
 
@@ -19,7 +19,7 @@ def test_it_says_what_a_canary_is_held_to(tmp_path):
         '[gate]\nquestions = ["loss", "speed"]\nallow = { speed = "10%", final_loss = 0.02 }\n'
         'incomparable = "fail"\nexpect = ["config.learning_rate"]\n',
     )
-    assert terms == Terms(
+    assert terms == GateTerms(
         questions=("loss", "speed"),
         allow={"speed": "10%", "final_loss": 0.02},
         incomparable="fail",
@@ -31,11 +31,11 @@ def test_it_says_what_a_canary_is_held_to(tmp_path):
 
 def test_a_policy_without_it_says_nothing(tmp_path):
     assert read(tmp_path, 'fail_on = "sev2"') is None
-    assert read(tmp_path, "[gate]") == Terms()
+    assert read(tmp_path, "[gate]") == GateTerms()
 
 
 def test_it_stands_in_a_pyproject_too(tmp_path):
-    assert read(tmp_path, '[tool.ckaudit.gate]\nquestions = ["health"]', "pyproject.toml") == Terms(questions=("health",))
+    assert read(tmp_path, '[tool.ckaudit.gate]\nquestions = ["health"]', "pyproject.toml") == GateTerms(questions=("health",))
 
 
 @pytest.mark.parametrize(

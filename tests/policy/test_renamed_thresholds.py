@@ -6,13 +6,13 @@ import pytest
 
 from ckaudit.errors import UsageError
 from ckaudit.policy.configure_rules import RENAMED_THRESHOLDS, with_present_names
-from ckaudit.policy.policy_schema import Clauses, Policy
+from ckaudit.policy.policy_schema import Policy, PolicyClauses
 from ckaudit.rules import rules
 
 
 def policy_of(thresholds, **profiles):
-    made = {name: Clauses(thresholds=values) for name, values in profiles.items()}
-    return Policy(file="ckaudit.toml", base=Clauses(thresholds=thresholds), profiles=made)
+    made = {name: PolicyClauses(thresholds=values) for name, values in profiles.items()}
+    return Policy(file="ckaudit.toml", base=PolicyClauses(thresholds=thresholds), profiles=made)
 
 
 def test_every_new_name_is_a_threshold_and_no_old_name_is_one():

@@ -109,7 +109,7 @@ def test_only_what_is_away_is_sent_for(far_away, monkeypatch):
     waiting = step_numbers.PendingStats(loss=torch.tensor(2.5), batch=None)
     assert not waiting.send()
     monkeypatch.setattr(step_numbers, "is_away", lambda tensor: tensor.dtype == torch.int64)
-    waiting.look((torch.arange(6).reshape(2, 3), None))
+    waiting.take_batch((torch.arange(6).reshape(2, 3), None))
     name = waiting.hash_of()
     assert waiting.send()
     waiting.arrive()

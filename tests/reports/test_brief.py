@@ -13,7 +13,7 @@ from ckaudit.audit.coverage.recorded import coverage
 from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.diff.gate import gated
 from ckaudit.explain import explain, groups, known_names
-from ckaudit.policy.policy_schema import Terms
+from ckaudit.policy.policy_schema import GateTerms
 from ckaudit.reports import render
 from ckaudit.reports.brief.text_budget import clipped, fitted
 from tests.forked import ckaudit
@@ -89,7 +89,7 @@ def test_a_comparison_names_both_runs_what_is_worse_and_where_they_part():
 
 def test_a_gate_begins_with_its_word():
     canary, good = ROOT / "fixtures/runs/overfit_tiny", ROOT / "fixtures/runs/healthy"
-    comparison = gated(compare_canary(canary, [good]), Terms(), policy=None)
+    comparison = gated(compare_canary(canary, [good]), GateTerms(), policy=None)
     told = render(comparison, "brief")
     assert told.startswith("FAIL: ")
     assert comparison.gate.outcome == "failed"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckaudit.audit.measure import Measured, Measurement
+from ckaudit.audit.measure import MeasuredMetric, Measurement
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.reports.terminal.metrics import draw
 from ckaudit.reports.view import View
@@ -37,7 +37,7 @@ def measurement():
     return Measurement(
         subject="run",
         step=2_000,
-        measured=tuple(Measured(each.name, "Title.", each.unit, "source", each) for each in found),
+        measured=tuple(MeasuredMetric(each.name, "Title.", each.unit, "source", each) for each in found),
         missing=(
             Missing(name="val_loss", reason="not_recorded"),
             Missing(name="val_rise", reason="not_recorded"),

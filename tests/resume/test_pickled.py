@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from ckaudit.resume.content import BadPickle, Call, DictPairs, parts
+from ckaudit.resume.content import BadPickle, DictPairs, PickledCall, parts
 from ckaudit.resume.examine import is_allowed
 from ckaudit.resume.pickled import read_pickle
 
@@ -25,7 +25,7 @@ def plain(value):
     """Return records as the values that they stand for."""
     if isinstance(value, DictPairs):
         return {plain(key): plain(item) for key, item in value.items}
-    if isinstance(value, Call):
+    if isinstance(value, PickledCall):
         return (str(value.maker), plain(value.arguments))
     if isinstance(value, (list, tuple)):
         return type(value)(map(plain, value))
@@ -58,7 +58,7 @@ def test_nothing_is_executed_and_the_name_is_told(tmp_path, protocol):
 
 def test_objects_are_calls_with_their_state():
     said = read_pickle(pickle.dumps(collections.OrderedDict(a=1), 2))
-    assert isinstance(said.value, Call)
+    assert isinstance(said.value, PickledCall)
     assert said.value.items == [("a", 1)]
     assert [(way, part) for way, part in parts(said.value) if part == 1] == [(("a",), 1)]
 

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.io.columns import columns_of, table
 from ckaudit.contract.schema.checkpoint import AttentionStats, Checkpoint, GradientStats, Histogram, MoeStats, WeightStats
-from ckaudit.run.column_builder import ALWAYS, Collector, cells_of, decoder, every_path, flatten_lists, unknown_paths
+from ckaudit.run.column_builder import ALWAYS, ColumnCollector, cells_of, decoder, every_path, flatten_lists, unknown_paths
 from tests.metrics.samples import NAN, cells, close
 
 DOCUMENT = msgspec.json.encode(
@@ -84,7 +84,7 @@ def test_a_narrow_decoder_still_checks_what_it_keeps():
 
 
 def collected(*rows):
-    collector = Collector("gradients.*.norm")
+    collector = ColumnCollector("gradients.*.norm")
     for step, labels, values in rows:
         collector.add(step, labels, values)
     return collector.series("1")

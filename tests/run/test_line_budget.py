@@ -5,11 +5,11 @@ import tracemalloc
 
 import pytest
 
-from ckaudit.contract.io.folder import RunFolder
+from ckaudit.contract.io.folder import RunFiles
 from ckaudit.run import line_budget
 from ckaudit.run.read import read_run
 from ckaudit.run.tensors import MAX_BLOCKS, TensorTable
-from ckaudit.watch.growing_run import AppendedLines, History
+from ckaudit.watch.growing_run import AppendedLines, BoundedHistory
 
 
 def written(folder, rows):
@@ -84,7 +84,7 @@ def test_tensors_that_take_turns_are_all_read(tmp_path, monkeypatch):
 def test_a_watch_says_what_it_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(line_budget, "MAX_NAMES", 10)
     lines = [{"step": step, **{f"a{step}_{n}": 1 for n in range(4)}} for step in range(5)]
-    history = History(RunFolder(tmp_path), frozenset())
+    history = BoundedHistory(RunFiles(tmp_path), frozenset())
     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
     told = history.take_piece(AppendedLines(tmp_path / "scalars.jsonl", 1, data)).findings
     assert [finding.message for finding in told] == [

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.scalars import ScalarLog, SessionLogs
+from ckaudit.run.scalars import ScalarColumns, SessionLogs
 from tests.metrics.samples import NAN, cells, close
 
 
 def log_of(*lines):
-    log = ScalarLog()
+    log = ScalarColumns()
     for line in lines:
         log.add(line["step"], line)
     return log

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from ckaudit.validate import validate
-from ckaudit.validate.run_reader import Patience
+from ckaudit.validate.run_reader import ReadPatience
 from tests.validate.material import checkpoint, healthy_run, name_of
 
 
@@ -27,7 +27,7 @@ def test_a_young_file_that_becomes_whole_while_we_wait_is_judged(tmp_path):
 @pytest.fixture
 def short_patience(monkeypatch):
     """Wait for writers a quarter of the time."""
-    monkeypatch.setattr("ckaudit.validate.Patience", partial(Patience, left=Patience().left / 4))
+    monkeypatch.setattr("ckaudit.validate.ReadPatience", partial(ReadPatience, left=ReadPatience().left / 4))
 
 
 def test_a_young_file_that_keeps_growing_is_left_out_with_a_note(tmp_path, short_patience):

@@ -18,7 +18,7 @@ from ckaudit.cli.run import run as command
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.errors import UsageError
-from ckaudit.watch.announcer import Announcer, Moment
+from ckaudit.watch.announcer import Announcer, ClockReading
 from ckaudit.watch.scheduler import CORE_SHARE, ForeignWatcher, WatchRounds
 from ckaudit.watch.watcher import Watcher
 
@@ -36,7 +36,7 @@ def lines(steps: range, *, ill: int = -1) -> bytes:
 
 
 def looks(watcher: Announcer, *moments: float) -> list[WatchEvent]:
-    return [event for moment in moments for event in watcher.look(Moment(moment, moment))]
+    return [event for moment in moments for event in watcher.look(ClockReading(moment, moment))]
 
 
 def codes(events: list[WatchEvent]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ckaudit.audit import triage
 from ckaudit.contract.schema.report import Finding
-from ckaudit.watch.announcer import Moment
+from ckaudit.watch.announcer import ClockReading
 from ckaudit.watch.growing_run import MAX_VALUES
 from ckaudit.watch.watcher import Watcher
 
@@ -46,7 +46,7 @@ def test_what_is_forgotten_changes_no_verdict(tmp_path: Path) -> None:
     for part in range(0, STEPS, 2048):
         with (tmp_path / "scalars.jsonl").open("a") as log:
             log.writelines(written[part : part + 2048])
-        told += [event.finding for event in watcher.look(Moment(float(100 * part), 0.0)) if event.event == "finding"]
+        told += [event.finding for event in watcher.look(ClockReading(float(100 * part), 0.0)) if event.event == "finding"]
     assert watcher._history.in_full > MAX_VALUES
     found = names(triage(tmp_path).findings)
     assert {code for code, _, _ in found} == {"NUM001", "GRAD002", "LOSS001"}

@@ -15,7 +15,7 @@ from ckaudit.cli.watch_many import are_many, sources_of
 from ckaudit.contract.schema.import_options import NOTHING_SAID
 from ckaudit.policy.gate import OPEN
 from ckaudit.watch import many_runs
-from ckaudit.watch.many_runs import ManyRuns, Options
+from ckaudit.watch.many_runs import ManyRuns, WatchOptions
 from ckaudit.watch.scheduler import WatchRounds
 from tests.object_storage import Fault, Proxy, forget_clients, s3, s3_server  # noqa: F401
 
@@ -29,7 +29,7 @@ def cache_here(tmp_path, monkeypatch):
 
 def watched(*patterns, **options):
     sources = sources_of(patterns, gate=OPEN, choice=NOTHING_SAID, patience=0, every=0.1)
-    return ManyRuns(sources, Options(every=0.1, **options))
+    return ManyRuns(sources, WatchOptions(every=0.1, **options))
 
 
 def told(rounds, times=2):

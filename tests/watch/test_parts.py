@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.schema.report import Finding
-from ckaudit.run.scalars import Column, ColumnJoiner, ScalarLog
+from ckaudit.run.scalars import ColumnJoiner, ScalarColumn, ScalarColumns
 from ckaudit.watch.announcer import ToldFindings
 from ckaudit.watch.growing_run import MAX_VALUES, NEWEST_VALUES, OLDER_VALUES, thin_log
 from ckaudit.watch.silence import Ranks, Silence
@@ -133,11 +133,11 @@ def test_a_rank_whose_file_does_not_come_is_told_once() -> None:
 
 
 def test_thinning_keeps_the_newest_whole_the_older_at_the_same_steps_and_what_is_not_finite() -> None:
-    log, steps = ScalarLog(), np.arange(1, 3 * MAX_VALUES + 1, dtype=np.int64)
+    log, steps = ScalarColumns(), np.arange(1, 3 * MAX_VALUES + 1, dtype=np.int64)
     values = np.sin(steps / 7.0)
     values[1234] = np.nan
     for name, given in (("a", values), ("b", np.cos(steps / 5.0))):
-        log.numbers[name] = Column()
+        log.numbers[name] = ScalarColumn()
         log.numbers[name].extend(steps, given)
     log.add(500, {"val_loss": 2.0})
     first = thin_log(log)

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.gate import Gate
-from ckaudit.watch.announcer import Moment
+from ckaudit.watch.announcer import ClockReading
 from ckaudit.watch.growing_run import MAX_VALUES, NEWEST_VALUES, OLDER_VALUES
 from ckaudit.watch.watcher import Watcher
 
@@ -32,7 +32,7 @@ def manifest(run: Path, *sessions: dict) -> None:
 
 
 def looks(watcher: Watcher, *moments: float, wall: float = 0.0) -> list[WatchEvent]:
-    return [event for now in moments for event in watcher.look(Moment(now, wall))]
+    return [event for now in moments for event in watcher.look(ClockReading(now, wall))]
 
 
 def told(events: list[WatchEvent]) -> list[tuple[str, str | None]]:

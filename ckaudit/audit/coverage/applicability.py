@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct
 from ckaudit import __version__
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics import metrics
-from ckaudit.metrics.catalogue import Condition, Entry, Trainer, actions, entries, entry_of
+from ckaudit.metrics.catalogue import CatalogueEntry, Condition, Trainer, actions, entries, entry_of
 from ckaudit.run.run import Run
 
 HUGGING_FACE = "Hugging Face"
@@ -306,7 +306,7 @@ def _is_short(run: Run) -> bool:
     return run.last_step is not None and run.last_step < EVERY
 
 
-def _is_measured_by_itself(run: Run, entry: Entry) -> bool:
+def _is_measured_by_itself(run: Run, entry: CatalogueEntry) -> bool:
     names = {option.partition("=")[0] for option in entry.options} | {*entry.arguments}
     plain = entry.action == "recorder" or (entry.action == "step" and "batch" in names)
     return plain and not entry.needs and names == options_in_use(run, names)

@@ -30,7 +30,7 @@ from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Check
 from ckaudit.contract.summaries import needs_of
 from ckaudit.metrics import Metric, metrics
-from ckaudit.metrics.catalogue import RANKS, Entry, Importance, actions, covered_elsewhere, entries, owner_of
+from ckaudit.metrics.catalogue import RANKS, CatalogueEntry, Importance, actions, covered_elsewhere, entries, owner_of
 from ckaudit.rules import rules
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
@@ -150,14 +150,14 @@ def _missing_inputs(run: Run, rows: Sequence[Row], waits: Mapping[str, Needs]) -
     return [*(_missing_input(run, row) for row in rows if _is_lacking(row, stands=stands)), *_missing_arguments(run, rows, waits)]
 
 
-def level_of(entry: Entry, *, scale: str, stage: str) -> Importance:
+def level_of(entry: CatalogueEntry, *, scale: str, stage: str) -> Importance:
     """Return how much a run of that scale at that stage needs an entry: the lesser of the two words."""
     by_scale: Importance = getattr(entry.scale, scale)
     by_stage: Importance = getattr(entry.stage, stage)
     return max(by_scale, by_stage, key=RANKS.index)
 
 
-def _row(name: str, entry: Entry, run: Run, waits: Mapping[str, Needs], foreign: set[str], level: Importance) -> Row:
+def _row(name: str, entry: CatalogueEntry, run: Run, waits: Mapping[str, Needs], foreign: set[str], level: Importance) -> Row:
     metric = metrics()[name]
     beside = tuple(covered for covered in entry.covers if metrics()[covered](run))
     # What records the entry records what it covers, but for what another entry's line brings.
@@ -232,7 +232,7 @@ def _missing_arguments(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]
         yield MissingInput(name=FACTS, level="should", waiting=tuple(silent), readers=(), by="weight_std")
 
 
-def _rests_on_enough(run: Run, name: str, entry: Entry) -> bool:
+def _rests_on_enough(run: Run, name: str, entry: CatalogueEntry) -> bool:
     """Return whether one of the numbers is there without which a metric says too little."""
     others = [metrics()[evidence] for evidence in entry.evidence if evidence != name and evidence in metrics()]
     return not entry.evidence or any(map(run.scalar, entry.evidence)) or any(metric(run) for metric in others)

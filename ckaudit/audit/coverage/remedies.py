@@ -53,7 +53,7 @@ class Situation(NamedTuple):
     needs: tuple[tuple[str, ...], ...] = ()
 
 
-class Target(NamedTuple):
+class InsertionPoint(NamedTuple):
     """Where a line goes: its text with a hole for options, where that is, and what stands before each option."""
 
     text: str
@@ -197,11 +197,11 @@ def _without_run_folder(remedy: Remedy) -> Remedy:
     return replace(remedy, lines=lines, where=f"{remedy.where} {INTO_LATER}")
 
 
-def _target(name: str, now: Situation) -> Target:
+def _target(name: str, now: Situation) -> InsertionPoint:
     action, options = _action(name, now), bool(_options(name, now))
     way = action.way(now.trainer)
     text = way.more if now.has_recorder and way.more and options else way.call
-    return Target(text, way.where, action.between, action.alone and not options)
+    return InsertionPoint(text, way.where, action.between, action.alone and not options)
 
 
 def _action(name: str, now: Situation) -> Action:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import why_not_applicable
 from ckaudit.audit.drop.gates import ARTIFACTS, DATA_CORE, INTERNAL_CORE, data_evidence, evaluation_evidence, internal_evidence
-from ckaudit.audit.drop.guide import GUIDE, Row, gate_description
+from ckaudit.audit.drop.guide import GUIDE, GuideRow, gate_description
 from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcome
 from ckaudit.audit.drop.shift import value_with_unit
 from ckaudit.audit.load_run import open_run
@@ -193,7 +193,7 @@ def _verdict(gates: tuple[Gate, ...], answer: Gate | None) -> str:
 TITLES = {"SR-1": "the evaluation changed", "SR-2": "the data drifted", "SR-3": "the model drifted"}
 
 
-def _advice(run: Run, row: Row) -> Advice:
+def _advice(run: Run, row: GuideRow) -> Advice:
     """Return a row of the guide with what this run recorded of it."""
     foreign = why_not_applicable(run, row.only_with)
     return Advice(
@@ -208,7 +208,7 @@ def _advice(run: Run, row: Row) -> Advice:
     )
 
 
-def _here(run: Run, row: Row) -> Iterable[str]:
+def _here(run: Run, row: GuideRow) -> Iterable[str]:
     """Yield the last values that say where a run stands, and its sequence length where length is asked for."""
     length = run.manifest.sequence_length if run.manifest else None
     if row.row in ("ARC-1", "ME-4") and isinstance(length, int):

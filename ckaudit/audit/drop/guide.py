@@ -85,7 +85,7 @@ def gate_description(row: str) -> GateDescription:
 ONE_AXIS = "One change at a time, in canaries of equal compute; tokenizer, data manifest and evaluation artifacts pinned."
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class GuideRow(Struct, frozen=True, kw_only=True):
     """One row of the guide.
 
     Attributes:
@@ -120,7 +120,7 @@ DEEPSEEK = "671 billion parameters, 37 billion active for a token, trained witho
 GLM = "256 experts and only 80 layers, to exchange less between devices: 744 billion parameters, 40 billion active (GLM-5 report)"
 
 GUIDE = (
-    Row(
+    GuideRow(
         row="ARC-1",
         name="long_context",
         title="Long context: retrieval and reasoning over many tokens.",
@@ -132,7 +132,7 @@ GUIDE = (
         looks_at=("seq_len_p50_p95", "pad_fraction"),
         only_with="attention",
     ),
-    Row(
+    GuideRow(
         row="ARC-2",
         name="experts_specialise",
         title="Mixture of experts: code, mathematics and other domains that experts share out among themselves.",
@@ -145,7 +145,7 @@ GUIDE = (
         looks_at=("moe_drop_rate", "moe_util_entropy"),
         only_with="experts",
     ),
-    Row(
+    GuideRow(
         row="ARC-3",
         name="sharpness_and_stability",
         title="Sharpness: how large attention logits and learning rate may become before training is unstable.",
@@ -156,7 +156,7 @@ GUIDE = (
         looks_at=("max_attn_logit", "attn_entropy", "learning_rate"),
         only_with="attention",
     ),
-    Row(
+    GuideRow(
         row="ME-1",
         name="depth_or_width",
         title="Depth against width, at equal parameters or equal compute.",
@@ -166,7 +166,7 @@ GUIDE = (
         test="Two canaries of equal parameters, one a third deeper and narrower, one a third wider and shallower.",
         facts=("depth and width matter little within a wide range, at equal parameters (Kaplan et al. 2020, section 3.1)",),
     ),
-    Row(
+    GuideRow(
         row="ME-2",
         name="heads_or_head_dimension",
         title="Number of heads against their dimension, at equal width.",
@@ -178,7 +178,7 @@ GUIDE = (
         looks_at=("attn_entropy",),
         only_with="attention",
     ),
-    Row(
+    GuideRow(
         row="ME-3",
         name="experts_and_capacity_factor",
         title="Number of experts and capacity factor.",
@@ -193,7 +193,7 @@ GUIDE = (
         looks_at=("moe_drop_rate", "moe_util_entropy"),
         only_with="experts",
     ),
-    Row(
+    GuideRow(
         row="ME-4",
         name="sparse_or_full_attention",
         title="Sparse or windowed attention against full attention.",

@@ -16,7 +16,7 @@ LOGS = (".csv", ".csv.gz", ".csv.zst", ".jsonl", ".log", ".ndjson", ".parquet", 
 EVENTS = "events.out.tfevents."
 
 
-class Listed(NamedTuple):
+class ListedRun(NamedTuple):
     """One thing that may be a run.
 
     Attributes:
@@ -30,9 +30,9 @@ class Listed(NamedTuple):
     changed: float
 
 
-def list_runs(folders: Sequence[Path]) -> tuple[list[Listed], bool]:
+def list_runs(folders: Sequence[Path]) -> tuple[list[ListedRun], bool]:
     """Return the runs below some folders, newest first, and whether all folders were looked at; links and hidden ones are not."""
-    found: list[Listed] = []
+    found: list[ListedRun] = []
     seen = 0
     for top in folders:
         for place, inner, names in os.walk(top):
@@ -44,26 +44,26 @@ def list_runs(folders: Sequence[Path]) -> tuple[list[Listed], bool]:
             own = [name for name in names if name == MANIFEST_NAME or is_own_name(name)]
             if files := own or [name for name in names if name == TRAINER_STATE]:
                 kind = "run folder" if own else "folder of a Hugging Face Trainer"
-                found.append(Listed(folder, kind, max(_changed(folder / name) for name in files)))
+                found.append(ListedRun(folder, kind, max(_changed(folder / name) for name in files)))
                 inner.clear()
             else:
                 found += _logs(folder, names)
     return _newest_first(found), True
 
 
-def told(run: Listed, name: str) -> str:
+def told(run: ListedRun, name: str) -> str:
     """Return a line on a run."""
     return f"{name} ({run.kind}, {datetime.fromtimestamp(run.changed, UTC):%Y-%m-%d %H:%M} UTC)"
 
 
-def _logs(folder: Path, names: Sequence[str]) -> Iterator[Listed]:
+def _logs(folder: Path, names: Sequence[str]) -> Iterator[ListedRun]:
     for name in names:
         path = folder / name
         if (name.endswith(LOGS) or name.startswith(EVENTS)) and path.is_file() and not path.is_symlink():
-            yield Listed(path, "log", _changed(path))
+            yield ListedRun(path, "log", _changed(path))
 
 
-def _newest_first(runs: Sequence[Listed]) -> list[Listed]:
+def _newest_first(runs: Sequence[ListedRun]) -> list[ListedRun]:
     return sorted(set(runs), key=lambda run: (-run.changed, str(run.path)))
 
 

@@ -10,7 +10,7 @@ from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.lab.record import Done
+    from ckaudit.lab.record import FinishedTraining
     from ckaudit.lab.training_spec import Split
 
 EPILOG = """
@@ -66,7 +66,7 @@ def command(*, split: SplitName = "dev", cache: Cache = "", only: Only = "", job
     return 1 if train_missing(split, cache, only, jobs=count(jobs, "--jobs"), fresh=fresh) else 0
 
 
-def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[Done]":
+def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[FinishedTraining]":
     """Train and keep what has no usable recording, or everything; return what failed."""
     from ckaudit.lab.cache import look
     from ckaudit.lab.record import gather, need, writable
@@ -85,7 +85,7 @@ def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) 
     return failures(gather([entry.recipe for entry in due], folder, jobs=jobs, on_done=ProgressLines(len(due), jobs)))
 
 
-def failures(done: "list[Done]") -> "list[Done]":
+def failures(done: "list[FinishedTraining]") -> "list[FinishedTraining]":
     """Say how it went and return what failed."""
     failed = [result for result in done if result.error]
     for result in failed:
@@ -100,7 +100,7 @@ class ProgressLines:
     def __init__(self, total: int, jobs: int) -> None:
         self._total, self._jobs, self._done, self._seconds = total, jobs, 0, 0.0
 
-    def __call__(self, done: "Done") -> None:
+    def __call__(self, done: "FinishedTraining") -> None:
         """Say how one training ended, and how long the others will take."""
         self._done += 1
         self._seconds += done.seconds

@@ -14,22 +14,22 @@ from ckaudit.contract.bulk.column_store import (
     Bools,
     FileBlock,
     Floats,
-    Grids,
     LearnedLayout,
+    PackedGrids,
     learn_layout,
     pack_grids,
     write_columns,
 )
 from ckaudit.contract.bulk.specialized_decoder import ENTRIES, FieldKey, FileColumns, SpecializedDecoder, build_decoder
 from ckaudit.contract.bulk.vectorized_checks import PROOFS, provable
-from ckaudit.contract.check import Checked, check_checkpoint, colons_elsewhere, forgiven_text_findings
-from ckaudit.contract.checks import MeaningCheck, Subject, checks, recorded_members
+from ckaudit.contract.check import CheckedCheckpoint, check_checkpoint, colons_elsewhere, forgiven_text_findings
+from ckaudit.contract.checks import CheckInput, MeaningCheck, checks, recorded_members
 from ckaudit.contract.checks.grids import FIELD, FIELDS
 from ckaudit.contract.io.codec import Decoded
 from ckaudit.contract.io.json_locations import escape, with_lines
 from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.unknown_fields import Unknown, unknown_findings
+from ckaudit.contract.unknown_fields import UnknownField, unknown_findings
 from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
 
 
@@ -37,14 +37,14 @@ class FilePattern(Struct, frozen=True):
     """What the files of a run look like, as learned from one of them.
 
     Attributes:
-        tailor: Reads such files.
+        decoder: Reads such files.
         layout: What the proofs take from the file learned from.
         proved: Checks that can be proved.
         recorded: Small sections and members of the head in that file.
         alone: Checks that must look at each file, by what differs in it.
     """
 
-    tailor: SpecializedDecoder
+    decoder: SpecializedDecoder
     layout: LearnedLayout
     proved: frozenset[MeaningCheck]
     recorded: frozenset[str]
@@ -54,7 +54,7 @@ class FilePattern(Struct, frozen=True):
         """Return the checks that must look at a file: what they read is new in it, or is neither proved nor kept."""
         key = changed, recorded
         if key not in self.alone:
-            packed = {(name, field) for name, section in self.tailor.sections.items() for field in section.packed}
+            packed = {(name, field) for name, section in self.decoder.sections.items() for field in section.packed}
             head = recorded | self.recorded
             self.alone[key] = tuple(
                 check
@@ -71,7 +71,7 @@ def _columns(check: MeaningCheck) -> set[FieldKey]:
     return {(part[0], part[2]) for part in parts if part[0] in ENTRIES}
 
 
-def learn_pattern(data: bytes, file: str, checked: Checked) -> FilePattern | None:
+def learn_pattern(data: bytes, file: str, checked: CheckedCheckpoint) -> FilePattern | None:
     """Learn from one file what others may look like.
 
     Args:
@@ -86,13 +86,13 @@ def learn_pattern(data: bytes, file: str, checked: Checked) -> FilePattern | Non
     if checked.document is None or not codes <= {BARE_NAN.code, UNKNOWN_FIELD.code}:
         return None
     unknown = [finding.found or "" for finding in checked.findings if finding.code == UNKNOWN_FIELD.code]
-    tailor = build_decoder(checked.tables, unknown, words=BARE_NAN.code in codes)
-    if tailor is None:
+    decoder = build_decoder(checked.tables, unknown, words=BARE_NAN.code in codes)
+    if decoder is None:
         return None
-    layout = learn_layout(Subject(file, checked.document, checked.tables), tailor)
+    layout = learn_layout(CheckInput(file, checked.document, checked.tables), decoder)
     recorded = {(name, column) for name, columns in checked.tables.items() for column in columns.columns}
-    proved = frozenset(check for check in checks() if provable(check, tailor, _columns(check) & recorded))
-    pattern = FilePattern(tailor, layout, proved, _recorded(checked.document))
+    proved = frozenset(check for check in checks() if provable(check, decoder, _columns(check) & recorded))
+    pattern = FilePattern(decoder, layout, proved, _recorded(checked.document))
     taken = match_file(pattern, data, file, np.empty(layout.width))
     return pattern if taken is not None and taken.checked.findings == checked.findings else None
 
@@ -117,13 +117,13 @@ class PendingFile(Struct, frozen=True):
     file: str
     findings: list[Finding]
     proved: frozenset[MeaningCheck]
-    grids: dict[FieldKey, Grids]
+    grids: dict[FieldKey, PackedGrids]
 
 
 class RecognisedFile(Struct, frozen=True):
     """A file that looks like the pattern: what is known of it, and what waits for its proof."""
 
-    checked: Checked
+    checked: CheckedCheckpoint
     waiting: PendingFile
 
 
@@ -139,7 +139,7 @@ def match_file(pattern: FilePattern, data: bytes, file: str, row: Floats) -> Rec
     Returns:
         None where the file does not look like the pattern.
     """
-    if b"\\" in data or (cut := pattern.tailor.read(data)) is None:
+    if b"\\" in data or (cut := pattern.decoder.read(data)) is None:
         return None
     colons = np.count_nonzero(np.frombuffer(cut.text, np.uint8) == ord(":"))
     if colons != cut.colons + sum(colons_elsewhere(cut.document, cut.tables)):
@@ -154,13 +154,13 @@ def match_file(pattern: FilePattern, data: bytes, file: str, row: Floats) -> Rec
     findings = forgiven_text_findings(Decoded(document, cut.text, cut.bare_words), file)
     if cut.unknown:
         findings += unknown_findings(_unknown(cut), file, VERSION)
-    subject = Subject(file, document, cut.tables)
+    subject = CheckInput(file, document, cut.tables)
     wrong = [finding for check in remaining for finding in check.function(subject)]
-    checked = Checked(cut.document, cut.tables, findings + with_lines(wrong, cut.text) if wrong else findings)
+    checked = CheckedCheckpoint(cut.document, cut.tables, findings + with_lines(wrong, cut.text) if wrong else findings)
     return RecognisedFile(checked, PendingFile(data, file, checked.findings, pattern.proved.difference(remaining), grids))
 
 
-def _grids(layout: LearnedLayout, cut: FileColumns) -> dict[FieldKey, Grids]:
+def _grids(layout: LearnedLayout, cut: FileColumns) -> dict[FieldKey, PackedGrids]:
     """Pack the grids of each field whose grids can be packed."""
     columns = {}
     for name, table in cut.tables.items():
@@ -175,14 +175,14 @@ def _grids(layout: LearnedLayout, cut: FileColumns) -> dict[FieldKey, Grids]:
     return columns
 
 
-def _unknown(cut: FileColumns) -> dict[str, Unknown]:
+def _unknown(cut: FileColumns) -> dict[str, UnknownField]:
     """Return the unknown fields of a file by path."""
     unknown = {}
     for (section, key), column in cut.unknown.items():
         if times := len(column) - column.count(UNSET):
             row = next(index for index, value in enumerate(column) if value is not UNSET)
             stem = f"/{section}/{escape(cut.tables[section].names[row])}" if section else ""
-            unknown[f"{section}.*.{key}" if section else key] = Unknown(times, f"{stem}/{escape(key)}")
+            unknown[f"{section}.*.{key}" if section else key] = UnknownField(times, f"{stem}/{escape(key)}")
     return unknown
 
 
@@ -207,7 +207,7 @@ class BulkChecker(Struct):
     _late: list[Finding] = field(default_factory=list)
     _misses: int = 0
 
-    def check(self, data: bytes, file: str) -> Checked:
+    def check(self, data: bytes, file: str) -> CheckedCheckpoint:
         """Judge one checkpoint, as far as that is not put off to the end of its block."""
         if self._misses > self.patience:
             return check_checkpoint(data, file)
@@ -251,10 +251,10 @@ def _doubtful(pattern: FilePattern, taken: list[PendingFile], numbers: Floats) -
         numbers=numbers[: len(taken)],
         layout=pattern.layout,
         grids={
-            place: [waiting.grids.get(place, Grids([], b"")) for waiting in taken]
+            place: [waiting.grids.get(place, PackedGrids([], b"")) for waiting in taken]
             for place in {place for waiting in taken for place in waiting.grids}
         },
-        names={name: len(section.names) for name, section in pattern.tailor.sections.items()},
+        names={name: len(section.names) for name, section in pattern.decoder.sections.items()},
     )
     doubtful = block.none()
     with np.errstate(all="ignore"):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import UNSET, Struct
 
 from ckaudit.contract.bulk.specialized_decoder import FieldKey, SpecializedDecoder
-from ckaudit.contract.checks import Subject
+from ckaudit.contract.checks import CheckInput
 from ckaudit.contract.checks.grids import SIDE
 from ckaudit.contract.checks.histograms import SECTIONS as COUNTED
 from ckaudit.contract.checks.histograms import totals
@@ -27,7 +27,7 @@ Bools = npt.NDArray[np.bool_]
 _COUNTS, _RANGES, _BINS = attrgetter("counts"), attrgetter("bins.range"), attrgetter("bins.count")
 
 
-class Slot(Struct, frozen=True):
+class ColumnSlot(Struct, frozen=True):
     """Where the numbers of one column stand among all numbers of a file.
 
     Attributes:
@@ -59,7 +59,7 @@ class LearnedLayout(Struct, frozen=True):
         shapes: Shape of the tensor of each entry, UNSET where there is none.
     """
 
-    slots: list[Slot]
+    slots: list[ColumnSlot]
     places: dict[FieldKey, slice]
     width: int
     sizes: dict[str, Floats]
@@ -71,10 +71,10 @@ class LearnedLayout(Struct, frozen=True):
     shapes: dict[str, Column]
 
 
-def learn_layout(subject: Subject, tailor: SpecializedDecoder) -> LearnedLayout:
+def learn_layout(subject: CheckInput, decoder: SpecializedDecoder) -> LearnedLayout:
     """Take from one file what stays from file to file."""
     tables = subject.tables
-    slots, places, width = _slots(subject, tailor)
+    slots, places, width = _slots(subject, decoder)
     attention = subject.table("attention")
     shapes = dict(subject.table("weights").recorded("shape"))
     heads = list(map(len, attention.columns["entropy_per_head"])) if ("attention", "entropy_per_head") in places else []
@@ -95,17 +95,17 @@ def learn_layout(subject: Subject, tailor: SpecializedDecoder) -> LearnedLayout:
     )
 
 
-def _slots(subject: Subject, tailor: SpecializedDecoder) -> tuple[list[Slot], dict[FieldKey, slice], int]:
+def _slots(subject: CheckInput, decoder: SpecializedDecoder) -> tuple[list[ColumnSlot], dict[FieldKey, slice], int]:
     """Give each packed column its place; the last number is how many there are."""
-    slots: list[Slot] = []
+    slots: list[ColumnSlot] = []
     places: dict[FieldKey, slice] = {}
     width = 0
-    for name, section in tailor.sections.items():
+    for name, section in decoder.sections.items():
         for field in section.packed:
             column, size = subject.tables[name].columns[field], len(section.names)
             lengths = None if type(column[0]) is float else list(map(_BINS if field == "histogram" else len, column))
             count = size if lengths is None or field == "histogram" else sum(lengths)
-            slots.append(Slot((name, field), 8 * width, lengths, Packer(f"{count}d")))
+            slots.append(ColumnSlot((name, field), 8 * width, lengths, Packer(f"{count}d")))
             for part, numbers in (("counts", size), ("range", 2 * size)) if field == "histogram" else ((field, count),):
                 places[name, part] = slice(width, width + numbers)
                 width += numbers
@@ -132,7 +132,7 @@ class GridBlock(Struct, frozen=True):
     mass: Floats
 
 
-class Grids(Struct, frozen=True):
+class PackedGrids(Struct, frozen=True):
     """The grids of one field in one file, packed; `places` holds entry, rows and columns of each."""
 
     places: list[tuple[int, int, int]]
@@ -144,7 +144,7 @@ class FileBlock(Struct, frozen=True):
 
     numbers: Floats
     layout: LearnedLayout
-    grids: dict[FieldKey, list[Grids]]
+    grids: dict[FieldKey, list[PackedGrids]]
     names: dict[str, int]
 
     @property
@@ -170,7 +170,7 @@ class FileBlock(Struct, frozen=True):
             return np.full((self.files, 1), default)
         return self.numbers[:, self.layout.places[section, field]]
 
-    def sheet(self, section: str, field: str) -> GridBlock | None:
+    def grid_block(self, section: str, field: str) -> GridBlock | None:
         """Return all grids of a field; None where there are none."""
         packed = self.grids.get((section, field), [])
         places = np.array([place for grids in packed for place in grids.places], int).reshape(-1, 3)
@@ -196,7 +196,7 @@ def packer(count: int) -> Packer:
     return Packer(f"{count}d")
 
 
-def write_columns(slots: Sequence[Slot], tables: dict[str, SectionColumns], row: memoryview) -> None:
+def write_columns(slots: Sequence[ColumnSlot], tables: dict[str, SectionColumns], row: memoryview) -> None:
     """Write the packed columns of one file.
 
     Args:
@@ -233,7 +233,7 @@ def _expect(lengths: list[int], lists: Sequence[list[float]]) -> None:
         raise TypeError
 
 
-def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> Grids:
+def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> PackedGrids:
     """Turn the grids of one field to bytes.
 
     Args:
@@ -260,4 +260,4 @@ def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> G
                 raise TypeError
             places.append((entry, rows, width))
             parts.append(b"".join(starmap(packer(width).pack, grid)))
-    return Grids(places, b"".join(parts))
+    return PackedGrids(places, b"".join(parts))

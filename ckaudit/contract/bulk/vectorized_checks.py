@@ -21,9 +21,9 @@ Proof = Callable[[FileBlock], Bools]
 TENSORS = ("weights", "gradients")
 
 
-def provable(check: MeaningCheck, tailor: SpecializedDecoder, columns: set[FieldKey]) -> bool:
+def provable(check: MeaningCheck, decoder: SpecializedDecoder, columns: set[FieldKey]) -> bool:
     """Tell whether all that a check reads is packed, or is something that stays from file to file."""
-    packed = {(name, field) for name, section in tailor.sections.items() for field in section.packed}
+    packed = {(name, field) for name, section in decoder.sections.items() for field in section.packed}
     return check.function in PROOFS and all(place in packed or place[1] in KEPT or place[1] in grids.FIELDS for place in columns)
 
 
@@ -200,11 +200,11 @@ def tensor_grid(block: FileBlock) -> Bools:
     """A grid lies between the extremes of its tensor."""
     wrong = block.none()
     for section in grids.SECTIONS:
-        if (sheet := block.sheet(section, grids.FIELD)) is not None:
+        if (grid_block := block.grid_block(section, grids.FIELD)) is not None:
             ends = _slack(block, section, limit(grids.tensor_grid, "rounding"))
             low, high = (np.broadcast_to(end, block.shape(section)) for end in ends)
-            place = sheet.files, sheet.entries
-            wrong[sheet.files[(sheet.low < low[place]) | (sheet.high > high[place])]] = True
+            place = grid_block.files, grid_block.entries
+            wrong[grid_block.files[(grid_block.low < low[place]) | (grid_block.high > high[place])]] = True
     return wrong
 
 
@@ -212,8 +212,8 @@ def attention_grid(block: FileBlock) -> Bools:
     """No probability is negative, and no row sums above 1."""
     wrong, most = block.none(), 1 + limit(grids.attention_grid, "rounding")
     for field in grids.ATTENTION_FIELDS:
-        if (sheet := block.sheet("attention", field)) is not None:
-            wrong[sheet.files[(sheet.low < 0) | (sheet.mass > most)]] = True
+        if (grid_block := block.grid_block("attention", field)) is not None:
+            wrong[grid_block.files[(grid_block.low < 0) | (grid_block.mass > most)]] = True
     return wrong
 
 

@@ -1,6 +1,6 @@
 """What one checkpoint can never truthfully say: values that contradict each other or the definition of their field.
 
-Each check is a function `Subject -> findings`, entered by the decorator `check`; the modules of this folder are walked.
+Each check is a function `CheckInput -> findings`, entered by the decorator `check`; the modules of this folder are walked.
 A check must be cheap where nothing is wrong: it looks at whole columns first, and at single tensors only to name them.
 """
 
@@ -16,12 +16,12 @@ from ckaudit.contract.io.columns import EMPTY, SectionColumns
 from ckaudit.contract.io.json_locations import pointer_of
 from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 
 PointerParts = tuple[str | int, ...]
 
 
-class Subject(Struct, frozen=True):
+class CheckInput(Struct, frozen=True):
     """One checkpoint under examination: its typed form, and its sections turned to columns."""
 
     file: str
@@ -39,7 +39,9 @@ class Subject(Struct, frozen=True):
             return section_entries or {}
         return dict(zip(self.tables[section].names, astuple(section_entries), strict=True))
 
-    def find(self, kind: Kind, place: PointerParts, expected: str, found: object, *, where: str | None = None) -> Finding:
+    def find(
+        self, kind: ViolationKind, place: PointerParts, expected: str, found: object, *, where: str | None = None
+    ) -> Finding:
         """Make a finding of a value that cannot be.
 
         Args:
@@ -62,14 +64,14 @@ class Subject(Struct, frozen=True):
         )
 
 
-CheckFunction = Callable[[Subject], Iterator[Finding]]
+CheckFunction = Callable[[CheckInput], Iterator[Finding]]
 
 
 class MeaningCheck(Struct, frozen=True, eq=False):
     """A check, the kinds of violation it can find, and the fields it reads."""
 
     function: CheckFunction
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ViolationKind, ...]
     reads: tuple[str, ...]
 
     @property
@@ -81,7 +83,7 @@ class MeaningCheck(Struct, frozen=True, eq=False):
 _CHECKS: list[MeaningCheck] = []
 
 
-def check(*kinds: Kind, reads: tuple[str, ...]) -> Callable[[CheckFunction], CheckFunction]:
+def check(*kinds: ViolationKind, reads: tuple[str, ...]) -> Callable[[CheckFunction], CheckFunction]:
     """Enter a function into the list of checks.
 
     Args:
@@ -115,7 +117,7 @@ def recorded_members(document: Struct) -> frozenset[str]:
     return frozenset([name for name, value in members if value is not UNSET])
 
 
-def judge(subject: Subject) -> list[Finding]:
+def judge(subject: CheckInput) -> list[Finding]:
     """Return what all checks find in one checkpoint."""
     applicable = checks_of(recorded_members(subject.document))
     return [finding for meaning_check in applicable for finding in meaning_check.function(subject)]

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Subject, check
+from ckaudit.contract.checks import CheckInput, check
 from ckaudit.contract.schema.checkpoint import AttentionStats, MoeStats
 from ckaudit.contract.schema.report import Finding
 
@@ -29,7 +29,7 @@ ARRAYS = (
     kinds.MEAN_ABS_RANGE,
     reads=tuple(f"activations.*.{name}" for name in ("mean", "std", "rms", "mean_abs")),
 )
-def root_mean_square(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
+def root_mean_square(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Finding]:
     r"""|mean| <= mean_abs <= rms, and the mean square is the square of the mean plus the variance.
 
     $$\text{rms}^2 = \mu^2 + \sigma^2$$
@@ -51,7 +51,7 @@ def root_mean_square(subject: Subject, *, precision: float = 2e-2) -> Iterator[F
 
 
 @check(kinds.P50_ABOVE_P99, reads=("activations.*.p50", "activations.*.p99"))
-def percentiles(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def percentiles(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """The median is at most the 99th percentile.
 
     Args:
@@ -70,7 +70,7 @@ def percentiles(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding
     kinds.SAMPLED_ABOVE_NUMEL,
     reads=tuple(f"activations.*.{name}" for name in ("dead_units", "units", "shape", "nonfinite_count", "sampled")),
 )
-def units(subject: Subject) -> Iterator[Finding]:
+def units(subject: CheckInput) -> Iterator[Finding]:
     """Dead units are some of all units, which are the last size of the shape."""
     table = subject.table("activations")
     for name, dead, count in table.rows("dead_units", "units"):
@@ -90,7 +90,7 @@ def units(subject: Subject) -> Iterator[Finding]:
 
 
 @check(kinds.HEADS_DISAGREE, kinds.KV_HEADS, reads=tuple(f"attention.*.{name}" for name in (*ARRAYS, "heads", "kv_heads")))
-def heads(subject: Subject) -> Iterator[Finding]:
+def heads(subject: CheckInput) -> Iterator[Finding]:
     """Every array of a layer has one number per query head; key heads divide query heads (Ainslie et al. 2023)."""
     table = subject.table("attention")
     arrays = [name for name in ARRAYS if name in table.columns]
@@ -111,7 +111,7 @@ def heads(subject: Subject) -> Iterator[Finding]:
             yield subject.find(kinds.KV_HEADS, place, f"a divisor of heads {queries}", keys)
 
 
-def _layers(subject: Subject) -> list[tuple[str, AttentionStats]]:
+def _layers(subject: CheckInput) -> list[tuple[str, AttentionStats]]:
     """Return name and statistics of each layer."""
     return list(subject.entries("attention").items())
 
@@ -122,7 +122,7 @@ def _layers(subject: Subject) -> list[tuple[str, AttentionStats]]:
     kinds.ENTROPY_AND_MAXIMUM,
     reads=tuple(f"attention.*.{name}" for name in (*ARRAYS[:2], "max_attn_per_head", "keys")),
 )
-def entropy(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
+def entropy(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Finding]:
     r"""Bounds that the definition of entropy gives.
 
     $$0 \le H \le \log K, \qquad \frac{H}{\log K} \le H_\text{norm}, \qquad e^{-H} \le \max p$$
@@ -156,7 +156,7 @@ def _plausible(layer: AttentionStats, limit: float) -> bool:
     return True
 
 
-def _entropy_of(subject: Subject, name: str, layer: AttentionStats, limit: float, precision: float) -> Iterator[Finding]:
+def _entropy_of(subject: CheckInput, name: str, layer: AttentionStats, limit: float, precision: float) -> Iterator[Finding]:
     """Yield the first violation of a layer whose bounds did not hold exactly, if it is beyond the precision."""
     for head, value in _finite(layer, "entropy_per_head"):
         place = ("attention", name, "entropy_per_head", head)
@@ -182,7 +182,7 @@ def _finite(layer: AttentionStats, field: str) -> list[tuple[int, float]]:
 
 
 @check(kinds.MOE_COUNTS, reads=("moe.*.counts", "moe.*.routed", "moe.*.dropped"))
-def counts(subject: Subject, *, rounding: float = 1e-3) -> Iterator[Finding]:
+def counts(subject: CheckInput, *, rounding: float = 1e-3) -> Iterator[Finding]:
     """Experts received all that was routed, or all that was not dropped; no more is dropped than routed.
 
     Args:
@@ -205,7 +205,7 @@ def counts(subject: Subject, *, rounding: float = 1e-3) -> Iterator[Finding]:
 
 
 @check(kinds.ROUTER_PROBABILITY, reads=("moe.*.router_probability", "moe.*.counts"))
-def probabilities(subject: Subject, *, rounding: float = 2e-2) -> Iterator[Finding]:
+def probabilities(subject: CheckInput, *, rounding: float = 2e-2) -> Iterator[Finding]:
     """A router gives each expert that is counted a probability, all of them 1 in sum.
 
     Args:
@@ -226,7 +226,7 @@ def probabilities(subject: Subject, *, rounding: float = 2e-2) -> Iterator[Findi
     kinds.LOAD_BALANCE,
     reads=("moe.*.aux_loss", "moe.*.counts", "moe.*.router_probability", "moe.*.routed", "moe.*.dropped"),
 )
-def load_balance(subject: Subject, *, precision: float = 5e-2) -> Iterator[Finding]:
+def load_balance(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Finding]:
     r"""A load-balance loss is a sum of products of shares, at least 0 (Fedus et al. 2021, equation 4).
 
     $$E \sum_i f_i P_i$$

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import PointerParts, Subject, check
+from ckaudit.contract.checks import CheckInput, PointerParts, check
 from ckaudit.contract.schema.checkpoint import PackedGrid
 from ckaudit.contract.schema.numbers import total
 from ckaudit.contract.schema.report import Finding
@@ -27,7 +27,7 @@ FIELDS = (FIELD, *ATTENTION_FIELDS)
     kinds.GRID_PACKING,
     reads=("weights.*.shape", *(f"{section}.*.{name}" for section in SECTIONS for name in (FIELD, "min", "max"))),
 )
-def tensor_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def tensor_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """A grid of elements lies within its tensor, in size and in value.
 
     Args:
@@ -54,7 +54,7 @@ def tensor_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding
                         break
 
 
-def _within(subject: Subject, place: PointerParts, grid: Any, shape: list[int] | None) -> Iterator[Finding]:
+def _within(subject: CheckInput, place: PointerParts, grid: Any, shape: list[int] | None) -> Iterator[Finding]:
     """A matrix gives at most its own number of rows and columns; other tensors may be flattened in any way."""
     if shape is None or len(shape) != 2:
         return
@@ -72,7 +72,7 @@ def _within(subject: Subject, place: PointerParts, grid: Any, shape: list[int] |
     kinds.GRID_HEADS,
     reads=tuple(f"attention.*.{name}" for name in (*ATTENTION_FIELDS, "heads")),
 )
-def attention_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def attention_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """A grid of probabilities is one: each within 0 to 1, and no query gives more than 1 to the sampled keys.
 
     Args:
@@ -94,7 +94,7 @@ def attention_grid(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Find
                 yield subject.find(kinds.GRID_HEADS, place, f"one grid for each of {heads} heads", f"{count} grids")
 
 
-def _probabilities(subject: Subject, place: PointerParts, grid: Any, rounding: float) -> Iterator[Finding]:
+def _probabilities(subject: CheckInput, place: PointerParts, grid: Any, rounding: float) -> Iterator[Finding]:
     """Judge the elements of one grid of probabilities, then the sum of each of its rows."""
     if _plausible(grid, rounding) or (ends := _ends(grid)) is None:
         return
@@ -135,7 +135,7 @@ def _ends(grid: Any) -> tuple[float, float] | None:
     return low, high
 
 
-def _shape(subject: Subject, place: PointerParts, grid: Any, dimensions: int) -> Iterator[Finding]:
+def _shape(subject: CheckInput, place: PointerParts, grid: Any, dimensions: int) -> Iterator[Finding]:
     """Judge whether a grid is a rectangle that is small enough.
 
     Args:
@@ -154,7 +154,7 @@ def _shape(subject: Subject, place: PointerParts, grid: Any, dimensions: int) ->
         yield subject.find(kinds.GRID_SHAPE, place, f"at most {SIDE} x {SIDE}", f"{len(grid)} x {max(lengths)}")
 
 
-def _packing(subject: Subject, place: PointerParts, grid: PackedGrid, dimensions: int) -> Iterator[Finding]:
+def _packing(subject: CheckInput, place: PointerParts, grid: PackedGrid, dimensions: int) -> Iterator[Finding]:
     """Judge whether the bytes of a packed grid are there, one for each element."""
     if len(grid.shape) != dimensions or max(grid.shape[-2:], default=0) > SIDE:
         expected = f"{dimensions} sizes, the last two at most {SIDE}"

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import PointerParts, Subject, check
+from ckaudit.contract.checks import CheckInput, PointerParts, check
 from ckaudit.contract.io.files import CHECKPOINT_NAME
 from ckaudit.contract.schema.checkpoint import PLANNED
 from ckaudit.contract.schema.report import Finding
 
 
 @check(kinds.STEP_AND_NAME, kinds.SESSION_AND_NAME, reads=("step", "session", "rank"))
-def file_name(subject: Subject) -> Iterator[Finding]:
+def file_name(subject: CheckInput) -> Iterator[Finding]:
     """The file name repeats step, session and rank."""
     match = CHECKPOINT_NAME.match(subject.file.replace("\\", "/").rpartition("/")[2])
     if match is None:
@@ -24,7 +24,7 @@ def file_name(subject: Subject) -> Iterator[Finding]:
 
 
 @check(kinds.TIME_UNIT, reads=("time", "rank_facts.heartbeat"))
-def time(subject: Subject, *, latest: float = 4102444800.0) -> Iterator[Finding]:
+def time(subject: CheckInput, *, latest: float = 4102444800.0) -> Iterator[Finding]:
     """A time is in seconds, not in milliseconds.
 
     Args:
@@ -41,7 +41,7 @@ def time(subject: Subject, *, latest: float = 4102444800.0) -> Iterator[Finding]
 
 
 @check(kinds.EVENT_AFTER_STEP, kinds.EVENT_WITHOUT_TRIGGER, kinds.TRIGGER_TWICE, reads=("event_step", "step", "triggers"))
-def event(subject: Subject) -> Iterator[Finding]:
+def event(subject: CheckInput) -> Iterator[Finding]:
     """An event comes before the checkpoint it asked for, and its trigger is named."""
     document = subject.document
     triggers = document.triggers or []
@@ -56,7 +56,7 @@ def event(subject: Subject) -> Iterator[Finding]:
 
 
 @check(kinds.NEGATIVE_LOSS, reads=("loss", "probes.*.loss"))
-def loss(subject: Subject) -> Iterator[Finding]:
+def loss(subject: CheckInput) -> Iterator[Finding]:
     """A mean negative log likelihood of discrete targets is at least 0."""
     document = subject.document
     losses: list[tuple[PointerParts, object]] = [(("loss",), document.loss)]

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Subject, check
+from ckaudit.contract.checks import CheckInput, check
 from ckaudit.contract.checks.norms import numels
 from ckaudit.contract.io.columns import Column, SectionColumns
 from ckaudit.contract.schema.checkpoint import BinRange, Histogram
@@ -29,7 +29,7 @@ SECTIONS = ("weights", "gradients", "activations")
         "activations.*.sampled",
     ),
 )
-def histogram(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def histogram(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """Each histogram fits its tensor.
 
     Args:
@@ -49,7 +49,7 @@ def histogram(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
                 yield from _judge(subject, (section, name, "histogram"), shown, limits, rounding)
 
 
-def totals(subject: Subject, section: str, table: SectionColumns) -> tuple[Sequence[float], Sequence[float]]:
+def totals(subject: CheckInput, section: str, table: SectionColumns) -> tuple[Sequence[float], Sequence[float]]:
     """Return the fewest and the most elements that each histogram can have counted."""
     if section == "activations":
         # Elements that are not finite may be among those looked at: no total is too small.
@@ -88,7 +88,7 @@ def _all_fit(
 
 
 def _judge(
-    subject: Subject, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
+    subject: CheckInput, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
 ) -> Iterator[Finding]:
     """Judge one histogram: the order of its bins, then their number, then what they count.
 
@@ -116,7 +116,7 @@ def _judge(
 
 
 def _judge_counts(
-    subject: Subject, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
+    subject: CheckInput, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
 ) -> Iterator[Finding]:
     """Judge where a histogram counts and how much in all; the arguments are those of `_judge`."""
     least, most, low, high = limits

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from msgspec import UNSET, Struct
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import PointerParts, Subject, check
+from ckaudit.contract.checks import CheckInput, PointerParts, check
 from ckaudit.contract.schema.checkpoint import BinRange, Checkpoint, Histogram, PackedGrid
 from ckaudit.contract.schema.report import Finding
 
@@ -21,7 +21,7 @@ UNDIVIDED = (BinRange, Histogram, PackedGrid)
     kinds.TENSOR_MISSING,
     reads=("weights.*.tied_to", "parity.worst_tensor", "parity.gradient_worst_tensor", "optimizer.trainable_without_optimizer"),
 )
-def tensor_name(subject: Subject) -> Iterator[Finding]:
+def tensor_name(subject: CheckInput) -> Iterator[Finding]:
     """A tensor that is named is there; only a whole list of weights can say so."""
     document = subject.document
     weights = subject.entries("weights")
@@ -52,7 +52,7 @@ def tensor_name(subject: Subject) -> Iterator[Finding]:
         "rank_facts.data_hash",
     ),
 )
-def hashes(subject: Subject) -> Iterator[Finding]:
+def hashes(subject: CheckInput) -> Iterator[Finding]:
     """A tensor's hash is algorithm:hex; the others may have any form but none at all."""
     document = subject.document
     for section in ("weights", "gradients"):
@@ -81,7 +81,7 @@ TEXTS: tuple[PointerParts, ...] = (
 
 
 @check(kinds.EMPTY_TEXT, reads=tuple(".".join(map(str, place)) for place in TEXTS))
-def text(subject: Subject) -> Iterator[Finding]:
+def text(subject: CheckInput) -> Iterator[Finding]:
     """A name that is given names something."""
     for place in TEXTS:
         value: object = subject.document
@@ -92,7 +92,7 @@ def text(subject: Subject) -> Iterator[Finding]:
 
 
 @check(kinds.LEFT_OUT_PATH, reads=("left_out",))
-def left_out(subject: Subject) -> Iterator[Finding]:
+def left_out(subject: CheckInput) -> Iterator[Finding]:
     """What a budget left out is named by a path of the contract."""
     for index, path in enumerate(subject.document.left_out or []):
         if not _known(path):
@@ -112,7 +112,7 @@ def _known(path: str) -> bool:
 
 
 @check(kinds.PLACEMENT, reads=("weights.*.placement", "gradients.*.placement", "rank"))
-def placement(subject: Subject) -> Iterator[Finding]:
+def placement(subject: CheckInput) -> Iterator[Finding]:
     """A part of a tensor is described in the file of a rank, never in the merged one."""
     if subject.document.rank is not UNSET:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Subject, check
+from ckaudit.contract.checks import CheckInput, check
 from ckaudit.contract.schema.report import Finding
 
 NORMS = {"weights": "frobenius_norm", "gradients": "norm"}
@@ -24,7 +24,7 @@ NORMS = {"weights": "frobenius_norm", "gradients": "norm"}
         "gradients_source",
     ),
 )
-def norm(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
+def norm(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Finding]:
     r"""The sum of squares follows from size, mean and population deviation.
 
     $$\lVert w \rVert^2 = n (\mu^2 + \sigma^2)$$
@@ -52,7 +52,7 @@ def norm(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
                 yield from _norm_of(subject, (section, name, field), (size, mean, std, low, high), length, precision)
 
 
-def numels(subject: Subject, section: str) -> Sequence[float]:
+def numels(subject: CheckInput, section: str) -> Sequence[float]:
     """Return the number of elements of each tensor of a section, NaN where nothing tells it."""
     table, weights = subject.table(section), subject.table("weights")
     if "numel" in table.plain:
@@ -64,14 +64,14 @@ def numels(subject: Subject, section: str) -> Sequence[float]:
     return [known.get(name, math.nan) for name in table.names]
 
 
-def _whole(subject: Subject, section: str, name: str) -> bool:
+def _whole(subject: CheckInput, section: str, name: str) -> bool:
     """Tell whether all statistics of an entry are of the same elements: all finite, none on another rank."""
     entry = subject.entries(section)[name]
     return entry.nonfinite_count in (UNSET, 0) and entry.placement in (UNSET, "replicated")
 
 
 def _norm_of(
-    subject: Subject, place: tuple[str, ...], numbers: tuple[float, ...], length: float, precision: float
+    subject: CheckInput, place: tuple[str, ...], numbers: tuple[float, ...], length: float, precision: float
 ) -> Iterator[Finding]:
     """Yield what is wrong with one norm, if it is wrong by either convention of the deviation.
 
@@ -96,7 +96,7 @@ def _norm_of(
 
 
 @check(kinds.SPECTRAL_ABOVE_FROBENIUS, reads=("weights.*.spectral_norm", "weights.*.frobenius_norm"))
-def spectral(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding]:
+def spectral(subject: CheckInput, *, precision: float = 1e-2) -> Iterator[Finding]:
     """The largest singular value is at most the root sum of squares of all of them.
 
     Args:
@@ -114,7 +114,7 @@ def spectral(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding]:
     kinds.SAMPLE_STD,
     reads=tuple(f"{section}.*.{name}" for section in NORMS for name in ("m2", "std", "numel", "nonfinite_count")),
 )
-def second_moment(subject: Subject, *, precision: float = 1e-2, exact: float = 1e-5) -> Iterator[Finding]:
+def second_moment(subject: CheckInput, *, precision: float = 1e-2, exact: float = 1e-5) -> Iterator[Finding]:
     """Over all finite elements, m2 = numel * std^2.
 
     Args:
@@ -139,7 +139,7 @@ def second_moment(subject: Subject, *, precision: float = 1e-2, exact: float = 1
 
 
 @check(kinds.RELATIVE_AND_NORM, reads=("weight_deltas.*.norm", "weight_deltas.*.relative", "weights.*.frobenius_norm"))
-def relative(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
+def relative(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Finding]:
     """Relative movement is the norm of the update over the norm of the tensor, before or after the update.
 
     Args:
@@ -169,7 +169,7 @@ def relative(subject: Subject, *, precision: float = 2e-2) -> Iterator[Finding]:
     kinds.UPDATED_DESPITE_OVERFLOW,
     reads=("weight_deltas.*.norm", "weight_deltas.*.moved", "step", "optimizer.found_inf"),
 )
-def movement(subject: Subject) -> Iterator[Finding]:
+def movement(subject: CheckInput) -> Iterator[Finding]:
     """Weights do not move before the first update, nor where the scaler skipped it."""
     document = subject.document
     skipped = document.optimizer is not UNSET and document.optimizer.found_inf is True

@@ -8,7 +8,7 @@ from operator import mul
 from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import PointerParts, Subject, check
+from ckaudit.contract.checks import CheckInput, PointerParts, check
 from ckaudit.contract.schema.checkpoint import OptimizerState
 from ckaudit.contract.schema.report import Finding
 
@@ -45,7 +45,7 @@ NONNEGATIVE = (
 
 
 @check(kinds.NEGATIVE, reads=("optimizer.groups[].learning_rate", "optimizer.groups[].weight_decay"))
-def group(subject: Subject) -> Iterator[Finding]:
+def group(subject: CheckInput) -> Iterator[Finding]:
     """Learning rate and weight decay of a group are at least 0."""
     for index, parameters in enumerate(_state(subject).groups or []):
         for field in ("learning_rate", "weight_decay"):
@@ -54,14 +54,14 @@ def group(subject: Subject) -> Iterator[Finding]:
                 yield subject.find(kinds.NEGATIVE, ("optimizer", "groups", index, field), "at least 0", value, where=field)
 
 
-def _state(subject: Subject) -> OptimizerState:
+def _state(subject: CheckInput) -> OptimizerState:
     """Return what the file says of the optimizer, an empty state where it says nothing."""
     state = subject.document.optimizer
     return OptimizerState() if state is UNSET else state
 
 
 @check(kinds.EMPTY_GROUPS, reads=("optimizer.groups[].tensors", "weight_deltas.*.norm"))
-def group_tensors(subject: Subject) -> Iterator[Finding]:
+def group_tensors(subject: CheckInput) -> Iterator[Finding]:
     """Where all groups are empty, nothing moves."""
     groups = _state(subject).groups or []
     if groups and all(group.tensors == 0 for group in groups):
@@ -76,7 +76,7 @@ def group_tensors(subject: Subject) -> Iterator[Finding]:
     kinds.CLIPPED_ABOVE_LIMIT,
     reads=("optimizer.clip_norm", "optimizer.clip_coefficient", "gradients.*.norm", "gradients_source", "scalars"),
 )
-def clipping(subject: Subject, *, precision: float = 5e-2) -> Iterator[Finding]:
+def clipping(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Finding]:
     r"""Clipping by global norm scales gradients by a coefficient that limit and norm give (Pascanu et al. 2013, algorithm 1).
 
     $$c = \min(1, \text{clip\_norm} / \lVert g \rVert)$$
@@ -102,7 +102,7 @@ def clipping(subject: Subject, *, precision: float = 5e-2) -> Iterator[Finding]:
         yield subject.find(kinds.CLIPPED_ABOVE_LIMIT, ("optimizer", "clip_norm"), at_least, limit)
 
 
-def root_sum_square(subject: Subject) -> float | None:
+def root_sum_square(subject: CheckInput) -> float | None:
     """Return the norm of all gradients together, None where one of them was not recorded, is not finite or is a part."""
     table = subject.table("gradients")
     if "norm" not in table.plain or any(where != "replicated" for _, where in table.recorded("placement")):
@@ -112,14 +112,14 @@ def root_sum_square(subject: Subject) -> float | None:
 
 
 @check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("scalars",))
-def validation(subject: Subject) -> Iterator[Finding]:
+def validation(subject: CheckInput) -> Iterator[Finding]:
     """val_ppl is exp of val_loss (M54)."""
     values = subject.document.scalars or {}
     yield from _judged(subject, ("scalars", "val_ppl"), values.get("val_ppl"), (values.get("val_loss"),))
 
 
 @check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("scalars", "loss"))
-def training(subject: Subject, *, averaging: float = 0.1) -> Iterator[Finding]:
+def training(subject: CheckInput, *, averaging: float = 0.1) -> Iterator[Finding]:
     """train_ppl is exp of train_loss_ema (M05); trainers also take it of the raw loss, or of a mean over some steps.
 
     So it may lie anywhere between exp of the two, as for the rule CLM001, which sees the losses of other steps as well and is
@@ -137,14 +137,20 @@ def training(subject: Subject, *, averaging: float = 0.1) -> Iterator[Finding]:
 
 
 @check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("probes.*.perplexity", "probes.*.loss"))
-def probe(subject: Subject) -> Iterator[Finding]:
+def probe(subject: CheckInput) -> Iterator[Finding]:
     """A probe's perplexity is exp of its loss."""
     for name, stats in (subject.document.probes or {}).items():
         yield from _judged(subject, ("probes", name, "perplexity"), stats.perplexity, (stats.loss,))
 
 
 def _judged(
-    subject: Subject, place: PointerParts, value: object, losses: Sequence[object], *, beyond: float = 0.0, rounding: float = 1e-2
+    subject: CheckInput,
+    place: PointerParts,
+    value: object,
+    losses: Sequence[object],
+    *,
+    beyond: float = 0.0,
+    rounding: float = 1e-2,
 ) -> Iterator[Finding]:
     """A perplexity is at least 1, and exp of a loss from the lowest to the highest of those it may be of.
 
@@ -182,13 +188,13 @@ def _half_step(value: float) -> float:
     return 0.5 * 10.0 ** min(int(exponent), 0)
 
 
-def _values(subject: Subject) -> dict[str, float]:
+def _values(subject: CheckInput) -> dict[str, float]:
     """Return the finite scalars; a label after a slash belongs to the name."""
     return {name: value for name, value in (subject.document.scalars or {}).items() if isinstance(value, float)}
 
 
 @check(kinds.NEGATIVE, kinds.RATE_RANGE, kinds.RATIO_BELOW_ONE, reads=("scalars",))
-def ranges(subject: Subject, *, percent: float = 100.5, rounding: float = 1e-6) -> Iterator[Finding]:
+def ranges(subject: CheckInput, *, percent: float = 100.5, rounding: float = 1e-6) -> Iterator[Finding]:
     """Sizes, times and counts are at least 0, rates at most all, a maximum at least its median.
 
     Args:
@@ -207,7 +213,7 @@ def ranges(subject: Subject, *, percent: float = 100.5, rounding: float = 1e-6) 
 
 
 @check(kinds.MFU_PERCENT, kinds.MFU_ABOVE_PEAK, reads=("scalars",))
-def mfu(subject: Subject, *, rounding: float = 1e-3) -> Iterator[Finding]:
+def mfu(subject: CheckInput, *, rounding: float = 1e-3) -> Iterator[Finding]:
     """Model FLOPs utilisation is a fraction of the peak (Chowdhery et al. 2022, appendix B).
 
     Args:
@@ -222,7 +228,7 @@ def mfu(subject: Subject, *, rounding: float = 1e-3) -> Iterator[Finding]:
 
 
 @check(kinds.STEPS_SEEN, reads=("scalars", "step"))
-def steps_seen(subject: Subject) -> Iterator[Finding]:
+def steps_seen(subject: CheckInput) -> Iterator[Finding]:
     """Updates applied are some of the updates attempted."""
     seen = _values(subject).get("steps_seen", 0.0)
     if seen > subject.document.step:
@@ -230,7 +236,7 @@ def steps_seen(subject: Subject) -> Iterator[Finding]:
 
 
 @check(kinds.TOLD_TWICE, reads=("scalars", "loss", "optimizer.loss_scale", "attention.*.normalized_entropy_per_head"))
-def told_twice(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding]:
+def told_twice(subject: CheckInput, *, precision: float = 1e-2) -> Iterator[Finding]:
     """One fact under two names has one value.
 
     Args:
@@ -261,7 +267,7 @@ def told_twice(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding
     kinds.GLOBAL_NORM_UNEXPLAINED,
     reads=("scalars", "gradients.*.norm", "gradients.*.placement", "gradients_source", "weights.*.tied_to", "left_out"),
 )
-def global_norm(subject: Subject, *, precision: float = 5e-2) -> Iterator[Finding]:
+def global_norm(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Finding]:
     r"""The global norm is the root sum of squares over all tensors (F4), so at least that over those recorded.
 
     $$\lVert g \rVert = \sqrt{\sum_p \lVert g_p \rVert^2}$$

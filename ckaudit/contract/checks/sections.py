@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import PointerParts, Subject, check
+from ckaudit.contract.checks import CheckInput, PointerParts, check
 from ckaudit.contract.schema.checkpoint import History
 from ckaudit.contract.schema.report import Finding
 
@@ -18,7 +18,7 @@ def _number(value: Any) -> float | None:
 
 
 @check(kinds.PROBE_SHIFT, reads=("probes.*.shift", "probes.*.shifted_by", "probes.*.entropy"))
-def twin(subject: Subject) -> Iterator[Finding]:
+def twin(subject: CheckInput) -> Iterator[Finding]:
     """A moved probe says how it was moved and is named after another, which knows its entropy as well."""
     probes = subject.document.probes or {}
     for name, stats in probes.items():
@@ -33,7 +33,7 @@ def twin(subject: Subject) -> Iterator[Finding]:
 
 
 @check(kinds.PARITY, reads=("parity.param_diff", "parity.relative_param_diff"))
-def parity(subject: Subject) -> Iterator[Finding]:
+def parity(subject: CheckInput) -> Iterator[Finding]:
     """Absolute and relative difference are zero together."""
     stats = subject.document.parity
     if stats is UNSET:
@@ -45,7 +45,7 @@ def parity(subject: Subject) -> Iterator[Finding]:
 
 
 @check(kinds.REPLAY, reads=tuple(f"replay.{name}" for name in ("identical", "steps", "first_difference", "loss_diff")))
-def replay(subject: Subject) -> Iterator[Finding]:
+def replay(subject: CheckInput) -> Iterator[Finding]:
     """An identical replay has no difference; one that differs replayed a step at least."""
     stats = subject.document.replay
     if stats is UNSET:
@@ -64,7 +64,7 @@ def replay(subject: Subject) -> Iterator[Finding]:
     kinds.NEGATIVE,
     reads=tuple(f"history.{name}" for name in ("steps", "loss", "learning_rate", "batch_hash", "gradient_norms", "update_norms")),
 )
-def history(subject: Subject) -> Iterator[Finding]:
+def history(subject: CheckInput) -> Iterator[Finding]:
     """Columns of the black box are equally long, its steps ascend up to this one, its norms and rates are at least 0."""
     box = subject.document.history
     if box is UNSET:
@@ -95,7 +95,7 @@ def _columns(box: History) -> Iterator[tuple[PointerParts, list[Any]]]:
 
 
 @check(kinds.RANK_TIME, reads=tuple(f"rank_facts.{name}" for name in ("step_time", "input_time", "compute_time", "comm_time")))
-def rank_time(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding]:
+def rank_time(subject: CheckInput, *, precision: float = 1e-2) -> Iterator[Finding]:
     """No part of a step takes longer than the step; parts may overlap, so their sum says nothing.
 
     Args:
@@ -112,7 +112,7 @@ def rank_time(subject: Subject, *, precision: float = 1e-2) -> Iterator[Finding]
 
 
 @check(kinds.COST, reads=("cost.ms", "cost.step_share"))
-def cost(subject: Subject) -> Iterator[Finding]:
+def cost(subject: CheckInput) -> Iterator[Finding]:
     """The time that writing took and its share of a step are zero together."""
     stats = subject.document.cost
     if stats is UNSET:

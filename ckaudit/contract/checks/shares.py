@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import PointerParts, Subject, check
+from ckaudit.contract.checks import CheckInput, PointerParts, check
 from ckaudit.contract.io.columns import SectionColumns
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 
 TABLE_SHARES = {"gradients": ("zero_fraction",), "activations": ("sparsity", "outlier_rate"), "weight_deltas": ("unchanged",)}
 HEAD_SHARES = ("normalized_entropy_per_head", "sharp_share_per_head", "max_attn_per_head", "upper_triangle_mass_per_head")
@@ -40,7 +40,7 @@ SCALAR_SHARES = (
         *(f"attention.*.{name}" for name in HEAD_SHARES),
     ),
 )
-def share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def share(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """Every share of tensors, modules and heads is within 0 to 1.
 
     Args:
@@ -60,7 +60,7 @@ def share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
         "scalars",
     ),
 )
-def single_share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def single_share(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """So is every share that stands alone.
 
     Args:
@@ -72,7 +72,7 @@ def single_share(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Findin
             yield subject.find(kinds.SHARE_OUTSIDE, place, "between 0 and 1", float(value))
 
 
-def _columns(subject: Subject, section: str, names: tuple[str, ...], rounding: float) -> Iterator[Finding]:
+def _columns(subject: CheckInput, section: str, names: tuple[str, ...], rounding: float) -> Iterator[Finding]:
     """Yield the tensors or modules whose share is above 1; the schema keeps it from being negative."""
     table = subject.table(section)
     for field in names:
@@ -83,7 +83,7 @@ def _columns(subject: Subject, section: str, names: tuple[str, ...], rounding: f
                 yield subject.find(kinds.SHARE_OUTSIDE, (section, name, field), "between 0 and 1", value)
 
 
-def _singles(subject: Subject) -> Iterator[tuple[PointerParts, Any]]:
+def _singles(subject: CheckInput) -> Iterator[tuple[PointerParts, Any]]:
     """Yield the shares that stand alone: of the batch, the optimizer, the probes and among the scalars."""
     document = subject.document
     for section, names in SINGLE_SHARES.items():
@@ -97,7 +97,7 @@ def _singles(subject: Subject) -> Iterator[tuple[PointerParts, Any]]:
 
 
 @check(kinds.SIMILARITY_OUTSIDE, reads=("attention.*.nearest_similarity_per_head",))
-def similarity(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def similarity(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """A cosine is within -1 to 1.
 
     Args:
@@ -108,7 +108,9 @@ def similarity(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]
     yield from _arrays(subject, ("nearest_similarity_per_head",), ends, kinds.SIMILARITY_OUTSIDE, "between -1 and 1")
 
 
-def _arrays(subject: Subject, fields: tuple[str, ...], ends: tuple[float, float], kind: Kind, expected: str) -> Iterator[Finding]:
+def _arrays(
+    subject: CheckInput, fields: tuple[str, ...], ends: tuple[float, float], kind: ViolationKind, expected: str
+) -> Iterator[Finding]:
     """Yield the first number of each per-head array that lies outside its range.
 
     Args:

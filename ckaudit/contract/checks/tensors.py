@@ -6,7 +6,7 @@ from itertools import pairwise
 from operator import le
 
 from ckaudit.contract import contradictions as kinds
-from ckaudit.contract.checks import Subject, check
+from ckaudit.contract.checks import CheckInput, check
 from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS
 from ckaudit.contract.schema.report import Finding
 
@@ -22,7 +22,7 @@ _LEVELS = (_SHARES, [float(level) for level in PERCENTILE_LEVELS])
     kinds.PERCENTILES_ARE_LEVELS,
     reads=tuple(f"{section}.*.{name}" for section in SECTIONS for name in ("min", "max", "percentiles")),
 )
-def order(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def order(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """Percentiles ascend from minimum to maximum.
 
     Args:
@@ -48,13 +48,13 @@ def order(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
             yield from _order_of(subject, section, name, low, values, high, rounding)
 
 
-def _crossed(subject: Subject, section: str, name: str, low: float, high: float) -> Finding:
+def _crossed(subject: CheckInput, section: str, name: str, low: float, high: float) -> Finding:
     """Make the finding of a tensor whose smallest element is above its largest."""
     return subject.find(kinds.MIN_ABOVE_MAX, (section, name, "min"), f"at most max {high:.6g}", low)
 
 
 def _order_of(
-    subject: Subject, section: str, name: str, low: float, values: list[float | str], high: float, rounding: float
+    subject: CheckInput, section: str, name: str, low: float, values: list[float | str], high: float, rounding: float
 ) -> Iterator[Finding]:
     """Yield what is wrong with the order of one tensor's extremes and percentiles, if more than rounding.
 
@@ -95,7 +95,7 @@ def _slack(low: float, high: float, rounding: float) -> float:
     kinds.STD_ABOVE_RANGE,
     reads=tuple(f"{section}.*.{name}" for section in (*SECTIONS, "activations") for name in ("mean", "std", "min", "max")),
 )
-def spread(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def spread(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     r"""The mean lies between the extremes, and the deviation below Popoviciu's bound.
 
     $$\sigma \le \frac{\max - \min}{2}$$
@@ -119,7 +119,7 @@ def spread(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
 
 
 def _spread_of(
-    subject: Subject, section: str, name: str, numbers: tuple[float, float, float, float], rounding: float
+    subject: CheckInput, section: str, name: str, numbers: tuple[float, float, float, float], rounding: float
 ) -> Iterator[Finding]:
     """Yield what is wrong with mean and deviation of one tensor, if more than rounding.
 
@@ -150,7 +150,7 @@ def _spread_of(
         *(f"{section}.*.{name}" for section in SECTIONS for name in ("numel", "nonfinite_count", "sampled")),
     ),
 )
-def size(subject: Subject) -> Iterator[Finding]:
+def size(subject: CheckInput) -> Iterator[Finding]:
     """The number of elements is the product of the shape; no more of them are sampled, or not finite."""
     weights = subject.table("weights")
     if (full := weights.complete_columns("shape", "numel")) is None or tuple(map(math.prod, full[0])) != full[1]:
@@ -173,7 +173,7 @@ def size(subject: Subject) -> Iterator[Finding]:
     kinds.WORD_WITHOUT_NONFINITE,
     reads=tuple(f"{section}.*.{name}" for section in SECTIONS for name in ("min", "max", "nonfinite_count")),
 )
-def extremes(subject: Subject) -> Iterator[Finding]:
+def extremes(subject: CheckInput) -> Iterator[Finding]:
     """An extreme that is NaN or infinite needs an element that is, where those were counted."""
     for section in (*SECTIONS, "activations"):
         table = subject.table(section)
@@ -202,7 +202,7 @@ LARGEST = {
     kinds.BEYOND_DTYPE,
     reads=tuple(f"{section}.*.{name}" for section in (*SECTIONS, "activations") for name in ("dtype", "min", "max")),
 )
-def dtype(subject: Subject, *, rounding: float = 1e-2) -> Iterator[Finding]:
+def dtype(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """No element is beyond the largest number of its type (IEEE 754; OCP 8-bit floating point, 2023).
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ckaudit.contract.io.files import BrokenFile, read_bytes, write_atomic
-from ckaudit.contract.io.folder import RunFolder, list_folder
+from ckaudit.contract.io.folder import RunFiles, list_folder
 from ckaudit.contract.io.jsonl import read_lines
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.scalars import VERSION
@@ -101,7 +101,7 @@ def _session_at(starts: Mapping[int, int], step: int) -> int:
     return max((session for session, start in starts.items() if start <= step), default=0)
 
 
-def _sessions(folder: RunFolder) -> tuple[dict[int, int], int | None]:
+def _sessions(folder: RunFiles) -> tuple[dict[int, int], int | None]:
     """Return the first step of each session in the logs of the training, and the last step of anything that it wrote."""
     starts: dict[int, int] = {}
     steps = [file.step for file in folder.checkpoints if file.step is not None]

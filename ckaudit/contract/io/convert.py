@@ -173,7 +173,7 @@ def rounded(values: list[Number], digits: int) -> list[Number]:
     return [value if isinstance(value, str) or not math.isfinite(value) else significant([value], digits)[0] for value in values]
 
 
-class Job(Struct, frozen=True):
+class ConversionJob(Struct, frozen=True):
     """One file to write.
 
     Attributes:
@@ -207,7 +207,7 @@ class Converted(Struct):
     broken: list[Finding]
 
 
-def plan_jobs(sources: Sequence[Path], folder: Path, suffix: str | None, *, force: bool = False) -> list[Job]:
+def plan_jobs(sources: Sequence[Path], folder: Path, suffix: str | None, *, force: bool = False) -> list[ConversionJob]:
     """Return every file to write: those of a single run folder into `folder` itself, those of several into one each.
 
     Args:
@@ -225,7 +225,7 @@ def plan_jobs(sources: Sequence[Path], folder: Path, suffix: str | None, *, forc
         raise UnreadableError(
             f"there is no checkpoint in {', '.join(map(str, sources))}", hint="Name a run folder or a checkpoint."
         )
-    targets: dict[Path, Job] = {}
+    targets: dict[Path, ConversionJob] = {}
     for job in jobs:
         if (other := targets.setdefault(job.target, job)) is not job:
             raise UsageError(f"{other.shown} and {job.shown} would both become {job.target}", hint="convert them one by one")
@@ -236,20 +236,20 @@ def plan_jobs(sources: Sequence[Path], folder: Path, suffix: str | None, *, forc
     return jobs
 
 
-def _jobs(source: Path, folder: Path, suffix: str | None, *, alone: bool) -> Iterator[Job]:
+def _jobs(source: Path, folder: Path, suffix: str | None, *, alone: bool) -> Iterator[ConversionJob]:
     if not source.is_dir():
         target = folder / _with_suffix(source.name, suffix)
-        yield Job(source, target, shown_name(str(source)), None, is_checkpoint=True)
+        yield ConversionJob(source, target, shown_name(str(source)), None, is_checkpoint=True)
         return
     run, into = list_folder(source), folder if alone else folder / source.resolve().name
     if into.exists() and into.samefile(source):
         raise UsageError(f"{source} cannot be converted into itself", hint="name another folder with -o")
     for file in (*run.checkpoints, *run.history):
-        yield Job(file.path, into / _with_suffix(file.path.name, suffix), file.shown, source, is_checkpoint=True)
+        yield ConversionJob(file.path, into / _with_suffix(file.path.name, suffix), file.shown, source, is_checkpoint=True)
     others = [*run.scalars, *([run.manifest] if run.manifest else []), source / REFERENCE_NAME]
     for path in others:
         if path.exists():
-            yield Job(path, into / path.name, shown_name(path.name), source, is_checkpoint=False)
+            yield ConversionJob(path, into / path.name, shown_name(path.name), source, is_checkpoint=False)
 
 
 def _with_suffix(name: str, suffix: str | None) -> str:
@@ -261,14 +261,14 @@ def _suffix_of(name: str) -> str:
     return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), "")
 
 
-def _in_the_way(job: Job) -> list[Path]:
+def _in_the_way(job: ConversionJob) -> list[Path]:
     """Return the files that this one would replace: of its own name or, for a checkpoint, of its step packed otherwise."""
     name = job.target.name
     names = [name.removesuffix(_suffix_of(name)) + suffix for suffix in SUFFIXES] if job.is_checkpoint else [name]
     return [path for name in names if (path := job.target.with_name(name)).exists()]
 
 
-def run_jobs(jobs: Sequence[Job], encoding: Encoding, progress: Callable[[int, int], None] | None = None) -> Converted:
+def run_jobs(jobs: Sequence[ConversionJob], encoding: Encoding, progress: Callable[[int, int], None] | None = None) -> Converted:
     """Write every file that can be written, and say what is wrong with the others.
 
     Args:
@@ -294,7 +294,7 @@ def run_jobs(jobs: Sequence[Job], encoding: Encoding, progress: Callable[[int, i
     return done
 
 
-def _run(job: Job, encoding: Encoding) -> None:
+def _run(job: ConversionJob, encoding: Encoding) -> None:
     if not job.is_checkpoint:
         _copy(job)
         return
@@ -308,7 +308,7 @@ def _run(job: Job, encoding: Encoding) -> None:
             path.unlink()
 
 
-def _copy(job: Job) -> None:
+def _copy(job: ConversionJob) -> None:
     if job.root is not None and not job.source.resolve().is_relative_to(job.root.resolve()):
         raise BrokenFile(violations.LINK_OUTSIDE.at(job.shown, "the file is a link that leads out of the folder"))
     if not job.source.is_file():

@@ -31,7 +31,7 @@ class CheckpointFile(Struct, frozen=True):
     rank: int | None
 
 
-class RunFolder(Struct, frozen=True):
+class RunFiles(Struct, frozen=True):
     """The files of one run, each list in the order of names.
 
     Attributes:
@@ -53,7 +53,7 @@ class RunFolder(Struct, frozen=True):
         return not (self.checkpoints or self.scalars)
 
 
-def list_folder(root: Path, *, prefix: str = "") -> RunFolder:
+def list_folder(root: Path, *, prefix: str = "") -> RunFiles:
     """List the run in `root`; other files are none of our business.
 
     Args:
@@ -64,7 +64,7 @@ def list_folder(root: Path, *, prefix: str = "") -> RunFolder:
         UnreadableError: Where the folder cannot be listed.
     """
     names = sorted(_names(root))
-    folder = RunFolder(root, manifest=root / MANIFEST_NAME if MANIFEST_NAME in names else None)
+    folder = RunFiles(root, manifest=root / MANIFEST_NAME if MANIFEST_NAME in names else None)
     for name in names:
         if name.startswith("analysis_checkpoint_") and (checkpoint := named_checkpoint(root / name, shown_name(prefix + name))):
             (folder.checkpoints if checkpoint.session is None else folder.history).append(checkpoint)
@@ -111,14 +111,14 @@ def first_bytes(path: Path, count: int) -> bytes:
         return stream.read(count)
 
 
-def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFolder:
+def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFiles:
     """List single files that the user named: everything that is not a scalar log or a manifest is taken for a checkpoint.
 
     Args:
         paths: The files.
         prefix: What stands before their bare names in findings; None: they are shown as they were named.
     """
-    folder = RunFolder(None)
+    folder = RunFiles(None)
     manifest = None
     for path in paths:
         if SCALARS_NAME.match(path.name):
@@ -128,7 +128,7 @@ def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFolder
         else:
             shown = shown_name(str(path) if prefix is None else prefix + path.name)
             folder.checkpoints.append(named_checkpoint(path, shown) or CheckpointFile(path, shown, None, None, None))
-    return RunFolder(None, folder.checkpoints, [], folder.scalars, manifest)
+    return RunFiles(None, folder.checkpoints, [], folder.scalars, manifest)
 
 
 def _names(root: Path) -> list[str]:

@@ -40,7 +40,7 @@ class PairAnswer(Struct, frozen=True, kw_only=True):
 QuestionFunction = Callable[[RunPair], PairAnswer]
 
 
-class Question(Struct, frozen=True, eq=False):
+class PairQuestion(Struct, frozen=True, eq=False):
     """One catalogued question.
 
     Attributes:
@@ -75,10 +75,10 @@ class Question(Struct, frozen=True, eq=False):
         ), answer.grave
 
 
-_QUESTIONS: Catalogue[Question] = Catalogue("question", "ckaudit.diff.questions")
+_QUESTIONS: Catalogue[PairQuestion] = Catalogue("question", "ckaudit.diff.questions")
 
 
-def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) -> Callable[[QuestionFunction], Question]:
+def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) -> Callable[[QuestionFunction], PairQuestion]:
     """Enter a function into the catalogue of questions to two runs.
 
     Args:
@@ -87,16 +87,16 @@ def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) ->
         falls_with: Names of questions that it cannot be answered without.
     """
 
-    def enter(function: QuestionFunction) -> Question:
+    def enter(function: QuestionFunction) -> PairQuestion:
         title = inspect.cleandoc(function.__doc__ or "").partition("\n")[0]
-        entry = Question(function.__name__, title, place, weighs, function, falls_with)
+        entry = PairQuestion(function.__name__, title, place, weighs, function, falls_with)
         return _QUESTIONS.add(entry.name, entry)
 
     return enter
 
 
 @cache
-def questions() -> dict[str, Question]:
+def questions() -> dict[str, PairQuestion]:
     """Return every question by its name, in the order of the catalogue."""
     return dict(sorted(_QUESTIONS.units().items(), key=lambda item: item[1].place))
 

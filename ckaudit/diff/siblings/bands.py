@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.diff.align import Axes
+from ckaudit.diff.align import CommonAxis
 from ckaudit.diff.divergence import leaves
 from ckaudit.diff.noise import Stretches, quantile, stretches
 from ckaudit.diff.siblings.kinds import LOSS
@@ -37,11 +37,11 @@ class SiblingRun(Struct, frozen=True, eq=False):
     """
 
     run: Run
-    axes: Axes = Axes()
+    axes: CommonAxis = CommonAxis()
     is_of_one_machine: bool = True
 
 
-class Columns(Struct, frozen=True, eq=False):
+class SiblingColumns(Struct, frozen=True, eq=False):
     """A quantity of one place in a run and its siblings.
 
     Attributes:
@@ -71,7 +71,7 @@ class Band(Struct, frozen=True, eq=False):
     label: str
     stretches: Stretches
     levels: Floats
-    columns: Columns
+    columns: SiblingColumns
     unit: str = "1"
 
     @property
@@ -84,7 +84,7 @@ class Band(Struct, frozen=True, eq=False):
         return float(np.exp(number)) if self.quantity.is_ratio else float(number)
 
 
-class Departure(Struct, frozen=True, eq=False):
+class BandDeparture(Struct, frozen=True, eq=False):
     """Where a run leaves a band for good.
 
     Attributes:
@@ -134,7 +134,7 @@ def _bands_of(quantity: Quantity, run: Run, siblings: Sequence[SiblingRun], *, o
     return bands
 
 
-def _band(quantity: Quantity, label: str, columns: Columns, unit: str, own: float | None) -> Band:
+def _band(quantity: Quantity, label: str, columns: SiblingColumns, unit: str, own: float | None) -> Band:
     first, *others = columns.theirs
     size = 1 if quantity.is_evaluation else 0
     parts = stretches(columns.steps, first, columns.own, others, size=size, own=own, seed=quantity.seed)
@@ -152,7 +152,7 @@ def _widest_of_late(parts: Stretches) -> Floats:
     return np.array([parts.spread[start : row + 1].max() for row, start in enumerate(starts)])
 
 
-def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, Axes]], *, is_ratio: bool) -> Columns | None:
+def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, CommonAxis]], *, is_ratio: bool) -> SiblingColumns | None:
     """Return one place of a run and of the siblings that recorded it, at the steps that all of them share.
 
     Steps at which only the run has a checkpoint, as of an event, are left out where enough are left; a sibling that covers
@@ -175,7 +175,7 @@ def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, Axes]], *
         if not positive.size:
             return None
         table = np.log(np.maximum(table, TINY_SHARE * positive.min()))
-    return Columns(steps[rows], table[0], list(table[1:]))
+    return SiblingColumns(steps[rows], table[0], list(table[1:]))
 
 
 def _looked_up(label: str, series: Series, steps: Steps) -> tuple[Floats, Mask, Mask] | None:
@@ -190,7 +190,7 @@ def _looked_up(label: str, series: Series, steps: Steps) -> tuple[Floats, Mask, 
     return aligned.values[:, 0], (age >= 0) & (age <= 2 * spacing) & (steps >= 0), age == 0
 
 
-def departures(bands: Sequence[Band], *, tests: int, share: float = 0.003) -> Iterator[Departure]:
+def departures(bands: Sequence[Band], *, tests: int, share: float = 0.003) -> Iterator[BandDeparture]:
     """Yield where a run leaves each band for good, most of the siblings agreeing.
 
     Args:
@@ -212,4 +212,4 @@ def departures(bands: Sequence[Band], *, tests: int, share: float = 0.003) -> It
             width = max(band.least, limit * band.stretches.spread[worst])
             votes = int((side * (band.stretches.right[worst] - band.levels[:, worst]) > width).sum())
             if 2 * votes > len(band.levels):
-                yield Departure(band, first, last, worst, width, votes)
+                yield BandDeparture(band, first, last, worst, width, votes)

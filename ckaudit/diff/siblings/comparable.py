@@ -8,7 +8,7 @@ import numpy as np
 from ckaudit.contract.schema.diff import Unlike
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import SEVERITIES, Finding
-from ckaudit.diff.align import Axes, pair_series
+from ckaudit.diff.align import CommonAxis, pair_series
 from ckaudit.diff.checkpoint_values import brief
 from ckaudit.diff.comparability import settings, settings_of, unlike
 from ckaudit.diff.run_pair import GRAVE_SEVERITIES, OF_CLOCK
@@ -51,7 +51,7 @@ def _is_of_configuration(mismatch: Unlike) -> bool:
 
 def _first_rates(sibling: Run, run: Run) -> Iterator[str]:
     """Yield that the learning rates are not the same at the first step that both logged it at."""
-    rates = pair_series(learning_rate(sibling), learning_rate(run), Axes())
+    rates = pair_series(learning_rate(sibling), learning_rate(run), CommonAxis())
     rows = np.flatnonzero(rates.finite.any(axis=1))[:1]
     for row in rows.tolist():
         there, here = rates.left[row], rates.right[row]

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.diff.siblings.kinds import ATTENTION, GRADIENT, HELD_OUT_LOSS, LOSS, SPEED, UPDATE
 from ckaudit.metrics.attention import attn_entropy
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm
@@ -36,7 +36,7 @@ class Quantity(Struct, frozen=True, eq=False):
         is_evaluation: Whether each point is a stretch by itself.
     """
 
-    kind: Kind
+    kind: ViolationKind
     name: str
     says: str
     series: Callable[[Run], Series]

@@ -7,21 +7,21 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.contract.schema.report import Finding, Severity
-from ckaudit.diff.siblings.bands import Departure
+from ckaudit.diff.siblings.bands import BandDeparture
 from ckaudit.diff.siblings.kinds import RATE
 from ckaudit.diff.siblings.rates import RateDeparture
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats
 
 
-def findings_of(departures: Sequence[Departure], run: Run) -> Iterator[Finding]:
+def findings_of(departures: Sequence[BandDeparture], run: Run) -> Iterator[Finding]:
     """Yield a finding for each kind of departure to one side; of its places the one farthest outside speaks.
 
     Args:
         departures: All of a run.
         run: The run, which knows what one unit of its loss is called.
     """
-    groups: dict[tuple[str, bool], list[Departure]] = {}
+    groups: dict[tuple[str, bool], list[BandDeparture]] = {}
     for departure in departures:
         groups.setdefault((departure.band.quantity.kind.code, departure.is_higher), []).append(departure)
     for members in groups.values():
@@ -29,7 +29,7 @@ def findings_of(departures: Sequence[Departure], run: Run) -> Iterator[Finding]:
         yield _finding(speaker, [member for member in members if member is not speaker], run)
 
 
-def _finding(departure: Departure, others: Sequence[Departure], run: Run) -> Finding:
+def _finding(departure: BandDeparture, others: Sequence[BandDeparture], run: Run) -> Finding:
     band, parts, worst = departure.band, departure.band.stretches, departure.worst
     span = [departure, *others]
     edge = parts.left[worst] + (1 if departure.is_higher else -1) * departure.width
@@ -51,19 +51,19 @@ def _finding(departure: Departure, others: Sequence[Departure], run: Run) -> Fin
     return replace(finding, severity=_severity(departure))
 
 
-def _severity(departure: Departure) -> Severity:
+def _severity(departure: BandDeparture) -> Severity:
     """Return how grave a departure is: a note where it lies on the side on which nothing is ill."""
     harm = departure.band.quantity.harm
     return "sev2" if harm in ("either", "higher" if departure.is_higher else "lower") else "note"
 
 
-def _when(departure: Departure) -> str:
+def _when(departure: BandDeparture) -> str:
     parts, worst = departure.band.stretches, departure.worst
     first, last = int(parts.first[worst]), int(parts.last[worst])
     return f"at step {last}" if first == last else f"at steps {first} to {last}"
 
 
-def _beside(departure: Departure) -> str:
+def _beside(departure: BandDeparture) -> str:
     """Return where the siblings lie, how many of them say so, and what chance explains."""
     band, levels = departure.band, departure.band.levels[:, departure.worst]
     count = len(levels)

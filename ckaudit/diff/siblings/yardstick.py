@@ -1,4 +1,4 @@
-"""Siblings from end to end: they are opened and audited, and a run is held against those that are a yardstick."""
+"""Siblings from end to end: they are opened and audited, and a run is compared with those that are a yardstick."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -9,24 +9,24 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.engine import clauses_of, open_judged, settle_run, triage_reads, with_slices
+from ckaudit.audit.engine import clauses_of, judge_run, open_judged, triage_reads, with_slices
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, worst
-from ckaudit.contract.violations import Kind
-from ckaudit.diff.align import Axes
+from ckaudit.contract.violations import ViolationKind
+from ckaudit.diff.align import CommonAxis
 from ckaudit.diff.run_pair import RunPair, RunSide
 from ckaudit.diff.siblings.bands import Band, SiblingRun, all_bands, departures
 from ckaudit.diff.siblings.comparable import grave_illness, is_of_one_machine, unlike_settings
 from ckaudit.diff.siblings.kinds import KINDS, RATE
-from ckaudit.diff.siblings.normal import SiblingFindings, why_normal
 from ckaudit.diff.siblings.quantities import LOSSES
 from ckaudit.diff.siblings.rates import rate_departures
 from ckaudit.diff.siblings.sentences import findings_of, rate_finding
+from ckaudit.diff.siblings.shared_findings import SiblingFindings, why_normal
 from ckaudit.errors import CkauditError
 from ckaudit.material.counts import plural
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.policy.apply_policy import Settled
-from ckaudit.policy.gate import Gate, HeldAgainst
+from ckaudit.policy.apply_policy import AppliedPolicy
+from ckaudit.policy.gate import Gate, SiblingComparison
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 
@@ -54,20 +54,20 @@ class JudgedSibling(Struct, frozen=True, eq=False):
     """A sibling with what is said of it.
 
     Attributes:
-        told: For the report.
-        beside: The sibling up to where the run has come; None: it is no yardstick.
-        found: What an audit of it says; None: likewise.
+        reported: For the report.
+        run: The sibling up to where the run has come; None: it is no yardstick.
+        findings: What an audit of it found; None: it is no yardstick.
     """
 
-    told: Sibling
-    beside: SiblingRun | None = None
-    found: SiblingFindings | None = None
+    reported: Sibling
+    run: SiblingRun | None = None
+    findings: SiblingFindings | None = None
 
 
 def open_siblings(
     subjects: Sequence[Path | Run], *, choice: Choice = NOTHING_SAID, progress: Progress | None = None
 ) -> list[OpenedSibling]:
-    """Read runs that are named as siblings; one that cannot be read is told, and stops no other."""
+    """Read runs that are named as siblings; one that cannot be read keeps its error, and stops no other."""
     opened = []
     for subject in subjects:
         if isinstance(subject, Run):
@@ -92,28 +92,28 @@ def with_siblings(gate: Gate, siblings: Sequence[OpenedSibling], *, notes: Seque
     alone = Gate(policy=gate.policy, today=gate.today)
 
     @lru_cache(maxsize=len(siblings))  # of many runs that have come equally far, each sibling is audited once
-    def audited(number: int, until: int | None) -> tuple[Run, Settled]:
+    def audited(number: int, until: int | None) -> tuple[Run, AppliedPolicy]:
         return _audited(siblings[number], until, alone)
 
-    def hold(run: Run) -> HeldAgainst:
+    def compare(run: Run) -> SiblingComparison:
         others = [(number, sibling) for number, sibling in enumerate(siblings) if not _is_same(sibling, run)]
         judged = [_judged(sibling, run, partial(audited, number)) for number, sibling in others]
-        beside = [sibling.beside for sibling in judged if sibling.beside is not None]
-        found = [sibling.found for sibling in judged if sibling.found is not None]
-        bands = all_bands(run, beside)
-        held = held_against(run, beside, bands) if beside else HeldAgainst()
+        sibling_runs = [sibling.run for sibling in judged if sibling.run is not None]
+        found = [sibling.findings for sibling in judged if sibling.findings is not None]
+        bands = all_bands(run, sibling_runs)
+        comparison = compare_with_siblings(run, sibling_runs, bands) if sibling_runs else SiblingComparison()
         losses = [band for band in bands if band.quantity in LOSSES]
         return replace(
-            held,
+            comparison,
             why_normal=(lambda finding: why_normal(finding, found, losses, last_step=run.last_step)) if found else None,
-            siblings=tuple(sibling.told for sibling in judged),
-            notes=(*_notes([sibling.told for sibling in judged]), *notes),
+            siblings=tuple(sibling.reported for sibling in judged),
+            notes=(*_notes([sibling.reported for sibling in judged]), *notes),
         )
 
-    return replace(gate, yardstick=hold)
+    return replace(gate, sibling_comparison=compare)
 
 
-def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tuple[Run, Settled]]) -> JudgedSibling:
+def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tuple[Run, AppliedPolicy]]) -> JudgedSibling:
     """Return whether a sibling is a yardstick of a run, as it was where the run has come to."""
     if sibling.run is None:
         return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=f"not to be read: {sibling.error}"))
@@ -122,20 +122,20 @@ def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tu
     if differing := unlike_settings(sibling.run, run):
         why = "another configuration: " + "; ".join(differing[:MAX_NAMED])
         return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=why, last_step=_known(sibling.run, until).last_step))
-    known, settled = audited(until)
-    found = [*settled.findings, *(suppressed.finding for suppressed in settled.suppressed)]
-    ill = grave_illness(settled.findings)
-    told = Sibling(
+    known, applied = audited(until)
+    found = [*applied.findings, *(suppressed.finding for suppressed in applied.suppressed)]
+    ill = grave_illness(applied.findings)
+    reported = Sibling(
         run=sibling.name,
         counts=ill is None,
         why_not=None if ill is None else f"ill itself: {ill}",
-        severity=worst(settled.findings),
+        severity=worst(applied.findings),
         last_step=known.last_step,
     )
     if ill is not None:
-        return JudgedSibling(told)
-    beside = SiblingRun(known, axes, is_of_one_machine=is_of_one_machine(sibling.run, run))
-    return JudgedSibling(told, beside, SiblingFindings(found, settled.checks))
+        return JudgedSibling(reported)
+    sibling_run = SiblingRun(known, axes, is_of_one_machine=is_of_one_machine(sibling.run, run))
+    return JudgedSibling(reported, sibling_run, SiblingFindings(found, applied.checks))
 
 
 def _is_same(sibling: OpenedSibling, run: Run) -> bool:
@@ -143,20 +143,20 @@ def _is_same(sibling: OpenedSibling, run: Run) -> bool:
     return sibling.run is run or (sibling.path is not None and os.path.realpath(run.name) == os.path.realpath(sibling.path))
 
 
-def _audited(sibling: OpenedSibling, until: int | None, gate: Gate) -> tuple[Run, Settled]:
+def _audited(sibling: OpenedSibling, until: int | None, gate: Gate) -> tuple[Run, AppliedPolicy]:
     """Return a sibling as it was at a step, and what an audit of that says."""
     if sibling.run is None:
         raise ValueError("what could not be read is not audited")
     known = _known(sibling.run, until)
     clauses, _ = clauses_of(known, gate)
-    return known, settle_run(with_slices(known, clauses), clauses, gate)
+    return known, judge_run(with_slices(known, clauses), clauses, gate)
 
 
 def _known(run: Run, until: int | None) -> Run:
     return run if until is None else run.until(until)
 
 
-def _until(axes: Axes, run: Run) -> int | None:
+def _until(axes: CommonAxis, run: Run) -> int | None:
     """Return the step of a sibling that stands for the last one of a run; None: it did not come so far, or the run has none."""
     if run.last_step is None:
         return None
@@ -164,7 +164,7 @@ def _until(axes: Axes, run: Run) -> int | None:
     return until if until >= 0 else None
 
 
-def held_against(run: Run, siblings: Sequence[SiblingRun], bands: Sequence[Band]) -> HeldAgainst:
+def compare_with_siblings(run: Run, siblings: Sequence[SiblingRun], bands: Sequence[Band]) -> SiblingComparison:
     """Return where a run leaves the band of siblings that are a yardstick, and what became of each quantity."""
     tests = sum(len(band.stretches.first) for band in bands if not band.quantity.of_clock)
     left = list(departures(bands, tests=tests))
@@ -172,10 +172,10 @@ def held_against(run: Run, siblings: Sequence[SiblingRun], bands: Sequence[Band]
     judged = {band.quantity.kind.code for band in bands}
     if learning_rate(run) and any(learning_rate(sibling.run) for sibling in siblings):
         judged.add(RATE.code)
-    return HeldAgainst(findings=tuple(findings), checks=tuple(_check(kind, judged, findings) for kind in KINDS))
+    return SiblingComparison(findings=tuple(findings), checks=tuple(_check(kind, judged, findings) for kind in KINDS))
 
 
-def _check(kind: Kind, judged: Collection[str], findings: Sequence[Finding]) -> Check:
+def _check(kind: ViolationKind, judged: Collection[str], findings: Sequence[Finding]) -> Check:
     own = [finding for finding in findings if finding.code == kind.code]
     failed = any(finding.severity != "note" for finding in own)
     outcome: Outcome = "skipped" if kind.code not in judged else "failed" if failed else "passed"
@@ -198,12 +198,12 @@ def _notes(siblings: Sequence[Sibling]) -> Iterator[str]:
     for sibling in siblings:
         if sibling.why_not is not None:
             reasons.setdefault(sibling.why_not, []).append(sibling.run)
-    told = [f"{_named(names)} ({reason})" for reason, names in reasons.items()]
+    excluded = [f"{_named(names)} ({reason})" for reason, names in reasons.items()]
     if counting:
         yield f"held against {plural(len(counting), 'healthy sibling')}: {_named(counting)}"
-        yield from (f"left out of the siblings: {left_out}" for left_out in told)
+        yield from (f"left out of the siblings: {sibling}" for sibling in excluded)
     else:
-        yield f"none of the siblings is a yardstick: {'; '.join(told)}"
+        yield f"none of the siblings is a yardstick: {'; '.join(excluded)}"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import list_names, writable
 from ckaudit.importers.tables.numbers import MAX_STEP
-from ckaudit.importers.trackers.points import NO_TIME, Floats, Points, Series, Whole
+from ckaudit.importers.trackers.points import NO_TIME, Floats, LoggedSeries, PointCollector, Whole
 from ckaudit.importers.trackers.rocksdb import is_database, open_database
 from ckaudit.importers.trackers.sqlite import opened, tables
 from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
@@ -117,7 +117,7 @@ def _tracked(repository: Source, chunk: Source, name: str) -> TrackedRun:
     """
     identity = chunk.path.name
     settings, notes = _settings(chunk)
-    series, others = dict[str, Series](), list[str]()
+    series, others = dict[str, LoggedSeries](), list[str]()
     folder = repository.inside(f"{_SERIES}/{identity}")
     if folder is not None and is_database(folder):
         series, others = _series(folder, _member(settings, "contexts"), notes)
@@ -228,10 +228,10 @@ def _path(key: bytes) -> Path | None:
 
 
 # The series of a run: columns, a number to each key.
-def _series(folder: Source, contexts: Mapping[Any, Any], notes: list[str]) -> tuple[dict[str, Series], list[str]]:
+def _series(folder: Source, contexts: Mapping[Any, Any], notes: list[str]) -> tuple[dict[str, LoggedSeries], list[str]]:
     """Return the series of numbers by name, and the names of what holds no numbers; append to the notes."""
     database = open_database(folder, b"seqs\xfe")
-    points, others, of_machine = Points(), list[str](), 0
+    points, others, of_machine = PointCollector(), list[str](), 0
     owners: dict[str, int] = {}
     for context, name, columns in _traces(database.entries()):
         shown = writable("/".join([*_labels(contexts.get(context), name), name]))

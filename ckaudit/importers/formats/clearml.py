@@ -17,7 +17,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, list_names, writable
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.bundles import Bundle, bundles
-from ckaudit.importers.trackers.points import NO_TIME, Floats, Points, Series
+from ckaudit.importers.trackers.points import NO_TIME, Floats, LoggedSeries, PointCollector
 from ckaudit.importers.trackers.rows import json_of
 from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
@@ -49,7 +49,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 def _tracked(bundle: Bundle) -> TrackedRun:
     task = bundle.document(_TASK)
-    points, faulty = Points(), 0
+    points, faulty = PointCollector(), 0
     for line in (bundle.read(_METRICS) or b"").splitlines():
         events = json_of(line)
         if not isinstance(events, list):
@@ -69,7 +69,7 @@ def _tracked(bundle: Bundle) -> TrackedRun:
     return run
 
 
-def _take(points: Points, event: Mapping[str, Any]) -> bool:
+def _take(points: PointCollector, event: Mapping[str, Any]) -> bool:
     """Take a scalar, and tell whether it was one."""
     value, step, time = (number(event.get(key)) for key in ("value", "iter", "timestamp"))
     place = step_number(step)
@@ -81,13 +81,13 @@ def _take(points: Points, event: Mapping[str, Any]) -> bool:
     return True
 
 
-def _without_zeros(series: Mapping[str, Series]) -> tuple[dict[str, Series], list[str]]:
+def _without_zeros(series: Mapping[str, LoggedSeries]) -> tuple[dict[str, LoggedSeries], list[str]]:
     """Return the series with NaN for what ClearML cannot have meant as 0, and the names of those that held such."""
-    read: dict[str, Series] = {}
+    read: dict[str, LoggedSeries] = {}
     names = []
     for name, each in series.items():
         lost = _are_no_numbers(each.values) if catalogue_name(name) in _NEVER_ZERO else np.zeros(len(each.values), bool)
-        read[name] = Series(each.steps, np.where(lost, np.nan, each.values), each.times, each.order)
+        read[name] = LoggedSeries(each.steps, np.where(lost, np.nan, each.values), each.times, each.order)
         names += [name] if lost.any() else []
     return read, names
 

@@ -15,7 +15,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.bundles import Bundle, bundles
-from ckaudit.importers.trackers.points import NO_TIME, Points
+from ckaudit.importers.trackers.points import NO_TIME, PointCollector
 from ckaudit.importers.trackers.rows import json_of
 from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
@@ -48,7 +48,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 def _tracked(bundle: Bundle) -> TrackedRun:
     experiment = bundle.document(_EXPERIMENT)
-    points, settings = Points(), dict[str, Any]()
+    points, settings = PointCollector(), dict[str, Any]()
     faulty = last = 0
     for message in _messages(bundle.read(_MESSAGES) or b""):
         if message is None:
@@ -79,7 +79,7 @@ def _messages(data: bytes) -> Iterator[dict[str, Any] | None]:
         yield payload if isinstance(payload, dict) else None
 
 
-def _take(points: Points, message: Mapping[str, Any], metric: Mapping[str, Any], step: int) -> bool:
+def _take(points: PointCollector, message: Mapping[str, Any], metric: Mapping[str, Any], step: int) -> bool:
     """Take a metric, and tell whether it was a number."""
     value, time = number(metric.get("metricValue")), number(message.get("local_timestamp"))
     if value is None:

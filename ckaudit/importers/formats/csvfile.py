@@ -45,7 +45,7 @@ from ckaudit.importers.tables.curves import (
     take_sum,
 )
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
-from ckaudit.importers.tables.long_form import Labels, label_columns, runs_of, split_columns, split_note, split_of
+from ckaudit.importers.tables.long_form import LabelColumn, label_columns, runs_of, split_columns, split_note, split_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, fullest_column, steps_from
 from ckaudit.importers.tables.table import NumberTable, holds_numbers, read_numbers, read_table, sniff_table
 
@@ -81,7 +81,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def imported_runs(
-    table: NumberTable, labels: Mapping[str, Labels], choices: Mapping[str, Sequence[int]], shown: str, source: str
+    table: NumberTable, labels: Mapping[str, LabelColumn], choices: Mapping[str, Sequence[int]], shown: str, source: str
 ) -> list[Imported]:
     """Return each run of a table.
 
@@ -113,7 +113,7 @@ def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, C
     return table, curves_of(table, choices_of(table.header, columns, source.shown))
 
 
-def labelled_table(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, dict[str, Labels]]:
+def labelled_table(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, dict[str, LabelColumn]]:
     """Return a table whose rows of held-out data are columns of their own, and the columns that may tell runs apart.
 
     Raises:
@@ -134,16 +134,16 @@ def labelled_table(source: Source, columns: Mapping[str, str]) -> tuple[NumberTa
     return (parted_table(table, split, labels[split]) if split else table), labels
 
 
-def _labels_of(source: Source, header: Sequence[str], delimiter: str) -> dict[str, Labels]:
+def _labels_of(source: Source, header: Sequence[str], delimiter: str) -> dict[str, LabelColumn]:
     """Return the columns that may say what a row is of, by name."""
     positions = {name: header.index(name) for name in label_columns(header)}
     if not positions:
         return {}
     cells = read_table(source.data, source.shown, set(positions.values()), delimiter).cells
-    return {name: Labels.of(cells[position]) for name, position in positions.items()}
+    return {name: LabelColumn.of(cells[position]) for name, position in positions.items()}
 
 
-def parted_table(table: NumberTable, name: str, split: Labels) -> NumberTable:
+def parted_table(table: NumberTable, name: str, split: LabelColumn) -> NumberTable:
     """Return a table with columns of their own for the rows that are not of the training."""
     parted = split_columns({table.header[position]: column for position, column in table.columns.items()}, split)
     header = [*table.header, *(own for own in parted if own not in table.header)]

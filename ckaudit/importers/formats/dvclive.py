@@ -12,7 +12,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
 from ckaudit.importers.tables.numbers import number, step_number
-from ckaudit.importers.trackers.points import NO_TIME, Points
+from ckaudit.importers.trackers.points import NO_TIME, PointCollector
 from ckaudit.importers.trackers.settings import plain_settings
 from ckaudit.importers.trackers.tracked import TrackedRun, runs_of, write_config
 
@@ -57,7 +57,7 @@ def _tables(folder: Source) -> Iterator[tuple[str, Source]]:
 
 
 def _tracked(folder: Source) -> TrackedRun:
-    points, faulty = Points(), 0
+    points, faulty = PointCollector(), 0
     for name, file in _tables(folder):
         header, *lines = file.text.splitlines()
         timed = header.startswith("timestamp")

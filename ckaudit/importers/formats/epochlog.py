@@ -23,7 +23,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import Numbers, count_of, number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import NO_RANK, LineOrigin
-from ckaudit.importers.text.line_reader import Fact, LogContent, StepLines
+from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, mark_of, prefix_end
 
@@ -102,7 +102,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     unwanted = [] if columns else sorted(key for key in keys if name_of(key) is None)
     log = LogContent(rows, [], error_lines(source.data), count, [], unwanted)
 
-    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
+    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
         return _named(rows, mapped, notes)
 
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))

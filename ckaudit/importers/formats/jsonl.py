@@ -29,7 +29,7 @@ from ckaudit.importers.tables.curves import (
 )
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, map_members, name_of
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
-from ckaudit.importers.tables.long_form import LABEL_COLUMNS, Labels, runs_of, split_of
+from ckaudit.importers.tables.long_form import LABEL_COLUMNS, LabelColumn, runs_of, split_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, steps_from
 
 NAME = "JSON lines"
@@ -68,7 +68,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if data.lstrip().startswith(b"["):
         data = _as_lines(source.document)
     rows = read_rows(data, source.shown, is_wanted({**columns, EPOCH: EPOCH}, _NAMES), texts=LABEL_COLUMNS)
-    labels = {name: Labels.of(cells) for name, cells in rows.texts.items()}
+    labels = {name: LabelColumn.of(cells) for name, cells in rows.texts.items()}
     rows = rows.with_split_columns(split, labels[split]) if (split := split_of(labels)) else rows
     mapped = map_members(rows, columns, _NAMES, silent=labels)
     if not set(mapped.series) - {"step", "time"} and not mapped.layers and not policy_losses(rows.keys):

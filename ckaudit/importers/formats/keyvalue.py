@@ -24,7 +24,7 @@ from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
-from ckaudit.importers.text.line_reader import Dialect, Fact, StepLines
+from ckaudit.importers.text.line_reader import Dialect, RunFact, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 
 NAME = "key:value text log"
@@ -144,7 +144,7 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
             yield key, match[1]
 
 
-def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:
+def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> list[str]:
     """Fill in size and plan, and say how the run ended."""
     values = {fact.key: fact.value.replace(",", "") for fact in facts}
     for key in _COUNTS:
@@ -187,7 +187,7 @@ def is_derived(key: str) -> bool:
     return key.startswith(("step_avg", "train_time"))
 
 
-def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> NamedLines:
+def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]) -> NamedLines:
     """Give the columns their names and units, and convert steps to finished updates."""
     raw = rows.columns
     columns: Columns = {}
@@ -285,7 +285,7 @@ def _durations(columns: Columns, rows: StepLines) -> list[str]:
     return [f"step_time was taken from the differences of {key}"]
 
 
-def _tokens(columns: Columns, rows: StepLines, facts: Sequence[Fact]) -> list[str]:
+def _tokens(columns: Columns, rows: StepLines, facts: Sequence[RunFact]) -> list[str]:
     """Write the tokens of an update to each line, where the program logs how many there are."""
     sizes = set(counts_of(fact.value for fact in facts if fact.key == "tokens_per_update"))
     if len(sizes) != 1 or "tokens_per_update" in columns:

@@ -17,7 +17,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import Numbers, count_of, nothing, number
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.line_patterns import Cell
-from ckaudit.importers.text.line_reader import Dialect, Fact, StepLines
+from ckaudit.importers.text.line_reader import Dialect, RunFact, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 
 NAME = "llm.c main.log"
@@ -76,7 +76,7 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
         yield match[1], match[2]
 
 
-def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
+def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
     """Give the columns their names and units, and convert steps to finished updates."""
     raw = rows.columns
     columns = {name: raw[key] for key, name in _NAMES.items() if key in raw and name not in mapped.values()}
@@ -97,7 +97,7 @@ def _printed(raw: Mapping[str, Numbers]) -> np.ndarray:
     return raw["total"].recorded if "total" in raw else np.zeros(len(raw["trl"].recorded), bool)
 
 
-def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:
+def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> list[str]:
     """Fill in the plan, and write printed evaluations to the steps before them."""
     counts = {fact.key: count_of(fact.value) for fact in facts if fact.key in ("num_parameters", "max_sequence_length")}
     if (parameters := counts.get("num_parameters")) is not None:
@@ -116,7 +116,7 @@ def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[s
     return [f"{early:,} evaluations before the first step were left out"] if early else []
 
 
-def _take_evaluations(rows: StepLines, facts: Sequence[Fact]) -> None:
+def _take_evaluations(rows: StepLines, facts: Sequence[RunFact]) -> None:
     if not facts:
         return
     blank = nothing(len(rows.steps))

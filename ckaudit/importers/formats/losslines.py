@@ -9,7 +9,7 @@ from ckaudit.importers.formats.keyvalue import PAIR, is_wanted, name_of, named_l
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_reader import Fact, LogContent, StepLines, step_lines
+from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, blocks
 
@@ -60,6 +60,6 @@ def _is_trained(values: Mapping[str, float]) -> bool:
     return any(name_of(key) == "train_loss_raw" for key in values)
 
 
-def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
+def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
     note = "no line names a step: lines with a training loss were numbered from 1; how many updates lie between them is not known"
     return named_lines(rows, mapped, [note])

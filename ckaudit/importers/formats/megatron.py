@@ -21,7 +21,7 @@ from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
-from ckaudit.importers.text.line_reader import Dialect, Fact, StepLines
+from ckaudit.importers.text.line_reader import Dialect, RunFact, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 
 NAME = "Megatron or DeepSpeed text log"
@@ -142,7 +142,7 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
         yield f"argument {match[1]}", shortened(match[2])
 
 
-def _manifest(manifest: Manifest, facts: Sequence[Fact], run: TextRun) -> list[str]:
+def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> list[str]:
     """Fill in plan, size and arguments."""
     notes = []
     rows = run.parts[-1].rows
@@ -188,7 +188,7 @@ def _positive(text: str) -> float | None:
     return value if 0 < value < np.inf else None
 
 
-def _take_final(facts: Sequence[Fact], run: TextRun) -> list[str]:
+def _take_final(facts: Sequence[RunFact], run: TextRun) -> list[str]:
     """Write the evaluation at the end of training to the last step."""
     final = [fact.value for fact in facts if fact.key == "final"]
     rows = run.parts[-1].rows
@@ -212,7 +212,7 @@ def is_derived(key: str) -> bool:
     return key.endswith(" ppl") or key.startswith(("lr ", "samples "))
 
 
-def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[Fact]) -> NamedLines:
+def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]) -> NamedLines:
     """Give the columns their names."""
     raw = rows.columns
     names = {key: name for key, name in _PLAIN.items() if key in raw and name not in mapped.values()} | dict(mapped)
@@ -235,7 +235,7 @@ def _first(raw: Columns, keys: Sequence[str]) -> str:
     return known or next((key for key in raw if catalogue_name(key) == "train_loss_raw" and keys is _TRAIN_LOSSES), "")
 
 
-def _counted(columns: Columns, raw: Columns, facts: Sequence[Fact]) -> list[str]:
+def _counted(columns: Columns, raw: Columns, facts: Sequence[RunFact]) -> list[str]:
     """Compute counts of tokens, where samples are counted and the length of a sequence is known."""
     if "total" in raw:
         columns[".planned"] = raw["total"]
@@ -256,7 +256,7 @@ def _counted(columns: Columns, raw: Columns, facts: Sequence[Fact]) -> list[str]
     return []
 
 
-def _length(raw: Columns, facts: Sequence[Fact]) -> int:
+def _length(raw: Columns, facts: Sequence[RunFact]) -> int:
     """Return the tokens of a sequence: tokens per consumed sample where they are constant, else the argument; 0: unknown."""
     samples, tokens = raw.get("consumed samples"), raw.get("consumed tokens")
     if samples is not None and tokens is not None:

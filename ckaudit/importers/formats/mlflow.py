@@ -15,7 +15,7 @@ from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import shorten_name, writable
 from ckaudit.importers.tables.numbers import number, step_number
-from ckaudit.importers.trackers.points import Points, Series
+from ckaudit.importers.trackers.points import LoggedSeries, PointCollector
 from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
 NAME = "MLflow file store"
@@ -97,7 +97,7 @@ def _unquoted(text: str) -> str:
 
 
 def _tracked(folder: Source, meta: Mapping[str, str]) -> TrackedRun:
-    points, odd = Points(), _Unreadable()
+    points, odd = PointCollector(), _Unreadable()
     for name, file in _files(folder, "metrics"):
         _take(points, name, file, odd)
     tags = {name: file.text.strip() for name, file in _files(folder, "tags")}
@@ -129,7 +129,7 @@ def _files(folder: Source, part: str) -> Iterator[tuple[str, Source]]:
         yield from inner.files(max_files=MAX_FILES)
 
 
-def _take(points: Points, name: str, file: Source, odd: _Unreadable) -> None:
+def _take(points: PointCollector, name: str, file: Source, odd: _Unreadable) -> None:
     whole, _, rest = file.text.rpartition("\n")
     odd.torn += bool(rest.strip())
     fields = whole.split()
@@ -161,7 +161,7 @@ def _point(line: str) -> tuple[float, float, int] | None:
 
 
 # For both stores of MLflow, of files and of tables.
-def tracked_run(name: str, identity: str, series: Mapping[str, Series]) -> TrackedRun:
+def tracked_run(name: str, identity: str, series: Mapping[str, LoggedSeries]) -> TrackedRun:
     """Return a run by its name, id and series; measurements of the machine count steps of their own and are left out."""
     of_training = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
     run = TrackedRun(writable((name or identity)[:_MAX_NAME_LENGTH]), of_training)

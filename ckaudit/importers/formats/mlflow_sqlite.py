@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.importers.formats.mlflow import ENDED, tracked_run
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.trackers.points import Points
+from ckaudit.importers.trackers.points import PointCollector
 from ckaudit.importers.trackers.sqlite import databases, opened, tables
 from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
@@ -54,24 +54,26 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         )
         runs = [row for row in rows.fetchall() if isinstance(row[0], str)]
     active = [row for row in runs if row[5] != "deleted"] or runs
-    tracked = [_tracked(row, series.get(row[0], Points()), params.get(row[0], {}), tags.get(row[0], {})) for row in active]
+    tracked = [
+        _tracked(row, series.get(row[0], PointCollector()), params.get(row[0], {}), tags.get(row[0], {})) for row in active
+    ]
     number_equal_names(tracked)
     if len(active) < len(runs):
         tracked[0].notes.append(f"{len(runs) - len(active):,} deleted runs of the store were left out")
     return runs_of(tracked, columns, source.shown, NAME)
 
 
-def _points(database: "sqlite3.Connection") -> dict[str, Points]:
+def _points(database: "sqlite3.Connection") -> dict[str, PointCollector]:
     """Return the points of each run."""
     rows = database.execute(
         "SELECT run_uuid, key, step, value, is_nan, timestamp FROM metrics "
         "WHERE typeof(step) = 'integer' AND typeof(timestamp) = 'integer' AND typeof(value) IN ('real', 'integer') "
         "ORDER BY run_uuid, key, rowid"
     )
-    by_run: dict[str, Points] = {}
+    by_run: dict[str, PointCollector] = {}
     for (run, name), group in groupby(rows, key=itemgetter(0, 1)):
         points = list(group)
-        by_run.setdefault(str(run), Points()).extend(
+        by_run.setdefault(str(run), PointCollector()).extend(
             str(name),
             [step for _, _, step, _, _, _ in points],
             [nan if is_nan else _number(value) for _, _, _, value, is_nan, _ in points],
@@ -92,7 +94,7 @@ def _texts(database: "sqlite3.Connection", table: str) -> dict[str, dict[str, st
     return by_run
 
 
-def _tracked(row: tuple[Any, ...], points: Points, params: Mapping[str, str], tags: Mapping[str, str]) -> TrackedRun:
+def _tracked(row: tuple[Any, ...], points: PointCollector, params: Mapping[str, str], tags: Mapping[str, str]) -> TrackedRun:
     identity, name, status, start, end, _ = row
     run = tracked_run(tags.get("mlflow.runName") or str(name or ""), identity, points.series(by_time=True))
     run.manifest = Manifest(schema_version="ck.run.v1")

@@ -14,7 +14,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, list_names, writable
 from ckaudit.importers.tables.numbers import number, step_number
-from ckaudit.importers.trackers.points import NO_TIME, Points, Series
+from ckaudit.importers.trackers.points import NO_TIME, LoggedSeries, PointCollector
 from ckaudit.importers.trackers.rows import json_of
 from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
@@ -76,7 +76,7 @@ def _logs(run: Source) -> Iterator[Source]:
 
 
 def _tracked(source: Source) -> TrackedRun:
-    points, settings = Points(), dict[str, Any]()
+    points, settings = PointCollector(), dict[str, Any]()
     last: dict[str, int] = {}
     faulty = 0
     for line in (line for file in _logs(source) for line in file.data.splitlines()):
@@ -100,7 +100,7 @@ def _operation(line: bytes) -> dict[str, Any]:
     return operation if isinstance(operation, dict) else {}
 
 
-def _take(points: Points, last: dict[str, int], name: str, point: Any) -> bool:
+def _take(points: PointCollector, last: dict[str, int], name: str, point: Any) -> bool:
     """Take a point, and tell whether it was one."""
     value = number(point.get("value")) if isinstance(point, dict) else None
     if value is None:
@@ -112,7 +112,7 @@ def _take(points: Points, last: dict[str, int], name: str, point: Any) -> bool:
     return True
 
 
-def _run(source: Source, points: Points, settings: Mapping[str, Any], faulty: int) -> TrackedRun:
+def _run(source: Source, points: PointCollector, settings: Mapping[str, Any], faulty: int) -> TrackedRun:
     told = settings.get("sys/name")
     name = writable(told if isinstance(told, str) and told not in ("", _UNNAMED) else source.path.name)
     series, broken = _with_left_out({writable(key): each for key, each in points.series().items()})
@@ -129,7 +129,7 @@ def _run(source: Source, points: Points, settings: Mapping[str, Any], faulty: in
     return run
 
 
-def _with_left_out(series: Mapping[str, Series]) -> tuple[dict[str, Series], list[str]]:
+def _with_left_out(series: Mapping[str, LoggedSeries]) -> tuple[dict[str, LoggedSeries], list[str]]:
     """Return the series with NaN for what Neptune left out of a loss or a norm of the gradient, and the names of those."""
     whole, names = dict(series), []
     for name, each in series.items():
@@ -141,12 +141,12 @@ def _with_left_out(series: Mapping[str, Series]) -> tuple[dict[str, Series], lis
         order = np.concatenate([each.order, beside.order[lost]])
         columns = ((each.steps, beside.steps), (each.values, np.full(len(lost), np.nan)), (each.times, beside.times))
         steps, values, times = (np.concatenate([own, other[lost]])[np.argsort(order)] for own, other in columns)
-        whole[name] = Series(steps, values, times, np.sort(order))
+        whole[name] = LoggedSeries(steps, values, times, np.sort(order))
         names.append(name)
     return whole, names
 
 
-def _was_logged_with(each: Series, other: Series) -> bool:
+def _was_logged_with(each: LoggedSeries, other: LoggedSeries) -> bool:
     """Tell whether another series begins with a series, has a point wherever that has one, most often no other, and yet more."""
     own, known = np.unique(each.steps), np.unique(other.steps)
     if not 1 < len(own) < len(known) or own[0] != known[0] or not np.isin(own, known).all():

@@ -16,7 +16,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import choices_of, imported_runs, parted_table, wanted_of
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.long_form import Labels, label_columns, split_of
+from ckaudit.importers.tables.long_form import LabelColumn, label_columns, split_of
 from ckaudit.importers.tables.numbers import Numbers, from_arrow, nothing, numbers
 from ckaudit.importers.tables.table import NumberTable
 
@@ -45,7 +45,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     wanted = wanted_of(header, choices_of(header, known, source.shown))
     table = columns_of(file, list(dict.fromkeys([*(header[position] for position in sorted(wanted)), *names])), source.shown)
     values = {position: numbers_of(table[header[position]]) for position in wanted}
-    labels = {name: Labels.of_codes(*coded(table[name])) for name in names}
+    labels = {name: LabelColumn.of_codes(*coded(table[name])) for name in names}
     parsed = NumberTable(header, values, range(1, file.metadata.num_rows + 1), "", [])
     if split := split_of(labels):
         parsed = parted_table(parsed, split, labels[split])

@@ -16,7 +16,7 @@ from ckaudit.importers.formats.keyvalue import is_wanted, name_of, named_lines
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_reader import Fact, LogContent, StepLines, step_lines
+from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE
 
@@ -144,5 +144,5 @@ def _holds(version: BarValues, name: str) -> bool:
     return any(name_of(key) == name for key in version.values)
 
 
-def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[Fact]) -> NamedLines:
+def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
     return named_lines(rows, mapped, ["of a bar that was written over, each version is a step of its own"])

@@ -17,7 +17,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.bundles import Bundle, bundles
-from ckaudit.importers.trackers.points import NO_TIME, Points
+from ckaudit.importers.trackers.points import NO_TIME, PointCollector
 from ckaudit.importers.trackers.rows import json_of
 from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
@@ -73,7 +73,7 @@ def _metrics(file: Source) -> dict[str, Any]:
 
 
 def _tracked(name: str, metrics: Mapping[str, Any], config: Mapping[str, Any], about: Mapping[str, Any]) -> TrackedRun:
-    points, faulty = Points(), 0
+    points, faulty = PointCollector(), 0
     for metric, lists in metrics.items():
         steps, times, values = (_list(lists, key) for key in ("steps", "timestamps", "values"))
         known = min(len(steps), len(values))

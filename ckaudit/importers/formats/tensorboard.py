@@ -16,11 +16,11 @@ from msgspec import Struct, field
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.layers.histogram_moments import Moments
+from ckaudit.importers.layers.histogram_moments import ValueSums
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import list_names
 from ckaudit.importers.trackers.exported_events import is_exported, read_exported
-from ckaudit.importers.trackers.points import NO_TIME, Points, Series
+from ckaudit.importers.trackers.points import NO_TIME, LoggedSeries, PointCollector
 from ckaudit.importers.trackers.tfevents import MARK, START, STRING, cells_of, messages, records, scalar_of
 from ckaudit.importers.trackers.tracked import TrackedRun, json_settings, runs_of, write_config
 
@@ -62,7 +62,7 @@ class EventFolder(Struct):
     """
 
     folder: str
-    points: Points
+    points: PointCollector
     layers: LayerStatistics = field(default_factory=LayerStatistics)
     starts: list[tuple[float, int]] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
@@ -131,7 +131,7 @@ def _files(source: Source) -> Iterator[tuple[str, Source]]:
 
 def _part(name: str, files: list[Source]) -> EventFolder:
     """Read the files of a folder in the order of their times."""
-    reading = _Reading(EventFolder(name, Points()))
+    reading = _Reading(EventFolder(name, PointCollector()))
     for file in sorted(files, key=lambda file: (_first_time(file), file.path.name)):
         _read_file(reading, file.shown, Source(file.path).data)
     if len(files) > 1:
@@ -250,7 +250,7 @@ def _take_histogram(layers: LayerStatistics, step: int, name: str, histo: Any) -
         edges = [min(left, limits[first]), *limits[first : last + 1]]
         edges[-1] = max(min(edges[-1], histo.max), edges[-2])
         counts = counts[first : last + 1]
-    layers.take_histogram(step, name, edges, counts, Moments(histo.num, histo.sum, histo.sum_squares, histo.min, histo.max))
+    layers.take_histogram(step, name, edges, counts, ValueSums(histo.num, histo.sum, histo.sum_squares, histo.min, histo.max))
 
 
 def _take_hparams(reading: _Reading, content: bytes) -> None:
@@ -281,7 +281,7 @@ def _tracked_runs(parts: Sequence[EventFolder]) -> list[TrackedRun]:
     ]
 
 
-def _home(folder: str, series: dict[str, dict[str, Series]]) -> tuple[str, str | None]:
+def _home(folder: str, series: dict[str, dict[str, LoggedSeries]]) -> tuple[str, str | None]:
     """Return the run that a folder belongs to, and the prefix of its tags; None: its tags are no series of the run."""
     parent, _, name = folder.rpartition("/")
     if not folder:
@@ -313,7 +313,7 @@ def _joined(parent: str, name: str) -> str:
     return f"{parent}/{name}" if parent else name
 
 
-def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[str, Series]]]) -> TrackedRun:
+def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[str, LoggedSeries]]]) -> TrackedRun:
     run = TrackedRun(home, {})
     model: dict[str, Any] = {}
     config: dict[str, Any] = {}

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 
-class Moments(Struct, frozen=True):
+class ValueSums(Struct, frozen=True):
     """Sums over the values themselves, which give exact statistics.
 
     Attributes:
@@ -41,7 +41,7 @@ class Moments(Struct, frozen=True):
 
         $$\lVert x \rVert = \sqrt{\textstyle\sum x^2}, \quad \sigma^2 = \tfrac1n \textstyle\sum x^2 - \mu^2$$
 
-        >>> Moments(4, 4.0, 20.0).statistics()
+        >>> ValueSums(4, 4.0, 20.0).statistics()
         {'norm': 4.47213595499958, 'numel': 4, 'mean': 1.0, 'std': 2.0}
         """
         if not 1 <= self.count < inf:

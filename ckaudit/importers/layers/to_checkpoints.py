@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.importers.importer import Document
-from ckaudit.importers.layers.histogram_moments import Bins, Floats, Moments, Whole, bins_of
+from ckaudit.importers.layers.histogram_moments import Bins, Floats, ValueSums, Whole, bins_of
 from ckaudit.importers.layers.names import NORMS, CheckpointPlace, place_of, place_of_histogram, tensor_facts, without_wrappers
 from ckaudit.importers.names import list_names
 from ckaudit.importers.tables.numbers import MAX_STEP
@@ -152,7 +152,7 @@ class LayerStatistics:
         return True
 
     def take_histogram(
-        self, step: int, name: str, edges: Sequence[float], counts: Sequence[float], moments: Moments | None = None
+        self, step: int, name: str, edges: Sequence[float], counts: Sequence[float], moments: ValueSums | None = None
     ) -> bool:
         """Take the histogram of a tensor's or layer's values.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.codec import BOM, quote_bare_words, quote_everywhere
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.tables.long_form import Labels, split_columns, split_note
+from ckaudit.importers.tables.long_form import LabelColumn, split_columns, split_note
 from ckaudit.importers.tables.numbers import Numbers, nothing, numbers
 
 BLOCK_BYTES = 4 * 2**20
@@ -57,7 +57,7 @@ class JsonRows(Struct, frozen=True):
         texts = {key: [cells[place] for place in places] for key, cells in self.texts.items()}
         return JsonRows(self.keys, columns, texts, [self.lines[place] for place in places], self.notes)
 
-    def with_split_columns(self, name: str, split: Labels) -> "JsonRows":
+    def with_split_columns(self, name: str, split: LabelColumn) -> "JsonRows":
         """Return the objects with columns of their own for what is not of the training."""
         columns = split_columns(self.columns, split)
         keys = tuple(dict.fromkeys([*self.keys, *columns]))

@@ -34,7 +34,7 @@ _OF_A_ROW = frozenset({"train_loss_raw", "train_loss_ema", "train_ppl"})
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
-class Labels(Struct, frozen=True):
+class LabelColumn(Struct, frozen=True):
     """The words of a column.
 
     Attributes:
@@ -46,13 +46,13 @@ class Labels(Struct, frozen=True):
     codes: NDArray[np.int64]
 
     @classmethod
-    def of_codes(cls, codes: NDArray[np.int64], words: Sequence[Any]) -> "Labels":
+    def of_codes(cls, codes: NDArray[np.int64], words: Sequence[Any]) -> "LabelColumn":
         """Return the words of a column that is kept as places in a list of words; -1: the cell is empty."""
         places = cls.of([*words, None])
         return cls(places.words, places.codes[codes])
 
     @classmethod
-    def of(cls, cells: Sequence[Any]) -> "Labels":
+    def of(cls, cells: Sequence[Any]) -> "LabelColumn":
         """Return the words of a column's cells."""
         places: dict[str, int] = {}
         codes = [-1 if (word := _word(cell)).lower() in MISSING_WORDS else places.setdefault(word, len(places)) for cell in cells]
@@ -76,7 +76,7 @@ def _plain(name: str) -> str:
     return _NO_LETTERS.sub("_", name.lower()).strip("_")
 
 
-def runs_of(labels: Mapping[str, Labels], steps: NDArray[np.int64] | None) -> dict[str, NDArray[np.int64]]:
+def runs_of(labels: Mapping[str, LabelColumn], steps: NDArray[np.int64] | None) -> dict[str, NDArray[np.int64]]:
     """Return the rows of each run by its name; none where the table is of one run.
 
     Runs are told apart by all columns of runs that hold several words, where they go through the same steps.
@@ -97,7 +97,7 @@ def runs_of(labels: Mapping[str, Labels], steps: NDArray[np.int64] | None) -> di
     return runs if is_few and (steps is None or _side_by_side([steps[own] for own in runs.values()])) else {}
 
 
-def _name(telling: Mapping[str, Labels], codes: Sequence[int]) -> str:
+def _name(telling: Mapping[str, LabelColumn], codes: Sequence[int]) -> str:
     words = {name: column.words[code] for (name, column), code in zip(telling.items(), codes, strict=True)}
     if len(words) == 1 and not (word := next(iter(words.values()))).isdecimal():
         return word
@@ -112,7 +112,7 @@ def _side_by_side(runs: Sequence[NDArray[np.int64]]) -> bool:
     return all(np.isin(steps, shared).mean() >= MIN_SHARED_STEPS for steps in known if len(steps))
 
 
-def split_of(labels: Mapping[str, Labels]) -> str:
+def split_of(labels: Mapping[str, LabelColumn]) -> str:
     """Return the column that says which part of the data a row is of; empty where there is none, or all are of the training."""
     for name, column in labels.items():
         words = {word.lower() for word in column.words}
@@ -121,7 +121,7 @@ def split_of(labels: Mapping[str, Labels]) -> str:
     return ""
 
 
-def split_columns(columns: Mapping[str, Numbers], split: Labels) -> dict[str, Numbers]:
+def split_columns(columns: Mapping[str, Numbers], split: LabelColumn) -> dict[str, Numbers]:
     """Return columns with the cells of rows of held-out data under names of their own, as "val loss".
 
     Rows of a test set are held-out data where there are no others, and are left out where there are. Clocks, counters and
@@ -139,15 +139,15 @@ def split_columns(columns: Mapping[str, Numbers], split: Labels) -> dict[str, Nu
     return parted
 
 
-def _held_out_words(split: Labels) -> frozenset[str]:
+def _held_out_words(split: LabelColumn) -> frozenset[str]:
     return _HELD_OUT if _rows_of(split, _HELD_OUT).any() else _TEST
 
 
-def _rows_of(split: Labels, words: frozenset[str]) -> NDArray[np.bool_]:
+def _rows_of(split: LabelColumn, words: frozenset[str]) -> NDArray[np.bool_]:
     return np.isin(split.codes, [place for place, word in enumerate(split.words) if word.lower() in words])
 
 
-def split_note(name: str, split: Labels) -> str:
+def split_note(name: str, split: LabelColumn) -> str:
     """Return a note on the rows that were told apart."""
     held_out = _held_out_words(split)
     left_out = [word for word in split.words if word.lower() not in _TRAIN | held_out]

@@ -78,7 +78,7 @@ class NumberTable(Struct, frozen=True):
         return NumberTable(self.header, columns, [self.lines[place] for place in places], self.delimiter, self.notes)
 
 
-class Column(Struct, frozen=True):
+class NumberColumn(Struct, frozen=True):
     """One column of numbers.
 
     Attributes:
@@ -215,7 +215,7 @@ def _with_care(table: TextTable) -> NumberTable:
     return NumberTable(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
 
 
-def column(cells: Sequence[str], *, decimal_comma: bool = False) -> Column:
+def column(cells: Sequence[str], *, decimal_comma: bool = False) -> NumberColumn:
     """Read the cells of a column.
 
     Args:
@@ -226,7 +226,7 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> Column:
     [0.001, None, nan, None]
     """
     with suppress(ValueError):
-        return Column([float(cell) if cell else None for cell in cells])
+        return NumberColumn([float(cell) if cell else None for cell in cells])
     values: list[float | None] = []
     faulty: list[int] = []
     commas = 0
@@ -238,7 +238,7 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> Column:
         if value is None and cell.strip().lower() not in MISSING_WORDS:
             faulty.append(position)
         values.append(value)
-    return Column(values, faulty, commas)
+    return NumberColumn(values, faulty, commas)
 
 
 def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> TextTable:

@@ -25,7 +25,7 @@ CHUNK_LINES = 2**8  # the data of so many lines stays in the processor's cache
 MAX_FACTS = 10_000
 
 
-class Fact(Struct, frozen=True):
+class RunFact(Struct, frozen=True):
     """What a line says of the run as a whole.
 
     Attributes:
@@ -113,7 +113,7 @@ class LogContent(Struct):
     """
 
     rows: StepLines
-    facts: list[Fact]
+    facts: list[RunFact]
     sightings: list[ErrorLine]
     lines: int
     notes: list[str]
@@ -145,7 +145,7 @@ class _Scanner:
 
     def __init__(self, dialect: Dialect) -> None:
         self.forms: list[LinePattern] = []
-        self.facts: list[Fact] = []
+        self.facts: list[RunFact] = []
         self.sightings: list[ErrorLine] = []
         self.notes: list[str] = []
         self._dialect = dialect
@@ -249,7 +249,7 @@ class _Scanner:
         for number, line in lines_with(others, self._dialect.needles):
             start = prefix_end(line)
             for key, value in self._dialect.facts(line[start : start + MAX_LINE]) if len(self.facts) < MAX_FACTS else ():
-                self.facts.append(Fact(number, key, value, mark_of(line[:start])))
+                self.facts.append(RunFact(number, key, value, mark_of(line[:start])))
         for number, line in lines_with(others, NEEDLES) if len(self.sightings) < MAX_SIGHTINGS else ():
             if (seen := error_line(number, line)) is not None:
                 self.sightings.append(seen)

@@ -16,7 +16,7 @@ from ckaudit.importers.tables.torn_steps import note_on_torn
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of, without_torn
 from ckaudit.importers.text.errors import add_rates, clock_of, error_events, of_last_day
 from ckaudit.importers.text.line_patterns import Cell, Floats
-from ckaudit.importers.text.line_reader import Dialect, Fact, LogContent, StepLines, scan
+from ckaudit.importers.text.line_reader import Dialect, LogContent, RunFact, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
 
 COARSE_SECONDS = 20.0  # s; whole seconds are too coarse to time shorter steps
@@ -47,8 +47,8 @@ class Format(Struct, frozen=True):
     """
 
     dialect: Dialect
-    meaning: Callable[[StepLines, Mapping[str, str], Sequence[Fact]], NamedLines]
-    manifest: Callable[[Manifest, Sequence[Fact], TextRun], list[str]]
+    meaning: Callable[[StepLines, Mapping[str, str], Sequence[RunFact]], NamedLines]
+    manifest: Callable[[Manifest, Sequence[RunFact], TextRun], list[str]]
 
 
 def parsed_dialect(name: str, wanted: Callable[[str], bool]) -> Dialect:
@@ -151,7 +151,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
 
 
-def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Sequence[Fact]) -> list[str]:
+def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Sequence[RunFact]) -> list[str]:
     """Write times to the lines and starts to the manifest, where the log has them, and return a note on the times."""
     starts = [_session(part, facts, before) for before, part in zip([None, *run.parts], run.parts, strict=False)]
     if len(starts) > 1 or starts[0].resumed_from != Session().resumed_from:
@@ -179,7 +179,7 @@ def _add_restart_rate(run: TextRun, clock: Floats) -> None:
             part.rows.columns["restart_rate"] = Numbers(rate[begin:end], np.ones(end - begin, bool))
 
 
-def _session(part: LogPart, facts: Sequence[Fact], before: LogPart | None) -> Session:
+def _session(part: LogPart, facts: Sequence[RunFact], before: LogPart | None) -> Session:
     """Return one start as a session, with the facts that stand before its first step."""
     session = Session()
     first = int(part.rows.origin.lines.min())

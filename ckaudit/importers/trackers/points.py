@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 NO_TIME = float("nan")
 
 
-class Series(Struct, frozen=True):
+class LoggedSeries(Struct, frozen=True):
     """Points of one name, in the order of the log.
 
     Attributes:
@@ -37,7 +37,7 @@ class Series(Struct, frozen=True):
     order: Whole
 
 
-class Points:
+class PointCollector:
     """Collects the points of one run in the order of its log."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Points:
         """Return how many points there are."""
         return len(self._steps)
 
-    def series(self, *, by_time: bool = False) -> dict[str, Series]:
+    def series(self, *, by_time: bool = False) -> dict[str, LoggedSeries]:
         """Return the points of each name, in the order in which the names came.
 
         Args:
@@ -88,21 +88,21 @@ class Points:
         series = {}
         for name, number in self._names.items():
             rows = sorted_by_owner[bounds[number] : bounds[number + 1]]
-            series[name] = Series(steps[rows], values[rows], times[rows], order[rows])
+            series[name] = LoggedSeries(steps[rows], values[rows], times[rows], order[rows])
         return series
 
 
-def renumbered(series: Series) -> Series:
+def renumbered(series: LoggedSeries) -> LoggedSeries:
     """Return points numbered from 1, where a writer that was given no step put all of them at step 0."""
-    return Series(np.arange(1, len(series.steps) + 1), series.values, series.times, series.order)
+    return LoggedSeries(np.arange(1, len(series.steps) + 1), series.values, series.times, series.order)
 
 
-def is_all_at_step_zero(series: Series) -> bool:
+def is_all_at_step_zero(series: LoggedSeries) -> bool:
     """Tell whether several points all stand at step 0."""
     return len(series.steps) > 1 and not series.steps.any()
 
 
-def merge_series(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[float, int]] = ()) -> MergedLines:
+def merge_series(series: Iterable[tuple[str, LoggedSeries]], starts: Sequence[tuple[float, int]] = ()) -> MergedLines:
     """Join series to lines.
 
     Where a step lies below those before it in the log, and a value from there on differs from an earlier one, the run went back:
@@ -134,7 +134,7 @@ def merge_series(series: Iterable[tuple[str, Series]], starts: Sequence[tuple[fl
     return MergedLines(table, resumes, replaced, 0)
 
 
-def _flat(named: Sequence[tuple[str, Series]]) -> tuple[Whole, Whole, Floats, Floats, Whole]:
+def _flat(named: Sequence[tuple[str, LoggedSeries]]) -> tuple[Whole, Whole, Floats, Floats, Whole]:
     if not named:
         none, empty = np.zeros(0, np.int64), np.zeros(0)
         return none, none, empty, empty, none

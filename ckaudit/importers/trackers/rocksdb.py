@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import MAX_IMPORT_BYTES, Source
 from ckaudit.importers.names import list_names
-from ckaudit.importers.trackers.rocksdb_log import PUT, Gone, Manifest, Version, read_manifest, read_writes
+from ckaudit.importers.trackers.rocksdb_log import PUT, DatabaseManifest, Gone, Version, read_manifest, read_writes
 from ckaudit.importers.trackers.rocksdb_table import BROKEN, TRAILER, Table
 
 MAX_TABLES = 2000
@@ -84,13 +84,13 @@ def open_database(folder: Source, beginning: bytes) -> Database:
     return database
 
 
-def _manifest(folder: Source) -> Manifest:
+def _manifest(folder: Source) -> DatabaseManifest:
     """Return what the manifest says that the database names."""
     current = folder.inside(_CURRENT)
     name = b"" if current is None else current.first(_MAX_NAME).strip()
     file = folder.inside(name.decode("ascii", errors="replace")) if name.startswith(_MANIFEST) and b"/" not in name else None
     try:
-        manifest = Manifest() if file is None else read_manifest(file.data)
+        manifest = DatabaseManifest() if file is None else read_manifest(file.data)
         is_read = file is not None and len(manifest.bounds) <= MAX_TABLES
     except BROKEN:
         is_read = False

@@ -47,7 +47,7 @@ class Writes(Struct):
     is_torn: bool = False
 
 
-class Manifest(Struct):
+class DatabaseManifest(Struct):
     """What a manifest says of the files that count.
 
     Attributes:
@@ -110,14 +110,14 @@ def _take_batch(writes: Writes, record: bytes) -> None:
         number += 1
 
 
-def read_manifest(data: bytes) -> Manifest:
+def read_manifest(data: bytes) -> DatabaseManifest:
     """Return the tables that count.
 
     Raises:
         ValueError: Where there is no record, or one says what is not known.
         IndexError: Where a record is cut off.
     """
-    manifest, (records, _) = Manifest(), _records(data)
+    manifest, (records, _) = DatabaseManifest(), _records(data)
     if not records:
         raise ValueError("a manifest without a record")
     for record in records:
@@ -127,7 +127,7 @@ def read_manifest(data: bytes) -> Manifest:
     return manifest
 
 
-def _take_edit(manifest: Manifest, cursor: _Cursor) -> None:
+def _take_edit(manifest: DatabaseManifest, cursor: _Cursor) -> None:
     tag = cursor.number()
     if tag == _NEW_FILE:
         _, number, _ = cursor.number(), cursor.number(), cursor.number()

@@ -15,7 +15,7 @@ import numpy as np
 from ckaudit.errors import UsageError
 from ckaudit.importers.names import catalogue_name, shorten_name, writable
 from ckaudit.importers.tables.numbers import MAX_STEP
-from ckaudit.importers.trackers.points import NO_TIME, Points, Series, Whole
+from ckaudit.importers.trackers.points import NO_TIME, LoggedSeries, PointCollector, Whole
 from ckaudit.importers.trackers.tracked import TrackedRun
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -32,7 +32,7 @@ class RowCollector:
     def __init__(self, tracker: str) -> None:
         """Begin with none; `tracker` is whose own step each row has."""
         self._tracker = tracker
-        self._points = Points()
+        self._points = PointCollector()
         self._own, self._times = array("q"), array("d")
         self._histograms: list[tuple[int, str, list[float], list[float]]] = []
 
@@ -87,7 +87,7 @@ class RowCollector:
             run.layers.take_histogram(int(steps[row]), histogram, edges, counts)
         return run
 
-    def _steps(self, series: Mapping[str, Series], wanted: str) -> tuple[Whole, list[str]]:
+    def _steps(self, series: Mapping[str, LoggedSeries], wanted: str) -> tuple[Whole, list[str]]:
         """Return the update of each row, and say whose count it is."""
         if wanted and wanted not in series:
             raise UsageError(
@@ -133,7 +133,7 @@ def _numbers(values: Any) -> list[float]:
     return [_finite_or_not(value) for value in values]
 
 
-def _carried(series: Series, rows: int) -> Whole:
+def _carried(series: LoggedSeries, rows: int) -> Whole:
     """Return for each row the whole number that the last row with one had, -1 before the first."""
     values = series.values
     whole = (values >= 0) & (values <= MAX_STEP) & (values == np.floor(values))
@@ -144,8 +144,8 @@ def _carried(series: Series, rows: int) -> Whole:
     return np.where(last >= 0, steps[last], _NOT_AN_UPDATE)
 
 
-def _at(series: Series, steps: Whole) -> Series:
+def _at(series: LoggedSeries, steps: Whole) -> LoggedSeries:
     """Return points that stand at rows at the updates of these."""
     own = steps[series.steps]
     held = own >= 0
-    return Series(own[held], series.values[held], series.times[held], series.order[held])
+    return LoggedSeries(own[held], series.values[held], series.times[held], series.order[held])

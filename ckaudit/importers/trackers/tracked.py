@@ -30,7 +30,7 @@ from ckaudit.importers.tables.curves import broken_losses
 from ckaudit.importers.tables.merge import merge_notes
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.tables.numbers import whole as recorded_in_full
-from ckaudit.importers.trackers.points import Series, is_all_at_step_zero, merge_series, renumbered
+from ckaudit.importers.trackers.points import LoggedSeries, is_all_at_step_zero, merge_series, renumbered
 
 MAX_SETTINGS = 1000
 MAX_DEPTH = 8
@@ -55,7 +55,7 @@ class TrackedRun(Struct):
     """
 
     name: str
-    series: dict[str, Series]
+    series: dict[str, LoggedSeries]
     notes: list[str] = field(default_factory=list)
     layers: LayerStatistics = field(default_factory=LayerStatistics)
     starts: list[tuple[float, int]] = field(default_factory=list)
@@ -169,7 +169,7 @@ def _add_sums(tracked: TrackedRun) -> list[str]:
         total = np.sum([part.values for part in series], axis=0)
         known = (total != 0) | (prefix == "train/")  # a validation that did not run is logged as zeros
         first = series[0]
-        tracked.series[whole] = Series(first.steps[known], total[known], first.times[known], first.order[known])
+        tracked.series[whole] = LoggedSeries(first.steps[known], total[known], first.times[known], first.order[known])
         notes.append(f"{whole} is {' + '.join(parts)}")
     return notes
 
@@ -182,7 +182,7 @@ def _add_adversaries(tracked: TrackedRun, generator: str, discriminator: str) ->
         return []
     name = f"{generator} + {discriminator}"
     summed = first.values[here] + second.values[there]
-    tracked.series[name] = Series(first.steps[here], summed, first.times[here], first.order[here])
+    tracked.series[name] = LoggedSeries(first.steps[here], summed, first.times[here], first.order[here])
     tracked.usual = {**tracked.usual, "train_loss_raw": name}
     return [f"{name} play against each other and need not fall"]
 
@@ -208,7 +208,7 @@ def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, s
     return decided | chosen, notes
 
 
-def _with_steps(curves: Iterable[tuple[str, Series]]) -> tuple[list[tuple[str, Series]], list[str]]:
+def _with_steps(curves: Iterable[tuple[str, LoggedSeries]]) -> tuple[list[tuple[str, LoggedSeries]], list[str]]:
     """Return the curves, those without steps numbered from 1, and notes on steps."""
     counted, without_steps, negative = [], [], 0
     for name, series in curves:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Finding, Report, Severity
 from ckaudit.errors import UnreadableError
-from ckaudit.lab.drill.trainings import End, Plan, Trained
+from ckaudit.lab.drill.trainings import DrillPlan, End, Trained
 from ckaudit.lab.wild.pair import is_worse, logged, twin_learns
 from ckaudit.lab.wild.score import counting_findings
 from ckaudit.recorder.drill.settings import KINDS, FaultKind
@@ -142,7 +142,7 @@ class DrillReport(Struct, frozen=True, kw_only=True):
         return not self.is_flagged and not self.of("missed")
 
 
-def judged(plan: Plan, trained: Sequence[Trained], *, progress: Callable[[int, int], object] | None = None) -> DrillReport:
+def judged(plan: DrillPlan, trained: Sequence[Trained], *, progress: Callable[[int, int], object] | None = None) -> DrillReport:
     """Audit every training of a drill.
 
     Args:
@@ -150,7 +150,7 @@ def judged(plan: Plan, trained: Sequence[Trained], *, progress: Callable[[int, i
         trained: What became of its trainings, the healthy ones first.
         progress: Called with trainings judged and trainings in all.
     """
-    healthy = [Record(each) for each in trained[:2]]
+    healthy = [DrillRecording(each) for each in trained[:2]]
     outcomes = []
     for count, each in enumerate(trained[2:], 1):
         outcomes.append(_fault_outcome(plan, each, healthy))
@@ -171,7 +171,7 @@ def judged(plan: Plan, trained: Sequence[Trained], *, progress: Callable[[int, i
     )
 
 
-class Record:
+class DrillRecording:
     """The record of one training, and what audits of it said so far."""
 
     def __init__(self, trained: Trained) -> None:
@@ -214,7 +214,7 @@ class Record:
         return {finding.code for finding in counting_findings(self.report(step), 0)}
 
 
-def _healthy_outcome(record: Record) -> HealthyOutcome:
+def _healthy_outcome(record: DrillRecording) -> HealthyOutcome:
     return HealthyOutcome(
         name=record.trained.name,
         steps=record.trained.note.done,
@@ -223,8 +223,8 @@ def _healthy_outcome(record: Record) -> HealthyOutcome:
     )
 
 
-def _fault_outcome(plan: Plan, trained: Trained, healthy: Sequence[Record]) -> FaultOutcome:
-    kind, note, record = KINDS[trained.name], trained.note, Record(trained)
+def _fault_outcome(plan: DrillPlan, trained: Trained, healthy: Sequence[DrillRecording]) -> FaultOutcome:
+    kind, note, record = KINDS[trained.name], trained.note, DrillRecording(trained)
     outcome = FaultOutcome(
         fault=trained.name,
         title=kind.title,
@@ -249,7 +249,9 @@ def _fault_outcome(plan: Plan, trained: Trained, healthy: Sequence[Record]) -> F
         return _without_findings(outcome, kind, None, trained.said)
 
 
-def _with_findings(outcome: FaultOutcome, kind: FaultKind, record: Record, healthy: Sequence[Record]) -> FaultOutcome:
+def _with_findings(
+    outcome: FaultOutcome, kind: FaultKind, record: DrillRecording, healthy: Sequence[DrillRecording]
+) -> FaultOutcome:
     onset = outcome.onset or 0
     since = onset if kind.sudden else 0  # what is wrong from the start shows at step 0 already
     report = record.report()
@@ -270,7 +272,7 @@ def _with_findings(outcome: FaultOutcome, kind: FaultKind, record: Record, healt
     )
 
 
-def _without_findings(outcome: FaultOutcome, kind: FaultKind, record: Record | None, said: str) -> FaultOutcome:
+def _without_findings(outcome: FaultOutcome, kind: FaultKind, record: DrillRecording | None, said: str) -> FaultOutcome:
     if outcome.end == "crash":
         return replace(outcome, outcome="crashed", reason=said.splitlines()[-1] if said else "it said nothing")
     if not (outcome.is_worse or outcome.is_fact):
@@ -278,14 +280,14 @@ def _without_findings(outcome: FaultOutcome, kind: FaultKind, record: Record | N
     return replace(outcome, outcome="missed", remedy=remedy_of(kind, record.run) if record else "")
 
 
-def _new(record: Record, healthy: Sequence[Record], since: int, step: int) -> list[Finding]:
+def _new(record: DrillRecording, healthy: Sequence[DrillRecording], since: int, step: int) -> list[Finding]:
     """Return what counts at a step and is not told of the healthy trainings either, as they stood then."""
     last = [twin.run.last_step or 0 for twin in healthy]
     usual = set[str]().union(*(twin.codes() | twin.codes(min(step, end)) for twin, end in zip(healthy, last, strict=True)))
     return [finding for finding in counting_findings(record.report(step), since) if finding.code not in usual]
 
 
-def _first_seen(record: Record, healthy: Sequence[Record], since: int, onset: int) -> int:
+def _first_seen(record: DrillRecording, healthy: Sequence[DrillRecording], since: int, onset: int) -> int:
     """Return the first step at whose end something new is told; what is told once is taken to be told from then on."""
     last = record.run.last_step or onset
     low, high = min(onset, last), last

@@ -22,7 +22,7 @@ QUIET: Mapping[str, str] = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled"}
 End = Literal["steps", "script", "crash"]
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class DrillPlan(Struct, frozen=True, kw_only=True):
     """What is drilled.
 
     Attributes:
@@ -74,7 +74,7 @@ class Trained(Struct, frozen=True, kw_only=True):
     said: str = ""
 
 
-def train_all(plan: Plan, root: Path, *, on_step: Callable[[int, int], object] | None = None) -> list[Trained]:
+def train_all(plan: DrillPlan, root: Path, *, on_step: Callable[[int, int], object] | None = None) -> list[Trained]:
     """Train everything that a plan has; the first healthy one alone, for where it fails so would all.
 
     Args:
@@ -98,7 +98,7 @@ def train_all(plan: Plan, root: Path, *, on_step: Callable[[int, int], object] |
     return first + _all_of(plan, plan.names[1:], root, tell)
 
 
-def _check_healthy(plan: Plan, trained: Trained) -> None:
+def _check_healthy(plan: DrillPlan, trained: Trained) -> None:
     if trained.end == "crash":
         raise CkauditError(
             f"the healthy training crashed after {trained.note.done} steps, with {_in_words(trained.code)}{quoted(trained.said)}",
@@ -114,7 +114,7 @@ def _check_healthy(plan: Plan, trained: Trained) -> None:
         )
 
 
-def _all_of(plan: Plan, names: Sequence[str], root: Path, tell: Callable[[str, int], None]) -> list[Trained]:
+def _all_of(plan: DrillPlan, names: Sequence[str], root: Path, tell: Callable[[str, int], None]) -> list[Trained]:
     waiting, running, done = list(names), list[_Process](), dict[str, Trained]()
     before = signal.signal(signal.SIGTERM, _leave) if threading.current_thread() is threading.main_thread() else None
     try:
@@ -149,7 +149,7 @@ LAST_LINES, LAST_BYTES = 12, 4_000  # of what a training says
 class _Process:
     """One training under way."""
 
-    def __init__(self, plan: Plan, name: str, root: Path) -> None:
+    def __init__(self, plan: DrillPlan, name: str, root: Path) -> None:
         self.name, self.folder, self.steps = name, root / name, 0
         self._plan, self._since, self._ended_at = plan, monotonic(), 0.0
         self._said, self._read, self._is_told = root / f"{name}.stderr.txt", 0, False
@@ -236,7 +236,7 @@ def _started(
         ) from None
 
 
-def _no_recorder(plan: Plan, what: str, said: str) -> UsageError:
+def _no_recorder(plan: DrillPlan, what: str, said: str) -> UsageError:
     return UsageError(
         f"{what}, so that nothing of it could be seen{quoted(said)}",
         hint="ckaudit drill needs a training that records itself with ckaudit.Recorder or the RecorderCallback of a trainer, in "

@@ -16,9 +16,9 @@ from ckaudit.lab.score.scoreboard import Board, PeerScore, Score, board, share
 from ckaudit.lab.score.verdict import (
     COUNTING,
     GRAVE,
+    AuditVerdict,
     ControlOutcome,
     FaultOutcome,
-    Verdict,
     judge,
     judge_log,
     of_control,
@@ -27,7 +27,7 @@ from ckaudit.lab.score.verdict import (
 from ckaudit.lab.specs import controls, faults
 from ckaudit.lab.training_spec import Recipe, Split, recipe, recipes
 
-Judged = tuple[str, int, Verdict]  # name, seed, and what our auditor said
+Judged = tuple[str, int, AuditVerdict]  # name, seed, and what our auditor said
 
 
 def chosen(splits: Sequence[Split], only: str = "") -> list[Recipe]:
@@ -102,7 +102,7 @@ def _judge(work: tuple[Path, str, int, bool]) -> Judged:
         try:
             archive.unpack(path, folder)
         except CkauditError as error:
-            return name, seed, Verdict(error=str(error))
+            return name, seed, AuditVerdict(error=str(error))
         return name, seed, judge_log(folder) if bare else judge(folder)
 
 

@@ -64,7 +64,7 @@ def words(finding: Finding) -> tuple[str, ...]:
     return (also, "contract_violation") if also else ("contract_violation",)
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class SeenFinding(Struct, frozen=True, kw_only=True):
     """One finding.
 
     Attributes:
@@ -82,7 +82,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     places: tuple[str, ...] = ()
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class AuditVerdict(Struct, frozen=True, kw_only=True):
     """What was said of one run.
 
     Attributes:
@@ -93,14 +93,14 @@ class Verdict(Struct, frozen=True, kw_only=True):
         error: Why the audit broke; empty: it did not.
     """
 
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[SeenFinding, ...] = ()
     causes: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     checkpoints: tuple[int, ...] = ()
     error: str = ""
 
 
-def judge(folder: Path) -> Verdict:
+def judge(folder: Path) -> AuditVerdict:
     """Audit a run folder as the commands do."""
     from ckaudit.audit import triage
     from ckaudit.validate import validate
@@ -111,7 +111,7 @@ def judge(folder: Path) -> Verdict:
     return _unless_broken(lambda: verdict(triage(folder), validate([folder]), checkpoints=tuple(steps)), tuple(steps))
 
 
-def judge_log(folder: Path) -> Verdict:
+def judge_log(folder: Path) -> AuditVerdict:
     """Audit the log that other tools are shown, and nothing else of the run folder: as a table, as anybody's."""
     from ckaudit.audit import triage
 
@@ -120,21 +120,21 @@ def judge_log(folder: Path) -> Verdict:
     return _unless_broken(lambda: verdict(triage(log)))
 
 
-def _unless_broken(make: Callable[[], Verdict], checkpoints: tuple[int, ...] = ()) -> Verdict:
+def _unless_broken(make: Callable[[], AuditVerdict], checkpoints: tuple[int, ...] = ()) -> AuditVerdict:
     try:
         return make()
     except CkauditError as error:
-        return Verdict(checkpoints=checkpoints, error=str(error))
+        return AuditVerdict(checkpoints=checkpoints, error=str(error))
     except Exception as error:  # noqa: BLE001  one run that breaks the auditor must not end the score: it is listed
-        return Verdict(checkpoints=checkpoints, error=f"{type(error).__name__}: {error}")
+        return AuditVerdict(checkpoints=checkpoints, error=f"{type(error).__name__}: {error}")
 
 
-def verdict(triaged: Report, validated: Report | None = None, *, checkpoints: tuple[int, ...] = ()) -> Verdict:
+def verdict(triaged: Report, validated: Report | None = None, *, checkpoints: tuple[int, ...] = ()) -> AuditVerdict:
     """Put the reports of one run together; what both found counts once."""
     told = [*(validated.findings if validated else []), *triaged.findings]
     findings = {_key(finding): finding for finding in told}
     first = triaged.diagnoses[0] if triaged.diagnoses else None
-    return Verdict(
+    return AuditVerdict(
         seen=tuple(_seen(finding) for finding in findings.values()),
         causes=tuple(diagnosis.cause for diagnosis in triaged.diagnoses),
         places=_places(first) if first else (),
@@ -142,10 +142,10 @@ def verdict(triaged: Report, validated: Report | None = None, *, checkpoints: tu
     )
 
 
-def _seen(finding: Finding) -> Seen:
+def _seen(finding: Finding) -> SeenFinding:
     first = _step_of(finding)
     last = first if finding.last_step is None else finding.last_step
-    return Seen(words=words(finding), severity=finding.severity, first=first, last=last, places=_places(finding))
+    return SeenFinding(words=words(finding), severity=finding.severity, first=first, last=last, places=_places(finding))
 
 
 def _step_of(finding: Finding) -> int | None:
@@ -259,7 +259,7 @@ class ControlOutcome(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-def of_fault(fault: Fault, seed: int, onset: int, verdict: Verdict) -> FaultOutcome:
+def of_fault(fault: Fault, seed: int, onset: int, verdict: AuditVerdict) -> FaultOutcome:
     """Score what was said of a fault that acts from `onset` on."""
     counting = [seen for seen in verdict.seen if seen.severity in COUNTING]
     hits = [seen for seen in counting if _is(seen, fault.symptoms) and _not_before(seen, onset)]
@@ -287,7 +287,7 @@ def of_fault(fault: Fault, seed: int, onset: int, verdict: Verdict) -> FaultOutc
     )
 
 
-def of_control(name: str, seed: int, expected: tuple[str, ...], verdict: Verdict) -> ControlOutcome:
+def of_control(name: str, seed: int, expected: tuple[str, ...], verdict: AuditVerdict) -> ControlOutcome:
     """Score what was said of a healthy training; `expected` rules may find something."""
     unexpected = [seen for seen in verdict.seen if not _is(seen, expected)]
     by = {severity: [seen for seen in unexpected if seen.severity == severity] for severity in (*COUNTING, "note")}
@@ -301,26 +301,26 @@ def of_control(name: str, seed: int, expected: tuple[str, ...], verdict: Verdict
     )
 
 
-def _is(seen: Seen, rules: tuple[str, ...]) -> bool:
+def _is(seen: SeenFinding, rules: tuple[str, ...]) -> bool:
     return any(word in rules for word in seen.words)
 
 
-def _not_before(seen: Seen, onset: int) -> bool:
+def _not_before(seen: SeenFinding, onset: int) -> bool:
     """Tell whether a finding is no earlier than the fault; one without steps is of the whole run."""
     return seen.first is None or seen.first >= onset
 
 
-def _is_false(seen: Seen, fault: Fault, onset: int) -> bool:
+def _is_false(seen: SeenFinding, fault: Fault, onset: int) -> bool:
     return not _not_before(seen, onset) or not _is(seen, fault.symptoms + fault.consequences)
 
 
-def _place_right(fault: Fault, onset: int, counting: list[Seen], named: tuple[str, ...]) -> bool:
+def _place_right(fault: Fault, onset: int, counting: list[SeenFinding], named: tuple[str, ...]) -> bool:
     """Tell whether the first diagnosis, or a finding that is not false, names one of the fault's places."""
     found = [place for seen in counting if not _is_false(seen, fault, onset) for place in seen.places]
     return any(fnmatchcase(place, pattern) for place in (*found, *named) for pattern in fault.place)
 
 
-def _delay(hits: list[Seen], visible: int, checkpoints: tuple[int, ...]) -> tuple[int | None, int | None]:
+def _delay(hits: list[SeenFinding], visible: int, checkpoints: tuple[int, ...]) -> tuple[int | None, int | None]:
     """Return the delay in steps and in checkpoints; a finding of the whole run, or an early one, has none."""
     if not hits:
         return None, None
@@ -331,5 +331,5 @@ def _delay(hits: list[Seen], visible: int, checkpoints: tuple[int, ...]) -> tupl
     return first - visible, max(0, between)
 
 
-def _names(seens: Iterable[Seen]) -> tuple[str, ...]:
+def _names(seens: Iterable[SeenFinding]) -> tuple[str, ...]:
     return tuple(sorted({seen.words[0] for seen in seens}))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.score.verdict import COUNTING
 from ckaudit.lab.wild.forms import Form, as_form
-from ckaudit.lab.wild.pair import CLOCK, HEALTHY, ILL, SCALARS, Pair, ends
+from ckaudit.lab.wild.pair import CLOCK, HEALTHY, ILL, SCALARS, PairNote, ends
 from ckaudit.run.robust import MEDIAN_COST, difference_noise
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Steps
@@ -43,7 +43,7 @@ class Foresight(Struct, frozen=True, kw_only=True):
     is_healthy: bool
 
 
-def foresight_of(folder: Path, pair: Pair, form: Form, *, is_healthy: bool) -> Foresight:
+def foresight_of(folder: Path, pair: PairNote, form: Form, *, is_healthy: bool) -> Foresight:
     """Judge a draw and its twin as they stood at step after step."""
     true, alarms = codes_of(pair), told_of(folder / HEALTHY, form)
     told = told_of(folder / ILL, form, since=pair.onset if pair.onset > 1 else 0)
@@ -58,7 +58,7 @@ def foresight_of(folder: Path, pair: Pair, form: Form, *, is_healthy: bool) -> F
     )
 
 
-def codes_of(pair: Pair) -> frozenset[str]:
+def codes_of(pair: PairNote) -> frozenset[str]:
     """Return the codes of the rules that the true cause of a fault, or one as good, explains or brings with it."""
     from ckaudit.causes import causes
 
@@ -105,12 +105,12 @@ def _first(steps: range, is_told: Callable[[int], bool]) -> int:
 
 
 def _codes(run: Run, since: int) -> frozenset[str]:
-    from ckaudit.audit.engine import clauses_of, settle_run
+    from ckaudit.audit.engine import clauses_of, judge_run
     from ckaudit.policy.gate import OPEN
 
     return frozenset(
         finding.code
-        for finding in settle_run(run, clauses_of(run, OPEN)[0], OPEN).findings
+        for finding in judge_run(run, clauses_of(run, OPEN)[0], OPEN).findings
         if finding.severity in COUNTING and not finding.code.startswith(CLOCK) and ends(finding) >= since
     )
 

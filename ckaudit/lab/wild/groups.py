@@ -11,7 +11,7 @@ Kind = Literal["good", "order", "rounding", "resumed", "change"]
 NOTE = "group.json"
 
 
-class Member(Struct, frozen=True, kw_only=True):
+class GroupMember(Struct, frozen=True, kw_only=True):
     """One training of a group.
 
     Attributes:
@@ -28,7 +28,7 @@ class Member(Struct, frozen=True, kw_only=True):
     onset: int = 0
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class GroupNote(Struct, frozen=True, kw_only=True):
     """What is noted beside the recordings of a group.
 
     Attributes:
@@ -46,10 +46,10 @@ class Group(Struct, frozen=True, kw_only=True):
     optimizer: str
     schedule: str
     steps: int
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
     seconds: float = 0.0
 
-    def of(self, *kinds: Kind) -> list[Member]:
+    def of(self, *kinds: Kind) -> list[GroupMember]:
         """Return the members of some kinds."""
         return [member for member in self.members if member.kind in kinds]
 
@@ -59,7 +59,7 @@ def group_folder(cache: Path, split: str, seed: int, index: int) -> Path:
     return cache / f"{split}.group.{seed}.{index:04}"
 
 
-def read_group(folder: Path) -> Group | None:
+def read_group(folder: Path) -> GroupNote | None:
     """Return what is noted in a group's folder; None where it is not recorded to its end."""
     path = folder / NOTE
-    return msgspec.json.decode(path.read_bytes(), type=Group) if path.exists() else None
+    return msgspec.json.decode(path.read_bytes(), type=GroupNote) if path.exists() else None

@@ -16,7 +16,7 @@ CLOCK = ("SYS", "COST")  # codes that judge the machine, which may have had othe
 IN_ANOTHER_UNIT = "loss_reduced_by_sum"  # truth of a draw whose training loss counts what its twin's is the mean of
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
+class PairNote(msgspec.Struct, frozen=True, kw_only=True):
     """What is noted beside the two recordings of a draw.
 
     Attributes:
@@ -57,15 +57,15 @@ def pair_folder(cache: Path, split: str, seed: int, index: int) -> Path:
     return cache / f"{split}.{seed}.{index:04}"
 
 
-def write_note(path: Path, pair: Pair) -> None:
+def write_note(path: Path, pair: PairNote) -> None:
     """Write what is noted beside two recordings; it is written last, so that a draw with a note is whole."""
     path.write_bytes(msgspec.json.encode(pair))
 
 
-def read_note(folder: Path) -> Pair | None:
+def read_note(folder: Path) -> PairNote | None:
     """Return what is noted in a draw's folder; None where it is not recorded to its end."""
     path = folder / NOTE
-    return msgspec.json.decode(path.read_bytes(), type=Pair) if path.exists() else None
+    return msgspec.json.decode(path.read_bytes(), type=PairNote) if path.exists() else None
 
 
 def logged(folder: Path, name: str) -> list[float]:
@@ -74,7 +74,7 @@ def logged(folder: Path, name: str) -> list[float]:
     return [line[name] for line in lines if isinstance(line.get(name), float)]
 
 
-def has_effect(pair: Pair, ill: Path, healthy: Path) -> bool:
+def has_effect(pair: PairNote, ill: Path, healthy: Path) -> bool:
     """Tell whether a fault did anything to its training that its record can show.
 
     Of a change of weights, gradients or code: the losses are not all the twin's. Of any other: the training is worse.

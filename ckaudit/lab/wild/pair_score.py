@@ -16,10 +16,10 @@ from ckaudit.diff.gate import gated
 from ckaudit.diff.noise import SURE, quantile
 from ckaudit.errors import UsageError
 from ckaudit.lab.score.scoreboard import Share, share
-from ckaudit.lab.wild.groups import Group, Kind, Member, group_folder, read_group
+from ckaudit.lab.wild.groups import GroupMember, GroupNote, Kind, group_folder, read_group
 from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.policy.policy_schema import Terms
+from ckaudit.policy.policy_schema import GateTerms
 from ckaudit.run.series import Series
 
 REFERENCES = (1, 2, 3, 5)
@@ -120,7 +120,7 @@ def _judge(work: tuple[Path, int]) -> list[PairOutcome]:
     return [] if group is None else list(judge_group(folder, index, group))
 
 
-def judge_group(folder: Path, index: int, group: Group) -> Iterator[PairOutcome]:
+def judge_group(folder: Path, index: int, group: GroupNote) -> Iterator[PairOutcome]:
     """Yield what is said of each run of a group, against one, two, three and five good ones."""
     runs = {member.name: _opened(folder / member.name) for member in group.members}
     good = [member.name for member in group.of("good")]
@@ -133,14 +133,14 @@ def judge_group(folder: Path, index: int, group: Group) -> Iterator[PairOutcome]
 
 
 def _held(
-    index: int, group: Group, member: Member, runs: dict[str, JudgedRun], choices: Sequence[tuple[list[str], bool]]
+    index: int, group: GroupNote, member: GroupMember, runs: dict[str, JudgedRun], choices: Sequence[tuple[list[str], bool]]
 ) -> Iterator[PairOutcome]:
     canary = runs[member.name]
     effect = effect_of(canary, [runs[one.name] for one in group.of("good")])
     for names, is_paired in choices:
         for count in REFERENCES:
             comparisons = against_good(canary, [runs[name] for name in names[:count]])
-            verdict = gated(comparisons, Terms(), policy=None)
+            verdict = gated(comparisons, GateTerms(), policy=None)
             pair, parting = comparisons[0].pairs[0], comparisons[0].pairs[0].parting
             answers = [answer for answer in pair.answers if answer.word in ("worse", "better")]
             yield PairOutcome(

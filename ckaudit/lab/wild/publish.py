@@ -10,7 +10,7 @@ from ckaudit.lab.score.publish import BEGIN, END, commit, today
 from ckaudit.lab.score.scoreboard import Share
 from ckaudit.lab.wild.foresight import LeadRow
 from ckaudit.lab.wild.pair_score import PairRow, PairScore
-from ckaudit.lab.wild.score import Row, WildScore
+from ckaudit.lab.wild.score import FormRow, WildScore
 
 DOCUMENT, LEDGER, PAIR_LEDGER = Path("docs/wild.md"), Path("docs/wild-ledger.csv"), Path("docs/pairs-ledger.csv")
 PAIR_COLUMNS = (
@@ -86,7 +86,7 @@ def _pair_shares(row: PairRow) -> Sequence[Share]:
     return row.worse, row.failed, row.told, row.found, row.stopped, row.by_one_who_knows, row.helped, row.held_up
 
 
-def _shares(row: Row) -> Sequence[Share]:
+def _shares(row: FormRow) -> Sequence[Share]:
     return (row.found, row.right, row.among_three, row.sure_and_wrong, row.placed, row.grave, row.flagged, row.harmless_flagged)
 
 

@@ -17,12 +17,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 from torch import nn
 
-from ckaudit.lab.record import Done
+from ckaudit.lab.record import FinishedTraining
 from ckaudit.lab.wild.draw import Draw, draw, vary
 from ckaudit.lab.wild.faults import FAULTS
 from ckaudit.lab.wild.groups import NOTE as GROUP_NOTE
-from ckaudit.lab.wild.groups import Group, Member, group_folder
-from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, SCALARS, Pair, pair_folder, write_note
+from ckaudit.lab.wild.groups import GroupMember, GroupNote, group_folder
+from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, SCALARS, PairNote, pair_folder, write_note
 from ckaudit.lab.zoo import FAMILIES, WildSplit, families_of
 from ckaudit.lab.zoo.recipe import Recipe, Resume
 from ckaudit.lab.zoo.trainers import train
@@ -61,8 +61,14 @@ RATES: Mapping[str, float] = {"rate_x3": 3.0, "rate_x0.25": 0.25}
 
 
 def record_draws(
-    split: WildSplit, seed: int, indices: Iterable[int], cache: Path, *, jobs: int = 2, on_done: Callable[[Done], object]
-) -> list[Done]:
+    split: WildSplit,
+    seed: int,
+    indices: Iterable[int],
+    cache: Path,
+    *,
+    jobs: int = 2,
+    on_done: Callable[[FinishedTraining], object],
+) -> list[FinishedTraining]:
     """Train draws and their healthy twins, and keep them.
 
     Args:
@@ -96,7 +102,7 @@ def record(drawn: Draw, folder: Path) -> None:
     for half in (HEALTHY, ILL):
         shutil.rmtree(folder / f"{half}.out", ignore_errors=True)
     kind, healthy = drawn.kind, drawn.healthy
-    note = Pair(
+    note = PairNote(
         family=drawn.family,
         fault=drawn.fault,
         truth=kind.truth,
@@ -116,16 +122,16 @@ def record(drawn: Draw, folder: Path) -> None:
 
 
 # Groups: of which trainings they are made, and how these are kept.
-class Plan(Struct, frozen=True, kw_only=True):
+class MemberPlan(Struct, frozen=True, kw_only=True):
     """One training of a group as it is done."""
 
-    member: Member
+    member: GroupMember
     recipe: Recipe
     seed: int
     order: int
 
 
-def draw_group(split: WildSplit, seed: int, index: int) -> tuple[Group, list[Plan]]:
+def draw_group(split: WildSplit, seed: int, index: int) -> tuple[GroupNote, list[MemberPlan]]:
     """Return a group as it is noted, and its trainings; it depends on nothing but these three.
 
     Families come in turn, each once before one comes again. Seeds decide weights, order and dropout; the rows are the same.
@@ -139,18 +145,18 @@ def draw_group(split: WildSplit, seed: int, index: int) -> tuple[Group, list[Pla
     healthy = replace(varied, steps=steps, warmup=min(varied.warmup, steps // 8), every=min(varied.every, steps // 4))
     first = 500_000 + 10_000 * seed + 100 * index
     plans = [
-        Plan(member=Member(name=f"good_{place}", kind="good"), recipe=healthy, seed=first + place, order=first + place)
+        MemberPlan(member=GroupMember(name=f"good_{place}", kind="good"), recipe=healthy, seed=first + place, order=first + place)
         for place in range(GOOD)
     ]
-    plans.append(Plan(member=Member(name="order", kind="order"), recipe=healthy, seed=first, order=first + 50))
+    plans.append(MemberPlan(member=GroupMember(name="order", kind="order"), recipe=healthy, seed=first, order=first + 50))
     others = [("rounding", "rounding", "", 0, replace(healthy, model=lambda: round_otherwise(healthy.model())))]
     if healthy.through in ("loop", "accelerate"):
         others.append(("resumed", "resumed", "", 0, replace(healthy, resume=Resume(steps // 2))))
     others += [(name, "change", name, onset, recipe) for name, onset, recipe in _changes(healthy, source)]
     for name, kind, change, onset, recipe in others:
-        member = msgspec.convert({"name": name, "kind": kind, "change": change, "onset": onset}, Member)
-        plans.append(Plan(member=member, recipe=recipe, seed=first, order=first))
-    group = Group(
+        member = msgspec.convert({"name": name, "kind": kind, "change": change, "onset": onset}, GroupMember)
+        plans.append(MemberPlan(member=member, recipe=recipe, seed=first, order=first))
+    group = GroupNote(
         family=family,
         through=healthy.through,
         optimizer=healthy.optimizer,
@@ -198,8 +204,8 @@ def record_groups(
     *,
     jobs: int = 2,
     fresh: bool = False,
-    on_done: Callable[[Done], object],
-) -> list[Done]:
+    on_done: Callable[[FinishedTraining], object],
+) -> list[FinishedTraining]:
     """Train groups and keep them; a group that was stopped goes on where it was.
 
     Args:
@@ -228,7 +234,7 @@ def _record_group(split: WildSplit, seed: int, index: int, cache: Path) -> tuple
     return f"{group.family}, group {index}", folder
 
 
-def _record_member(plan: Plan, folder: Path, *, data_seed: int) -> None:
+def _record_member(plan: MemberPlan, folder: Path, *, data_seed: int) -> None:
     """Train one member, unless it is there already."""
     target, partial = folder / plan.member.name, folder / f".{plan.member.name}"
     if target.exists():
@@ -246,24 +252,30 @@ def _record_member(plan: Plan, folder: Path, *, data_seed: int) -> None:
 
 # Each piece of work in a process of its own.
 def _record_each(
-    job: Callable[..., tuple[str, Path]], work: Sequence[Work], *, jobs: int, on_done: Callable[[Done], object]
-) -> list[Done]:
+    job: Callable[..., tuple[str, Path]], work: Sequence[Work], *, jobs: int, on_done: Callable[[FinishedTraining], object]
+) -> list[FinishedTraining]:
     """Do each piece of work in a process of its own, `jobs` at a time; `job` returns what it was, and its folder."""
-    done: list[Done] = []
+    done: list[FinishedTraining] = []
     left = list(work)
     while left := _until_one_dies(job, left, jobs, done, on_done):
         # One of those that ran has died, nobody says which: each of them once more, alone.
         for piece in left[:jobs]:
             if _until_one_dies(job, [piece], 1, done, on_done):
                 split, seed, index, _ = piece
-                done.append(Done(name=f"{split}, draw {index}", seed=seed, seconds=0.0, error="its process died twice"))
+                done.append(
+                    FinishedTraining(name=f"{split}, draw {index}", seed=seed, seconds=0.0, error="its process died twice")
+                )
                 on_done(done[-1])
         left = left[jobs:]
     return done
 
 
 def _until_one_dies(
-    job: Callable[..., tuple[str, Path]], work: Sequence[Work], jobs: int, done: list[Done], on_done: Callable[[Done], object]
+    job: Callable[..., tuple[str, Path]],
+    work: Sequence[Work],
+    jobs: int,
+    done: list[FinishedTraining],
+    on_done: Callable[[FinishedTraining], object],
 ) -> list[Work]:
     """Do pieces of work, and return those that are left where a process died, as of a fault in a library, and ended the pool."""
     from multiprocessing import get_context
@@ -280,7 +292,7 @@ def _until_one_dies(
     return list(pieces.values())
 
 
-def _apart(job: Callable[..., tuple[str, Path]], work: Work) -> Done:
+def _apart(job: Callable[..., tuple[str, Path]], work: Work) -> FinishedTraining:
     import logging
     import os
     import warnings
@@ -293,6 +305,6 @@ def _apart(job: Callable[..., tuple[str, Path]], work: Work) -> Done:
         name, folder = job(*work)
     except Exception as failure:  # noqa: BLE001  whatever a training dies of is told, and the others go on
         error = f"{type(failure).__name__}: {failure}"
-        return Done(name=f"{split}, draw {index}", seed=seed, seconds=process_time() - start, error=error)
+        return FinishedTraining(name=f"{split}, draw {index}", seed=seed, seconds=process_time() - start, error=error)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Done(name=name, seed=seed, seconds=process_time() - start, size=size)
+    return FinishedTraining(name=name, seed=seed, seconds=process_time() - start, size=size)

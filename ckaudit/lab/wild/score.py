@@ -14,12 +14,12 @@ from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.score.verdict import COUNTING, GRAVE
 from ckaudit.lab.wild.foresight import Foresight, LeadRow, foresight_of, lead_rows
 from ckaudit.lab.wild.forms import FORMS, Form, as_form
-from ckaudit.lab.wild.pair import CLOCK, HEALTHY, ILL, Pair, ends, has_effect, pair_folder, read_note, twin_learns
+from ckaudit.lab.wild.pair import CLOCK, HEALTHY, ILL, PairNote, ends, has_effect, pair_folder, read_note, twin_learns
 
 SURE = 0.7  # a cause that is given so much is taken for the truth by whoever reads it
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class TriageVerdict(Struct, frozen=True, kw_only=True):
     """What triage says of one recording in one form.
 
     Attributes:
@@ -42,7 +42,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         return any(code.startswith(GRAVE) for code in self.codes)
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class DrawOutcome(Struct, frozen=True, kw_only=True):
     """One draw in one form.
 
     Attributes:
@@ -57,12 +57,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """
 
     index: int
-    pair: Pair
+    pair: PairNote
     form: Form
     has_effect: bool
     is_healthy: bool
-    ill: Verdict
-    healthy: Verdict
+    ill: TriageVerdict
+    healthy: TriageVerdict
     foresight: Foresight | None = None
 
     @property
@@ -99,7 +99,7 @@ def outcomes_of(
     forms: Sequence[Form] = FORMS,
     jobs: int = 2,
     progress: Callable[[int, int], object] | None = None,
-) -> list[Outcome]:
+) -> list[DrawOutcome]:
     """Audit every draw of a drawing that the cache has, in every form.
 
     Args:
@@ -123,7 +123,7 @@ def outcomes_of(
     from multiprocessing import get_context
 
     work = [(pair_folder(cache, split, seed, index), index, tuple(forms)) for index in there]
-    outcomes: list[Outcome] = []
+    outcomes: list[DrawOutcome] = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for done, judged in enumerate(pool.map(_judge, work), 1):
             outcomes += judged
@@ -132,7 +132,7 @@ def outcomes_of(
     return outcomes
 
 
-def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
+def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[DrawOutcome]:
     folder, index, forms = work
     pair = read_note(folder)
     if pair is None:
@@ -140,7 +140,7 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
     effect, learns = has_effect(pair, folder / ILL, folder / HEALTHY), twin_learns(folder / HEALTHY)
     since = pair.onset if pair.onset > 1 else 0  # what is wrong from the start shows at step 0 already
     return [
-        Outcome(
+        DrawOutcome(
             index=index,
             pair=pair,
             form=form,
@@ -154,7 +154,7 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[Outcome]:
     ]
 
 
-def judge(run: Path, form: Form, *, since: int = 0) -> Verdict:
+def judge(run: Path, form: Form, *, since: int = 0) -> TriageVerdict:
     """Audit a recording in a form, under a name that says nothing; what ends before a step does not count."""
     from ckaudit.audit import triage
 
@@ -162,7 +162,7 @@ def judge(run: Path, form: Form, *, since: int = 0) -> Verdict:
         try:
             return _verdict(triage(as_form(run, form, Path(temporary) / "run")), since)
         except Exception as error:  # noqa: BLE001  one recording that breaks the auditor must not end the score: it is listed
-            return Verdict(error=f"{type(error).__name__}: {error}")
+            return TriageVerdict(error=f"{type(error).__name__}: {error}")
 
 
 def counting_findings(report: Report, since: int) -> list[Finding]:
@@ -174,12 +174,12 @@ def counting_findings(report: Report, since: int) -> list[Finding]:
     ]
 
 
-def _verdict(report: Report, since: int) -> Verdict:
+def _verdict(report: Report, since: int) -> TriageVerdict:
     counting = counting_findings(report, since)
     diagnoses = [one for one in report.diagnoses if not all(code.startswith(CLOCK) for code in one.explains)]
     first = diagnoses[0] if diagnoses else None
     places = [place for finding in counting for place in (finding.where, *finding.also, *finding.path)]
-    return Verdict(
+    return TriageVerdict(
         codes=tuple(dict.fromkeys(f"{finding.severity} {finding.code}" for finding in counting)),
         causes=tuple(diagnosis.cause for diagnosis in diagnoses),
         confidence=first.confidence if first else 0.0,
@@ -187,7 +187,7 @@ def _verdict(report: Report, since: int) -> Verdict:
     )
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class FormRow(Struct, frozen=True, kw_only=True):
     """A line of a table.
 
     Attributes:
@@ -215,13 +215,13 @@ class Row(Struct, frozen=True, kw_only=True):
     errors: int
 
 
-def row(name: str, outcomes: Sequence[Outcome]) -> Row:
+def row(name: str, outcomes: Sequence[DrawOutcome]) -> FormRow:
     """Add up outcomes."""
     felt = [outcome for outcome in outcomes if outcome.has_effect]
     harmless = [outcome for outcome in outcomes if not outcome.has_effect]
     placed = [outcome for outcome in felt if outcome.pair.place]
     healthy = [outcome for outcome in outcomes if outcome.is_healthy]
-    return Row(
+    return FormRow(
         name=name,
         found=share(sum(outcome.is_found for outcome in felt), len(felt)),
         right=share(sum(outcome.is_right for outcome in felt), len(felt)),
@@ -258,9 +258,9 @@ class WildScore(Struct, frozen=True, kw_only=True):
     split: str
     seed: int
     draws: int
-    forms: list[Row]
-    faults: list[Row]
-    families: list[Row]
+    forms: list[FormRow]
+    faults: list[FormRow]
+    families: list[FormRow]
     wrong: dict[str, int]
     alarms: dict[str, int]
     broken: dict[str, str]
@@ -269,7 +269,7 @@ class WildScore(Struct, frozen=True, kw_only=True):
     lead_codes: list[LeadRow]
 
 
-def summarized(split: str, seed: int, outcomes: Sequence[Outcome]) -> WildScore:
+def summarized(split: str, seed: int, outcomes: Sequence[DrawOutcome]) -> WildScore:
     """Add up the outcomes of a drawing."""
     whole = [outcome for outcome in outcomes if outcome.form == "recorder"]
     sure = [outcome for outcome in outcomes if outcome.has_effect and outcome.is_sure_and_wrong]
@@ -298,5 +298,5 @@ def summarized(split: str, seed: int, outcomes: Sequence[Outcome]) -> WildScore:
     )
 
 
-def _by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> list[Row]:
+def _by(outcomes: Sequence[DrawOutcome], key: Callable[[DrawOutcome], str]) -> list[FormRow]:
     return [row(name, [outcome for outcome in outcomes if key(outcome) == name]) for name in sorted(set(map(key, outcomes)))]

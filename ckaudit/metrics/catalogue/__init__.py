@@ -42,7 +42,7 @@ class ByStage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     late: Importance
 
 
-class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CatalogueEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What stands in a TOML file under the name of a metric.
 
     Name, unit, shape, definition and formula are the metric's own, in its docstring.
@@ -171,16 +171,16 @@ class Category(NamedTuple):
 
     name: str
     title: str
-    entries: dict[str, Entry]
+    entries: dict[str, CatalogueEntry]
 
 
 __all__ = [
     "CATEGORIES",
     "RANKS",
     "Action",
+    "CatalogueEntry",
     "Category",
     "Condition",
-    "Entry",
     "Importance",
     "Trainer",
     "Way",
@@ -205,13 +205,13 @@ def categories() -> tuple[Category, ...]:
     return tuple(_read(HERE / f"{name}.toml") for name in CATEGORIES)
 
 
-class Entries(Mapping[str, Entry]):
+class Entries(Mapping[str, CatalogueEntry]):
     """Every entry by name, in the order of the categories, read when it is asked for: reading all takes 30 ms."""
 
     def __init__(self) -> None:
         """Cut the files into the lines of each entry."""
         self._lines: dict[str, str] = {}
-        self._read: dict[str, Entry] = {}
+        self._read: dict[str, CatalogueEntry] = {}
         self._fields: dict[tuple[str, str], Any] = {}
         for category in CATEGORIES:
             for table in f"\n{(HERE / f'{category}.toml').read_text(encoding='utf-8')}".split("\n[")[1:]:
@@ -227,14 +227,14 @@ class Entries(Mapping[str, Entry]):
             self._fields[name, key] = tomllib.loads(f"{key} = {line}")[key] if line else None
         return self._fields[name, key]
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> CatalogueEntry:
         """Return an entry."""
         if name not in self._read:
             import tomllib
 
             import msgspec
 
-            self._read[name] = msgspec.convert(tomllib.loads(self._lines[name])[name], Entry)
+            self._read[name] = msgspec.convert(tomllib.loads(self._lines[name])[name], CatalogueEntry)
         return self._read[name]
 
     def __contains__(self, name: object) -> bool:
@@ -305,7 +305,7 @@ def _read(path: Path) -> Category:
 
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     title = msgspec.convert(document.pop("title"), str)
-    return Category(path.stem, title, msgspec.convert(document, dict[str, Entry]))
+    return Category(path.stem, title, msgspec.convert(document, dict[str, CatalogueEntry]))
 
 
 # What is looked at with every step and every minute, by `watch` as by a report: the intensive-care panel of the playbook.

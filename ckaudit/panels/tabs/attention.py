@@ -3,7 +3,7 @@
 from ckaudit.audit.coverage.applicability import why_metric_not_applicable
 from ckaudit.panels.annotations import threshold
 from ckaudit.panels.checkpoint_charts import attention_grids, head_grids, redundancy, why_none
-from ckaudit.panels.tab import Board, tab
+from ckaudit.panels.tab import TabBuilder, tab
 
 READS = (
     "normalized_attention_entropy",
@@ -20,7 +20,7 @@ READS = (
 
 
 @tab(40, asks=("D3.1", "D2.5", "D3.2", "D3.3"), rules=("logit_growth",), reads=READS)
-def attention(board: Board) -> None:
+def attention(board: TabBuilder) -> None:
     """What is attention doing?"""
     scene = board.scene
     board.heat("head_entropy", "How wide does each head look, over time?", "normalized_attention_entropy")

@@ -7,7 +7,7 @@ from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.panels.annotations import baselines, threshold
 from ckaudit.panels.scene import Scene
-from ckaudit.panels.tab import Board, tab
+from ckaudit.panels.tab import TabBuilder, tab
 from ckaudit.panels.tabs.health import bands
 
 DAY = (
@@ -45,31 +45,31 @@ POINTS = 240
 
 
 @tab(110, kind="dashboard", reads=PER_STEP)
-def per_step(board: Board) -> None:
+def per_step(board: TabBuilder) -> None:
     """What does every step say?"""
     _each(board, "step", [(name,) for name in PER_STEP])
 
 
 @tab(120, kind="dashboard", reads=PER_MINUTE)
-def per_minute(board: Board) -> None:
+def per_minute(board: TabBuilder) -> None:
     """What does every minute say?"""
     _each(board, "minute", [(name,) for name in PER_MINUTE])
 
 
 @tab(130, kind="dashboard", reads=tuple(name for names in DAY for name in names))
-def per_day(board: Board) -> None:
+def per_day(board: TabBuilder) -> None:
     """What does every day say?"""
     _each(board, "day", DAY)
 
 
 @tab(140, kind="dashboard", reads=tuple(name for names in CHECKPOINT for name in names))
-def per_checkpoint(board: Board) -> None:
+def per_checkpoint(board: TabBuilder) -> None:
     """What does every checkpoint say?"""
     _each(board, "checkpoint", CHECKPOINT)
 
 
 @tab(150, kind="dashboard", reads=PANELS)
-def seven_panels(board: Board) -> None:
+def seven_panels(board: TabBuilder) -> None:
     """What do the seven panels show?"""
     scene = board.scene
     board.curves("panel_1_loss", "1 Loss", "train_loss_raw", also=("val_loss",), log=True, lines=baselines(scene), points=POINTS)
@@ -94,7 +94,7 @@ def _activations(scene: Scene) -> Chart | None:
     return replace(chart, id="panel_4_activations", title="4 Activations") if chart else None
 
 
-def _each(board: Board, prefix: str, groups: "tuple[tuple[str, ...], ...] | list[tuple[str, ...]]") -> None:
+def _each(board: TabBuilder, prefix: str, groups: "tuple[tuple[str, ...], ...] | list[tuple[str, ...]]") -> None:
     """Put up one chart for each group of metrics; metrics of another unit than the first have the right axis."""
     for group in groups:
         unit = metrics()[group[0]].unit

@@ -1,7 +1,7 @@
 """The tabs on gradients and movement: whether each layer gets a gradient, and which weights it moved, by how much."""
 
 from ckaudit.panels.annotations import threshold
-from ckaudit.panels.tab import Board, tab
+from ckaudit.panels.tab import TabBuilder, tab
 
 OF_GRADIENTS = (
     "block_gradient_norm",
@@ -24,7 +24,7 @@ OF_MOVEMENT = ("relative_movement", "update_to_weight", "update_to_weight_global
     rules=("gradients_carried_over", "noise_scale_jump", "gradient_noise_too_high"),
     reads=OF_GRADIENTS,
 )
-def gradients(board: Board) -> None:
+def gradients(board: TabBuilder) -> None:
     """Do gradients reach every layer?"""
     board.heat("gradient_waterfall", "Does the gradient reach every block, at every step?", "block_gradient_norm", log=True)
     board.bars("gradient_last", "What does each block get at the last checkpoint?", "block_gradient_norm", log=True)
@@ -42,7 +42,7 @@ def gradients(board: Board) -> None:
 
 
 @tab(50, asks=("D1.5", "D2.6", "D3.4", "D3.6"), rules=("update_size_changed", "weights_not_as_saved"), reads=OF_MOVEMENT)
-def movement(board: Board) -> None:
+def movement(board: TabBuilder) -> None:
     """What moved?"""
     board.bars("movement_ranking", "Which weights moved most since the start?", "relative_movement", ranked=True)
     board.heat("movement", "When did each tensor move?", "relative_movement")

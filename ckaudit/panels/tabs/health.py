@@ -8,7 +8,7 @@ from ckaudit.panels.annotations import marks, threshold
 from ckaudit.panels.downsample import kept_columns, kept_points
 from ckaudit.panels.metric_charts import OF_COLOURS, chosen, column, in_forward_order
 from ckaudit.panels.scene import Scene
-from ckaudit.panels.tab import Board, tab
+from ckaudit.panels.tab import TabBuilder, tab
 
 READS = (
     "gradient_norm",
@@ -33,7 +33,7 @@ READS = (
 
 
 @tab(30, asks=("D1.3", "D3.5", "D4.5"), rules=("router_imbalance", "dropped_tokens", "curvature_jump"), reads=READS)
-def health(board: Board) -> None:
+def health(board: TabBuilder) -> None:
     """Is anything dead or exploding?"""
     board.heat("tensor_gradients", "Does any tensor get no gradient?", "gradient_norm", log=True)
     board.curves(

@@ -1,6 +1,6 @@
 """The tab on generalization: whether the run learns or memorizes."""
 
-from ckaudit.panels.tab import Board, tab
+from ckaudit.panels.tab import TabBuilder, tab
 
 READS = (
     "train_loss_at_evals",
@@ -58,7 +58,7 @@ CURVE = [("playbook at 100: 15 %", 15.0), ("playbook at 500: 50 %", 50.0), ("pla
     ),
     reads=READS,
 )
-def learning(board: Board) -> None:
+def learning(board: TabBuilder) -> None:
     """Is it learning or memorizing?"""
     board.curves("train_and_val", "Do both losses fall together?", "val_loss", also=("train_loss_at_evals",), marked=True)
     board.curves("gap", "Does the gap widen?", "train_val_gap", lines=[("no gap", 0.0)])

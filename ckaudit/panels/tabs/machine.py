@@ -8,7 +8,7 @@ from ckaudit.panels.annotations import marks, threshold
 from ckaudit.panels.downsample import kept_points
 from ckaudit.panels.metric_charts import column
 from ckaudit.panels.scene import Scene
-from ckaudit.panels.tab import Board, tab
+from ckaudit.panels.tab import TabBuilder, tab
 from ckaudit.run.series import Floats, Series, Steps
 
 PARTS = {"dataloader_stall_frac": "waiting for data", "comm_time_frac": "communication", "compute_time_frac": "computing"}
@@ -51,7 +51,7 @@ READS = (
 
 
 @tab(70, rules=RULES, reads=READS)
-def machine(board: Board) -> None:
+def machine(board: TabBuilder) -> None:
     """Is the machine the bottleneck?"""
     board.put_each(parts, *PARTS)
     board.curves("step_time", "Does a step take longer than it did?", "step_time", marked=True)

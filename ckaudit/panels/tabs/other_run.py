@@ -5,7 +5,7 @@ from ckaudit.contract.schema.diff import Word as DiffWord
 from ckaudit.contract.schema.panels import Answered, Chart, Trace
 from ckaudit.panels.first_page import LOSSES, is_wide
 from ckaudit.panels.metric_charts import short
-from ckaudit.panels.tab import Board, brief, tab
+from ckaudit.panels.tab import TabBuilder, brief, tab
 
 WORDS: dict[DiffWord, Answered] = {
     "same": "good",
@@ -27,7 +27,7 @@ OVERLAYS = {
 
 
 @tab(80, reads=tuple(OVERLAYS))
-def other_run(board: Board) -> tuple[Answered, str]:
+def other_run(board: TabBuilder) -> tuple[Answered, str]:
     """What changed against the other run?"""
     comparison = board.scene.comparison
     if comparison is None or not comparison.pairs:

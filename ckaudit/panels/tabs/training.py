@@ -8,7 +8,7 @@ from ckaudit.panels.annotations import baselines, threshold
 from ckaudit.panels.first_page import is_wide
 from ckaudit.panels.metric_charts import column, curves
 from ckaudit.panels.scene import Scene
-from ckaudit.panels.tab import Board, tab
+from ckaudit.panels.tab import TabBuilder, tab
 from ckaudit.run.run_facts import planned_rate
 
 READS = (
@@ -35,7 +35,7 @@ READS = (
     rules=("schedule_off_plan", "skipped_updates", "overflow", "repeated_batch", "impossible_value"),
     reads=READS,
 )
-def training(board: Board) -> None:
+def training(board: TabBuilder) -> None:
     """Is it training?"""
     lines = baselines(board.scene)
     board.curves(

@@ -8,11 +8,11 @@ from ckaudit.contract.schema.panels import Answered, Chart, Trace
 from ckaudit.contract.summaries import most_missed
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import categories
-from ckaudit.panels.tab import Board, tab, why_missing
+from ckaudit.panels.tab import TabBuilder, tab, why_missing
 
 
 @tab(90)
-def unjudged(board: Board) -> tuple[Answered, str]:
+def unjudged(board: TabBuilder) -> tuple[Answered, str]:
     """What could not be judged?"""
     checks = board.scene.report.checks
     skipped = [check for check in checks if check.outcome in ("skipped", "error")]

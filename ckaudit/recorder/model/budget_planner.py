@@ -13,7 +13,7 @@ from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.checkpoint import AttentionStats, Checkpoint, History
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.contract.schema.tensor_names import depth_of
-from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, SizedPart, Sizes, beyond
+from ckaudit.contract.sizes import SIZES, WEIGHTS_ONLY, SizedPart, Sizes, with_extra_numbers
 from ckaudit.recorder.loop.step_state import StepState
 
 
@@ -40,7 +40,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
         self, tensors: Sequence[SizedPart], layers: Sequence[SizedPart], modules: Sequence[SizedPart]
     ) -> "BudgetPlanner":
         """Return this planner for files packed as the budget asks for."""
-        sizes = beyond(SIZES, exact=self.exact, spectral=self.spectral)
+        sizes = with_extra_numbers(SIZES, exact=self.exact, spectral=self.spectral)
         suffix = suffix_for(tensors, layers, modules, self.budget_kb, encoding=self.grids, sizes=sizes)
         return replace(self, suffix=suffix)
 
@@ -97,7 +97,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
         return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)), experts)
 
     def _sizes(self, attempt: StepState, experts: int) -> Sizes:
-        sizes = beyond(SIZES if attempt.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
+        sizes = with_extra_numbers(SIZES if attempt.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
         return replace(sizes, rest=sizes.rest + experts)
 
     def _ordinal(self, attempt: StepState) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ckaudit.explain.page import Group, Page
+from ckaudit.explain.page import NameGroup, Page
 from ckaudit.reports.brief.text_budget import MAX_CHARACTERS, clipped, few, fitted
 from ckaudit.reports.view import View
 
@@ -24,7 +24,7 @@ def brief(pages: Sequence[Page], *, more: str) -> str:
     return "".join(fitted([_head(page)], _rest(page), [], limit=room) for page in shown) + more + "\n"
 
 
-def groups(listed: Sequence[Group], view: View) -> str:  # noqa: ARG001  it has one length
+def groups(listed: Sequence[NameGroup], view: View) -> str:  # noqa: ARG001  it has one length
     """Return how many names there are of each kind, and the first of them."""
     lines = {
         group.title: clipped(f"{group.title} {len(group.lines):,}: {few([line.name for line in group.lines], 2)}", 90)

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.audit.measure import LabelSummary, Measured, Measurement, label_summaries, worst_label
+from ckaudit.audit.measure import LabelSummary, MeasuredMetric, Measurement, label_summaries, worst_label
 from ckaudit.contract.schema.numbers import to_word
 from ckaudit.errors import UsageError
 from ckaudit.reports.brief.text_budget import clipped, few, fitted
@@ -55,7 +55,7 @@ def series(measurement: Measurement, *, points: int, label: str, more: str) -> s
     return fitted([], blocks, [no_value, *_notes(measurement), more], limit=MAX_CHARACTERS)
 
 
-def _line(measured: Measured) -> str:
+def _line(measured: MeasuredMetric) -> str:
     last = worst_label(measured)
     count = len(measured.series.labels)
     where = f"{last.label}, worst of {count:,}" if count > 1 else ""
@@ -64,7 +64,7 @@ def _line(measured: Measured) -> str:
     return clipped(f"{measured.name}: {about}", 120)
 
 
-def _with_labels(measured: Measured, pattern: str) -> Measured:
+def _with_labels(measured: MeasuredMetric, pattern: str) -> MeasuredMetric:
     """Return a metric with those of its labels alone that a pattern fits."""
     table = measured.series
     kept = [place for place, name in enumerate(table.labels) if name == pattern or fnmatchcase(name, pattern)]
@@ -72,7 +72,7 @@ def _with_labels(measured: Measured, pattern: str) -> Measured:
     return replace(measured, series=replace(table, labels=labels, values=table.values[:, kept], recorded=table.recorded[:, kept]))
 
 
-def _block(measured: Measured, points: int) -> str:
+def _block(measured: MeasuredMetric, points: int) -> str:
     """Return what a metric is, and the points of its first labels."""
     count = len(measured.series.labels)
     head = visible(f"{measured.name} ({measured.unit}): {measured.title}")

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Departure
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, Severity, worst
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.diff.catalogue import GATE, PARTING, UNLIKE, kind_of
 from ckaudit.reports.diff import sentences as say
 
@@ -87,7 +87,7 @@ def _parting(first: Departure, of: str) -> Finding:
     )
 
 
-def _finding(kind: Kind, message: str, severity: Severity, **fields: Any) -> Finding:
+def _finding(kind: ViolationKind, message: str, severity: Severity, **fields: Any) -> Finding:
     return Finding(code=kind.code, name=kind.name, severity=severity, message=message, help=kind.help, **fields)
 
 
@@ -110,7 +110,7 @@ def _checks(comparison: Comparison, findings: list[Finding]) -> Iterator[Check]:
         yield replace(_made(GATE, "passed" if passes else "failed", 0), detail=comparison.verdict)
 
 
-def _check(kind: Kind, answers: list[Answer], count: int) -> Check:
+def _check(kind: ViolationKind, answers: list[Answer], count: int) -> Check:
     """Return the check of one question, skipped where no pair has an answer."""
     if count:
         return _made(kind, "failed", count)
@@ -128,5 +128,5 @@ def _check(kind: Kind, answers: list[Answer], count: int) -> Check:
     return _made(kind, "passed", 0)
 
 
-def _made(kind: Kind, outcome: Literal["passed", "failed"], count: int) -> Check:
+def _made(kind: ViolationKind, outcome: Literal["passed", "failed"], count: int) -> Check:
     return Check(code=kind.code, name=kind.name, title=kind.title, severity=kind.severity, outcome=outcome, findings=count)

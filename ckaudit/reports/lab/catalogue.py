@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from ckaudit.lab.specs import Amount, Control, Experiment, Fault
-from ckaudit.lab.training_spec import Catalogue, Healthy
+from ckaudit.lab.training_spec import Healthy, LabCatalogue
 from ckaudit.reports.json import dumps
 from ckaudit.reports.lab import markdown
 from ckaudit.reports.lab.terminal import room, widths, wrapped
@@ -29,14 +29,14 @@ class CatalogueSection(Struct, frozen=True):
     rows: list[tuple[str, ...]]
 
 
-def render(catalogue: Catalogue, format: str, view: View) -> str:  # noqa: A002  what the option is called
+def render(catalogue: LabCatalogue, format: str, view: View) -> str:  # noqa: A002  what the option is called
     """Return the catalogue as "terminal", "json" or "markdown"."""
     if format == "json":
         return as_json(catalogue)
     return on_paper(catalogue) if format == "markdown" else on_screen(catalogue, view)
 
 
-def as_json(catalogue: Catalogue) -> str:
+def as_json(catalogue: LabCatalogue) -> str:
     """Return everything that is said of each, but for the code."""
     arms = {
         experiment.name: {arm: type(change).__name__ for arm, change in experiment.arms.items()}
@@ -52,7 +52,7 @@ def as_json(catalogue: Catalogue) -> str:
     )
 
 
-def on_screen(catalogue: Catalogue, view: View) -> str:
+def on_screen(catalogue: LabCatalogue, view: View) -> str:
     """Return a table for each group of faults, for healthy trainings, controls and experiments."""
     width, parts = room(view), list(sections(catalogue))
     wide = {}
@@ -69,13 +69,13 @@ def on_screen(catalogue: Catalogue, view: View) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def on_paper(catalogue: Catalogue) -> str:
+def on_paper(catalogue: LabCatalogue) -> str:
     """Return the same tables in Markdown."""
     parts = [f"## {part.title}\n\n{markdown.table(part.rows)}" for part in sections(catalogue)]
     return "\n\n".join(([NOTE] if catalogue.faults else []) + parts) + "\n"
 
 
-def sections(catalogue: Catalogue) -> Iterator[CatalogueSection]:
+def sections(catalogue: LabCatalogue) -> Iterator[CatalogueSection]:
     """Yield the tables: faults by group with their truth, then healthy trainings, controls and experiments."""
     for group in sorted({fault.group for fault in catalogue.faults}):
         rows = [

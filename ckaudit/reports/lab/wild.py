@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ckaudit.lab.score.scoreboard import Share
 from ckaudit.lab.wild.foresight import LeadRow
 from ckaudit.lab.wild.pair_score import PairScore
-from ckaudit.lab.wild.score import Row, WildScore
+from ckaudit.lab.wild.score import FormRow, WildScore
 from ckaudit.reports.lab.cells import Table, percent
 from ckaudit.reports.lab.markdown import table as markdown_table
 from ckaudit.reports.lab.terminal import room, table
@@ -30,7 +30,7 @@ LEAD_LEGEND = (
 MAX_NAMES = 12  # names of a list
 
 
-def cells(heading: str, rows: Sequence[Row], *, interval: bool = False) -> Table:
+def cells(heading: str, rows: Sequence[FormRow], *, interval: bool = False) -> Table:
     """Return the heading and a line for each row."""
 
     def cell(share: Share) -> str:

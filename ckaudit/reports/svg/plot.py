@@ -29,21 +29,21 @@ COLOURS, DASHES = 6, 4
 LONG, MILLION = 1e4, 1e6  # values between them are told in thousands
 
 
-class Cluster(NamedTuple):
+class MarkCluster(NamedTuple):
     """Marks that share a place in the picture: the first stands where its step is."""
 
     x: float
     marks: tuple[Mark, ...]
 
 
-class Frame(NamedTuple):
+class PlotArea(NamedTuple):
     """Where the curves are drawn."""
 
     x: Scale
     y: Scale
 
 
-class Entry(NamedTuple):
+class LegendEntry(NamedTuple):
     """One entry of the legend: its sign, and its words."""
 
     sign: str
@@ -92,15 +92,15 @@ def _of_events(marks: Sequence[Mark]) -> list[Mark]:
     return [mark for mark in marks if mark.kind != "finding"]
 
 
-def _frame(chart: Chart, width: int, height: int, top: float) -> Frame:
+def _frame(chart: Chart, width: int, height: int, top: float) -> PlotArea:
     steps = [float(step) for trace in chart.traces for step in trace.x] + [float(mark.step) for mark in chart.marks]
     values = [value for trace in chart.traces for value in map(finite, trace.y) if value is not None]
     x = Scale(min(steps), max(steps) if max(steps) > min(steps) else min(steps) + 1, LEFT, width - RIGHT)
     limits = [float(value) for _, value in chart.lines if finite(value) is not None]
-    return Frame(x, fitted(values, limits, height - BOTTOM, top, log=chart.log))
+    return PlotArea(x, fitted(values, limits, height - BOTTOM, top, log=chart.log))
 
 
-def _axes(chart: Chart, frame: Frame, width: int) -> Iterator[Markup]:
+def _axes(chart: Chart, frame: PlotArea, width: int) -> Iterator[Markup]:
     """Yield grid lines, numbers and names of both axes."""
     x, y = frame
     for value in y.ticks(max(3, int((y.start - y.end) / 34))):
@@ -123,7 +123,7 @@ def _value_text(value: float, *, log: bool) -> str:
     return f"{value / 1e3:g}k" if LONG <= abs(value) < MILLION else tick_text(value, powers=log)
 
 
-def _limits(chart: Chart, frame: Frame) -> Iterator[Markup]:
+def _limits(chart: Chart, frame: PlotArea) -> Iterator[Markup]:
     """Yield limits and baselines as broken lines, each with its name where no other is near."""
     named: list[float] = []
     for words, value in chart.lines:
@@ -139,15 +139,15 @@ def _limits(chart: Chart, frame: Frame) -> Iterator[Markup]:
 
 
 # What happened: marks in a lane above the curves, and a thin line down through them.
-def clusters(marks: Sequence[Mark], x: Scale) -> list[Cluster]:
+def clusters(marks: Sequence[Mark], x: Scale) -> list[MarkCluster]:
     """Return marks by place, those nearer than a mark is wide together."""
-    found: list[Cluster] = []
+    found: list[MarkCluster] = []
     for mark in sorted(marks, key=lambda mark: mark.step):
         at = x(float(mark.step))
         if found and at - found[-1].x < APART:
-            found[-1] = Cluster(found[-1].x, (*found[-1].marks, mark))
+            found[-1] = MarkCluster(found[-1].x, (*found[-1].marks, mark))
         else:
-            found.append(Cluster(at, (mark,)))
+            found.append(MarkCluster(at, (mark,)))
     return found
 
 
@@ -156,7 +156,7 @@ def gravest(marks: Sequence[Mark]) -> Mark:
     return min(marks, key=lambda mark: SEVERITIES.index(mark.severity) if mark.severity in SEVERITIES else len(SEVERITIES))
 
 
-def _lane(found: Sequence[Cluster], middle: float, frame: Frame) -> Iterator[Markup]:
+def _lane(found: Sequence[MarkCluster], middle: float, frame: PlotArea) -> Iterator[Markup]:
     for cluster in found:
         worst = gravest(cluster.marks)
         x = f"{cluster.x:.1f}"
@@ -179,7 +179,7 @@ def _lane(found: Sequence[Cluster], middle: float, frame: Frame) -> Iterator[Mar
         )
 
 
-def told(cluster: Cluster) -> str:
+def told(cluster: MarkCluster) -> str:
     """Return what a cluster holds, findings by their codes: their sentences stand in the list of findings."""
     steps = sorted({mark.step for mark in cluster.marks})
     when = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
@@ -203,7 +203,7 @@ def style(chart: Chart, trace: Trace, runs: int) -> tuple[int, int]:
     return (trace.run, place % DASHES) if runs > 1 else (place % COLOURS, place // COLOURS % DASHES)
 
 
-def _curve(trace: Trace, frame: Frame, look: tuple[int, int]) -> Iterator[Markup]:
+def _curve(trace: Trace, frame: PlotArea, look: tuple[int, int]) -> Iterator[Markup]:
     colour, dash = look
     placed = [_place(step, value, frame) for step, value in zip(trace.x, trace.y, strict=True) if value is not None]
     known = [each for each in placed if each is not None]
@@ -218,7 +218,7 @@ def _curve(trace: Trace, frame: Frame, look: tuple[int, int]) -> Iterator[Markup
     yield from _not_finite(trace, frame)
 
 
-def _place(step: Number | str, value: Number, frame: Frame) -> tuple[float, float] | None:
+def _place(step: Number | str, value: Number, frame: PlotArea) -> tuple[float, float] | None:
     at = finite(value)
     if at is None or (frame.y.log and at <= 0):
         return None
@@ -235,7 +235,7 @@ def _unbroken(placed: Sequence[tuple[float, float] | None]) -> list[list[tuple[f
     return [part for part in parts if part]
 
 
-def _not_finite(trace: Trace, frame: Frame) -> Iterator[Markup]:
+def _not_finite(trace: Trace, frame: PlotArea) -> Iterator[Markup]:
     """Yield a cross at the first of each row of values that are not finite, and a bar at the top for as long as they last."""
     values = [(float(step), finite(value)) for step, value in zip(trace.x, trace.y, strict=True) if value is not None]
     broken = [value is None for _, value in values]
@@ -247,23 +247,23 @@ def _not_finite(trace: Trace, frame: Frame) -> Iterator[Markup]:
 
 
 # The legend: rows of entries above the picture.
-def _legend(chart: Chart, subjects: Sequence[str], *, names: bool, marked: bool) -> Iterator[Entry]:
+def _legend(chart: Chart, subjects: Sequence[str], *, names: bool, marked: bool) -> Iterator[LegendEntry]:
     traces = list({trace.name: trace for trace in chart.traces}.values())
     if len(subjects) > 1:
-        yield from (Entry(f"curve c{run} d0", f"{'AB'[run]} {subject}") for run, subject in enumerate(subjects) if names)
+        yield from (LegendEntry(f"curve c{run} d0", f"{'AB'[run]} {subject}") for run, subject in enumerate(subjects) if names)
         if len(traces) > 1:
-            yield from (Entry(f"curve plain d{style(chart, trace, 2)[1]}", trace.name) for trace in traces)
+            yield from (LegendEntry(f"curve plain d{style(chart, trace, 2)[1]}", trace.name) for trace in traces)
     elif len(traces) > 1:
-        yield from (Entry("curve c{} d{}".format(*style(chart, trace, 1)), trace.name) for trace in traces)
+        yield from (LegendEntry("curve c{} d{}".format(*style(chart, trace, 1)), trace.name) for trace in traces)
     found = {mark.severity for mark in _of_findings(chart.marks)} if marked else set()
-    yield from (Entry(f"mark {severity}", f"{severity} finding") for severity in SEVERITIES if severity in found)
+    yield from (LegendEntry(f"mark {severity}", f"{severity} finding") for severity in SEVERITIES if severity in found)
     if marked and _of_events(chart.marks):
-        yield Entry("mark event", "event")
+        yield LegendEntry("mark event", "event")
     if any(finite(value) is None for trace in chart.traces for value in trace.y if value is not None):
-        yield Entry("broken", "not finite")
+        yield LegendEntry("broken", "not finite")
 
 
-def _laid_out(legend: Sequence[Entry], width: int) -> list[tuple[int, float]]:
+def _laid_out(legend: Sequence[LegendEntry], width: int) -> list[tuple[int, float]]:
     """Return row and place of each entry."""
     left = float(LEFT if width >= ROOMY else 4)
     row, x, placed = 0, left, []
@@ -280,7 +280,7 @@ def _letters(width: int) -> int:
     return int((width - LEFT - RIGHT - 30) / LETTER)
 
 
-def _entries(legend: Sequence[Entry], rows: Sequence[tuple[int, float]]) -> Iterator[Markup]:
+def _entries(legend: Sequence[LegendEntry], rows: Sequence[tuple[int, float]]) -> Iterator[Markup]:
     for entry, (row, x) in zip(legend, rows, strict=True):
         y = 6 + ROW * row + ROW / 2
         if entry.sign.startswith("curve"):

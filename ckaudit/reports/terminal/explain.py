@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Chart
-from ckaudit.explain.page import Group, Page, Section, Shapes
+from ckaudit.explain.page import NameGroup, Page, Section, Shapes
 from ckaudit.reports.formula import readable
 from ckaudit.reports.terminal.charts import curve
 from ckaudit.reports.terminal.screen_text import columns, pad, paint, paragraph, printable, wrap
@@ -24,7 +24,7 @@ def pages(explained: Sequence[Page], view: View) -> str:
     return rule.join("\n\n".join("\n".join(part) for part in _parts(page, view, width) if part) + "\n" for page in explained)
 
 
-def groups(listed: Sequence[Group], view: View) -> str:
+def groups(listed: Sequence[NameGroup], view: View) -> str:
     """Return all names, a line each, under the question of their group."""
     width = view.columns()
     blocks = []

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.measure import SHAPE, LabelSummary, Measured, Measurement, label_summaries, worst_label
+from ckaudit.audit.measure import SHAPE, LabelSummary, MeasuredMetric, Measurement, label_summaries, worst_label
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, to_word
 from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
@@ -82,7 +82,7 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, max_
     return "\n".join(drawn) + "\n"
 
 
-def _lines(measured: Measured, view: View, *, each_label: bool, max_labels: int | None) -> Iterator[TableLine]:
+def _lines(measured: MeasuredMetric, view: View, *, each_label: bool, max_labels: int | None) -> Iterator[TableLine]:
     first = worst_label(measured)
     count = len(measured.series.labels)
     several = {"where": printable(first.label, view), "of": f"{count:,}"} if count > 1 else {}
@@ -97,7 +97,7 @@ def _lines(measured: Measured, view: View, *, each_label: bool, max_labels: int 
             yield TableLine(sentence=f"  ... and {count - max_labels:,} more (--all)")
 
 
-def _line(name: str, measured: Measured, outline: LabelSummary, view: View, *, points: int) -> TableLine:
+def _line(name: str, measured: MeasuredMetric, outline: LabelSummary, view: View, *, points: int) -> TableLine:
     cells = {
         "metric": printable(name, view),
         "last": number(outline.last),
@@ -192,7 +192,7 @@ def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
 
 
 # The picture below the table of one metric with several labels: a map of labels by steps, or of one step ranked bars.
-def picture(measured: Measured, view: View, width: int) -> list[str]:
+def picture(measured: MeasuredMetric, view: View, width: int) -> list[str]:
     """Return the lines of the picture and an empty one; nothing for a single label, or where no value is finite."""
     series = measured.series.recorded_rows()
     if len(series.labels) < 2:

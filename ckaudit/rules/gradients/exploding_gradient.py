@@ -18,7 +18,7 @@ from ckaudit.run.robust import MEDIAN_COST, difference_noise
 from ckaudit.run.run_facts import ACTS, is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import Span, spans
-from ckaudit.run.spikes import Growth, sustained_growth
+from ckaudit.run.spikes import SustainedGrowth, sustained_growth
 
 WINDOW = 50
 """Points whose median is what is usual, as with the flags of spikes (F15)."""
@@ -214,7 +214,7 @@ def _is_at_best(loss: Series | None, first: int, last: int, felt: float, *, typi
     return bool(within.any() and (median(values) if typical else values.max()) <= lowest + felt * (highest - lowest))
 
 
-def _grown(norm: Series, rows: Steps, growth: Growth, loss: Series | None, felt: float, max_ratio: float) -> Hit:
+def _grown(norm: Series, rows: Steps, growth: SustainedGrowth, loss: Series | None, felt: float, max_ratio: float) -> Hit:
     """Return a norm that ends far above what it was, which is a note on the way from a small start to its ordinary size."""
     first, last = rows[growth.onset], rows[-1]
     is_no_worse = is_no_higher(loss, last=int(norm.steps[last]), felt=felt)

@@ -1,4 +1,4 @@
-"""What is normal here: a finding that healthy siblings have as well, or of a loss that is no higher than theirs."""
+"""Why a finding is normal: healthy siblings have it as well, or it is of a loss that is no higher than theirs."""
 
 import re
 from collections.abc import Iterable, Sequence
