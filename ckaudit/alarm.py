@@ -21,7 +21,7 @@ from ckaudit.importers.formats.keyvalue import PAIR, name_of
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.gate import Gate
 from ckaudit.recorder.files.manifest import load
-from ckaudit.recorder.files.run_folder import settle
+from ckaudit.recorder.files.run_folder import wait_for_writes
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.writer import Writer
@@ -110,8 +110,8 @@ class Watch:
     def _look(self) -> list[WatchEvent]:
         events: list[WatchEvent] = []
         with self._guard("the audit"):
-            settle(self._run)
-            events += self._watcher.look(ClockReading(monotonic(), time() + SETTLED))
+            wait_for_writes(self._run)
+            events += self._watcher.poll(ClockReading(monotonic(), time() + SETTLED))
         return events
 
     def __enter__(self) -> Self:

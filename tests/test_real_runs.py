@@ -11,7 +11,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.contract.io.jsonl import parse_lines
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.report import Report
 from ckaudit.importers import Imported, import_source
 from tests.loops import for_each
@@ -102,7 +102,7 @@ def test_every_value_of_the_file_is_imported_and_no_other(file):
 
 @for_each("file", FILES)
 def test_imported_rows_are_lines_of_the_contract(file):
-    rows = [{name: to_word(value) for name, value in row.items()} for row in imported(file).rows]
+    rows = [{name: encode_float(value) for name, value in row.items()} for row in imported(file).rows]
     lines = parse_lines(b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows), "scalars.jsonl")
     assert lines.findings == []
     assert lines.rows == rows

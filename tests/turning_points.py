@@ -23,7 +23,7 @@ from ckaudit.causes.cause import Advice, Cause, Findings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Finding
-from ckaudit.contract.violations import Kind
+from ckaudit.contract.violations import ViolationKind
 from ckaudit.metrics import metrics
 from ckaudit.rules.rule import Hit, Rule
 from ckaudit.run.series import Floats, Series
@@ -296,7 +296,9 @@ def of_cause(cause: Cause, cases: Sequence[Case]) -> str:
     return "".join(lines)
 
 
-def _material(cause: Cause, signs: Sequence[Rule | Kind], cases: Sequence[Case]) -> Iterator[tuple[str, Findings, Inputs]]:
+def _material(
+    cause: Cause, signs: Sequence[Rule | ViolationKind], cases: Sequence[Case]
+) -> Iterator[tuple[str, Findings, Inputs]]:
     """Yield each case with what is found in it, of what the cause looks at, and its inputs."""
     rules = [each for each in signs if isinstance(each, Rule)]
     for case in cases:
@@ -310,7 +312,7 @@ def _of_evidence(cause: Cause, findings: Findings, inputs: Inputs) -> Said:
     return tuple(kinds), tuple(f"{kind}: {each.sentence}" for kind, each in zip(kinds, said, strict=True))
 
 
-def _other_findings(signs: Sequence[Rule | Kind], findings: Findings) -> Iterator[tuple[str, Findings]]:
+def _other_findings(signs: Sequence[Rule | ViolationKind], findings: Findings) -> Iterator[tuple[str, Findings]]:
     """Yield findings of which one is missing, or to which one is added, in several shapes."""
     for finding in findings.all:
         yield f"{finding.code} missing", Findings(tuple(each for each in findings.all if each is not finding))
@@ -326,7 +328,7 @@ def _other_findings(signs: Sequence[Rule | Kind], findings: Findings) -> Iterato
             yield f"{sign.code} {how}", Findings((*findings.all, finding))
 
 
-def _pairs(function: Callable[[Findings], Said], signs: Sequence[Rule | Kind]) -> Turns:
+def _pairs(function: Callable[[Findings], Said], signs: Sequence[Rule | ViolationKind]) -> Turns:
     """Yield what is said of two findings together and of neither alone."""
     found = {sign.code: _found(sign, severity="sev1") for sign in signs}
     alone = {code: function(Findings((finding,)))[1] for code, finding in found.items()}
@@ -336,7 +338,7 @@ def _pairs(function: Callable[[Findings], Said], signs: Sequence[Rule | Kind]) -
             yield f"{one} and {other}", said
 
 
-def _found(sign: Rule | Kind, **fields: Any) -> Finding:
+def _found(sign: Rule | ViolationKind, **fields: Any) -> Finding:
     """Return a finding of a kind, with other fields than the usual."""
     return Finding(
         **{
@@ -356,9 +358,9 @@ def _found(sign: Rule | Kind, **fields: Any) -> Finding:
     )
 
 
-def _signs(cause: Cause) -> list[Rule | Kind]:
+def _signs(cause: Cause) -> list[Rule | ViolationKind]:
     """Return the rules whose findings a cause looks at, by name or through what it shares with others."""
     own = cause.function.__globals__
     shared = [each.__globals__ for each in own.values() if isinstance(each, FunctionType) and "causes.shared" in each.__module__]
-    found = {each.code: each for names in (own, *shared) for each in names.values() if isinstance(each, Rule | Kind)}
+    found = {each.code: each for names in (own, *shared) for each in names.values() if isinstance(each, Rule | ViolationKind)}
     return [found[code] for code in sorted(found)]

@@ -17,7 +17,7 @@ from ckaudit.audit.diagnose import weigh_causes
 from ckaudit.audit.engine import open_judged, triage_reads, triage_run
 from ckaudit.causes.cause import causes
 from ckaudit.lab import archive
-from ckaudit.lab.cache import look
+from ckaudit.lab.cache import cached_training
 from ckaudit.lab.specs import faults
 from ckaudit.lab.training_spec import recipes
 from ckaudit.lab.wild.faults import FAULTS
@@ -84,7 +84,7 @@ def everyday_recordings(cache: Path) -> Iterator[LabelledRecording]:
 def lab_recordings(cache: Path) -> Iterator[LabelledRecording]:
     """Yield the trainings of the lab's split that rules may be mended by: faults, and what is healthy."""
     for recipe in recipes("dev"):
-        kept = look(cache, recipe)
+        kept = cached_training(cache, recipe)
         if not kept.usable:
             continue
         fault = faults().get(recipe.name)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from benchmarks.peers.in_loop import InLoopPeer, Spoken, known, said
 from benchmarks.peers.peer import PeerVerdict
-from ckaudit.lab.cache import CachedTraining, Made, code, differences, made, must_be_trained_again
+from ckaudit.lab.cache import CachedTraining, Provenance, code, differences, must_be_trained_again, provenance_of
 from ckaudit.lab.training_spec import Recipe
 
 HERE = Path(__file__).parent
@@ -44,7 +44,7 @@ class Ride(Struct, frozen=True, kw_only=True):
         heard: What each said, by name.
     """
 
-    made: Made
+    made: Provenance
     torch: str
     heard: dict[str, Heard]
 
@@ -54,7 +54,7 @@ def path_of(cache: Path, recipe: Recipe) -> Path:
     return cache / f"{recipe.name}.{recipe.seed}.peers.json"
 
 
-def look(cache: Path, recipe: Recipe) -> tuple[CachedTraining, Ride | None]:
+def cached_ride(cache: Path, recipe: Recipe) -> tuple[CachedTraining, Ride | None]:
     """Return the state of a training's file as of a recording, and what it holds if it is one."""
     path = path_of(cache, recipe)
     if not path.exists():
@@ -63,7 +63,7 @@ def look(cache: Path, recipe: Recipe) -> tuple[CachedTraining, Ride | None]:
         ride = msgspec.json.decode(path.read_bytes(), type=Ride)
     except (OSError, msgspec.DecodeError) as error:
         return CachedTraining(recipe=recipe, path=path, state="unreadable", why=str(error)), None
-    now = made(recipe)
+    now = provenance_of(recipe)
     if not (why := ", ".join(differences(ride.made, now))):
         return CachedTraining(recipe=recipe, path=path, state="fresh"), ride
     return CachedTraining(
@@ -79,7 +79,7 @@ def is_due(cache: Path, recipe: Recipe, peers: dict[str, str]) -> bool:
         recipe: The training.
         peers: The versions of the peers that could be attached, by package.
     """
-    entry, ride = look(cache, recipe)
+    entry, ride = cached_ride(cache, recipe)
     if not entry.usable or ride is None:
         return True
     wanted = {peer.name: (peers[peer.package], adapter(peer)) for peer in known() if peer.package in peers}
@@ -91,7 +91,7 @@ def is_due(cache: Path, recipe: Recipe, peers: dict[str, str]) -> bool:
 
 def heard(cache: Path, recipe: Recipe, peers: Sequence[InLoopPeer]) -> dict[str, PeerVerdict]:
     """Return what peers said of a training, those left out that were attached in another way or not at all."""
-    entry, ride = look(cache, recipe)
+    entry, ride = cached_ride(cache, recipe)
     if not entry.usable or ride is None:
         return {}
     there = [(peer, ride.heard[peer.name]) for peer in peers if peer.name in ride.heard]

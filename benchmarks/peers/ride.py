@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from benchmarks.peers.beside import Heard, Ride, adapter, path_of
 from benchmarks.peers.in_loop import InLoopPeer, known
 from benchmarks.peers.watched import Told, WatchedChange, told
-from ckaudit.lab.cache import made
+from ckaudit.lab.cache import provenance_of
 from ckaudit.lab.change import Change
 from ckaudit.lab.record import record
 from ckaudit.lab.training_spec import Recipe, recipe
@@ -73,7 +73,7 @@ def keep(cache: Path, what: Recipe, said: Told, versions: dict[str, str]) -> int
         for peer in known()
         if peer.package in versions
     }
-    data = msgspec.json.encode(Ride(made=made(what), torch=str(torch_version), heard=heard))
+    data = msgspec.json.encode(Ride(made=provenance_of(what), torch=str(torch_version), heard=heard))
     cache.mkdir(parents=True, exist_ok=True)
     write_atomic(path_of(cache, what), msgspec.json.format(data, indent=1))
     return len(data)

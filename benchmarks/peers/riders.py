@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from benchmarks.peers.beside import look, path_of
+from benchmarks.peers.beside import cached_ride, path_of
 from benchmarks.peers.in_loop import known
 from benchmarks.peers.peer import versions
 from ckaudit.errors import UsageError
@@ -62,7 +62,7 @@ def _one(python: str, recipe: Recipe, cache: Path) -> FinishedTraining:
     began = monotonic()
     command = [python, "-m", MODULE, recipe.name, str(recipe.seed), str(cache)]
     ended = _in_other_interpreter(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    entry, _ = look(cache, recipe)
+    entry, _ = cached_ride(cache, recipe)
     error = "" if entry.state == "fresh" else f"what {python} trained is not as it is here: {entry.why or entry.state}"
     if ended.returncode:
         error = _last(ended.stderr) or f"its process ended with {ended.returncode}"

@@ -12,7 +12,7 @@ from benchmarks.peers.in_loop import known
 from benchmarks.peers.peer import Peer, PeerVerdict, Tool, ask
 from ckaudit.errors import CkauditError
 from ckaudit.lab import archive
-from ckaudit.lab.cache import CachedTraining, look
+from ckaudit.lab.cache import CachedTraining, cached_training
 from ckaudit.lab.score.score import chosen, our_score
 from ckaudit.lab.score.score import score as score_ours
 from ckaudit.lab.score.scoreboard import PeerScore, Score, share
@@ -48,7 +48,7 @@ def score(
         UsageError: If nothing is recorded.
     """
     ours = score_ours(cache, splits, only=only, bare=bare, jobs=jobs, progress=progress)
-    entries = [entry for entry in (look(cache, recipe) for recipe in chosen(splits, only)) if entry.usable]
+    entries = [entry for entry in (cached_training(cache, recipe) for recipe in chosen(splits, only)) if entry.usable]
     with ThreadPoolExecutor(jobs) as pool:
         heard = dict(zip(map(_run, entries), pool.map(lambda entry: _hear(cache, entry, peers), entries), strict=True))
     boards = []

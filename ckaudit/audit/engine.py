@@ -35,7 +35,7 @@ from ckaudit.metrics.words import element_type
 from ckaudit.plugins import broken as plugin_errors
 from ckaudit.policy.apply_policy import AppliedPolicy, apply_policy
 from ckaudit.policy.configure_rules import configured_rules
-from ckaudit.policy.gate import OPEN, Gate, SiblingComparison, over
+from ckaudit.policy.gate import OPEN, Gate, SiblingComparison, ended_ignores
 from ckaudit.policy.policy_schema import PolicyClauses
 from ckaudit.questions import questions as all_questions
 from ckaudit.questions.bad_answer_table import BAD
@@ -169,7 +169,11 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     checks = [*applied.checks, *broken_plugins(), *broken_questions(answers, applied.checks)]
     comparison = gate.compare_with_siblings(run)
     notes = [*(() if comparison is None else comparison.notes), *run.notes]
-    notes += [*over(applied.ended, gate), *unwatched(run, clauses), *left_out(gradient_norm(run), run.tensors, element_type(run))]
+    notes += [
+        *ended_ignores(applied.ended, gate),
+        *unwatched(run, clauses),
+        *left_out(gradient_norm(run), run.tensors, element_type(run)),
+    ]
     vital = vital_checks(run, checks)
     drawn = [*charts(run), *finding_charts(run, findings)]
     return Report(

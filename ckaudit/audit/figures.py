@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.contract.schema.report import Chart, Derived, Finding, GradToWeight, Point, Tau
 from ckaudit.metrics.attention import normalized_attention_entropy
 from ckaudit.metrics.evaluation import last_divergence_step
@@ -46,7 +46,7 @@ def state(run: Run) -> dict[str, Number]:
     values = {}
     for metric in STATE:
         if last := _last(metric, run):
-            values[metric.name] = to_word(float(np.nanmin(last[0])) if np.isfinite(last[0]).any() else float("nan"))
+            values[metric.name] = encode_float(float(np.nanmin(last[0])) if np.isfinite(last[0]).any() else float("nan"))
     return values
 
 
@@ -90,7 +90,7 @@ def chart_of(rows: Series, *, name: str, title: str, points: int, unit: str, fin
         title=title,
         unit=unit,
         labels=[labels[row] for row in chosen],
-        values=[to_word(value) for value in values[chosen].tolist()],
+        values=[encode_float(value) for value in values[chosen].tolist()],
         least=least,
         greatest=greatest,
         last=last,
@@ -162,7 +162,7 @@ def _waterfall(run: Run) -> Chart | None:
         title=f"Does the gradient reach every block? (step {int(rows.steps[-1])})",
         unit=block_gradient_norm.unit,
         labels=list(rows.labels),
-        values=[to_word(value) if known else None for value, known in cells],
+        values=[encode_float(value) if known else None for value, known in cells],
         remarks=[dead.get(block, "") for block in rows.labels] if dead else [],
     )
 
@@ -308,7 +308,7 @@ def _tau(run: Run) -> Tau | str:
         last_step=steps[-1],
         peak=values[top],
         peak_step=steps[top],
-        trend=None if trend is None else to_word(trend),
+        trend=None if trend is None else encode_float(trend),
         points=len(rows),
     )
 

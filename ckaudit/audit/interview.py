@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ckaudit.audit.judge import BROKE, answer_from_series, has_no_number
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.shared.void import likely, voided
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.report import Answer, Check, Diagnosis, Finding, Phase, Pointer, Word
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
@@ -97,7 +97,7 @@ def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Se
         question=asked.text,
         word=weighed.answer.word,
         sentence=weighed.answer.sentence,
-        numbers={name: to_word(float(value)) for name, value in weighed.answer.numbers.items()},
+        numbers={name: encode_float(float(value)) for name, value in weighed.answer.numbers.items()},
         missing=list(weighed.answer.missing),
         findings=list(dict.fromkeys(finding.code for finding in weighed.findings)),
         causes=[diagnosis.cause for diagnosis in causes_of_findings(weighed.findings, diagnoses)],
@@ -174,8 +174,8 @@ def weigh_answer(
 
 def _of_answers(asked: Question, answer: SeriesAnswer, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that this bad answer has made, or that a rule or another answer which says the same rests on."""
-    others = [questions()[id_] for id_ in BAD[asked.id].told_by] if asked.id in BAD else []
-    rules = BAD[asked.id].told_by_rules if asked.id in BAD else ()
+    others = [questions()[id_] for id_ in BAD[asked.id].covered_by] if asked.id in BAD else []
+    rules = BAD[asked.id].covered_by_rules if asked.id in BAD else ()
     codes = {asked.id, *(other.id for other in others)}
     names = {*rules, *(name for other in others for name in (*other.rules, *other.weighs))}
     names |= {nonfinite_values.name} if has_no_number(answer) else set()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import manifest_says, why_metric_not_applicable
 from ckaudit.causes.cause import Findings
-from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
+from ckaudit.contract.schema.numbers import encode_float, takes_any_numbers
 from ckaudit.contract.schema.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
 from ckaudit.contract.summaries import parse_needs
 from ckaudit.contract.violations import ViolationKind
@@ -127,8 +127,8 @@ def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
         last_step=hit.last,
         worst_step=hit.worst,
         unit=run.shown_unit(rule.unit),
-        value=None if hit.value is None else to_word(hit.value),
-        limit=None if hit.limit is None else to_word(hit.limit),
+        value=None if hit.value is None else encode_float(hit.value),
+        limit=None if hit.limit is None else encode_float(hit.limit),
         points=hit.points,
         also=list(hit.also),
         path=[*(metric.name for metric in rule.metrics[:1]), *below] if below else [],
@@ -279,7 +279,7 @@ def judge_answers(run: Run, findings: Sequence[Finding], clauses: PolicyClauses)
     if clauses.select is not None:
         return Judgement((), ())
     evidence = Findings(tuple(finding for finding in findings if finding.severity != "note"))
-    asked = [question for question in questions().values() if question.id in BAD and not BAD[question.id].by_rules]
+    asked = [question for question in questions().values() if question.id in BAD and not BAD[question.id].judged_by_rules]
     answers = {question.id: (question, answer_from_series(question, run, evidence)) for question in asked}
     bad = {id_: answer for id_, (_, answer) in answers.items() if answer.word == "bad"}
     new = [
@@ -311,12 +311,12 @@ def _is_accounted_for(
 ) -> bool:
     """Tell whether a finding or another answer says already what makes an answer bad."""
     question, table = questions()[id_], BAD[id_]
-    if any(other in bad for other in table.told_by):
+    if any(other in bad for other in table.covered_by):
         return True
     if has_no_number(bad[id_]) and any(finding.name == nonfinite_values.name for finding in findings):
         return True
     names = {*question.rules, *question.weighs}
-    if any(finding.name in {*names, *table.told_by_rules} and _is_as_grave(finding, table.severity) for finding in findings):
+    if any(finding.name in {*names, *table.covered_by_rules} and _is_as_grave(finding, table.severity) for finding in findings):
         return True
     # What a rule would have found that the policy leaves out or whose limits it moves, somebody has decided on.
     changed = [

@@ -14,7 +14,7 @@ from ckaudit.audit.figures import shape_preserving
 from ckaudit.audit.load_run import at_step, open_run
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
 from ckaudit.contract.schema.metrics import Missing, Trend
-from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
 from ckaudit.errors import UsageError
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.metric import Worst
@@ -266,10 +266,10 @@ def _label_summary(series: Series, column: int) -> LabelSummary:
     shape = values[shape_preserving(values, SHAPE)].tolist()
     return LabelSummary(
         label=series.labels[column],
-        last=to_word(float(values[-1])),
+        last=encode_float(float(values[-1])),
         step=int(steps[-1]),
         trend=trend_of(steps, values),
-        shape=tuple(map(to_word, shape)),
+        shape=tuple(map(encode_float, shape)),
         points=len(rows),
     )
 

@@ -8,7 +8,7 @@ import typer
 from ckaudit.cli import options
 from ckaudit.cli.diff import AXES, Align, exit_code, requested
 from ckaudit.cli.gate import Config, NoConfig
-from ckaudit.cli.options import Map, Output, Require, Verbose, one_format, one_of
+from ckaudit.cli.options import Map, Output, Require, Verbose, checked_choice, format_option
 from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
@@ -41,7 +41,7 @@ Against = Annotated[
 More = Annotated[
     list[str] | None, typer.Argument(metavar="[GOOD ...]", help="Further good runs, after --against.", show_default=False)
 ]
-Format = Annotated[str, one_format(FORMATS)]
+Format = Annotated[str, format_option(FORMATS)]
 
 
 def command(
@@ -63,8 +63,8 @@ def command(
     from ckaudit.cli.gate import open_gate
 
     request = requested(format, output, verbose=verbose, base=options.base([canary]))
-    one_of(align, AXES, "axis")
-    vital = one_of(require, ("vital",), "requirement") if require else ""
+    checked_choice(align, AXES, "axis")
+    vital = checked_choice(require, ("vital",), "requirement") if require else ""
     if not against:
         raise UsageError("there is no good run to hold it against", hint=f"ckaudit gate {canary} --against GOOD")
     good = [Path(name) for name in dict.fromkeys([*against, *(more or [])])]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ckaudit.cli.options import one_of
+from ckaudit.cli.options import checked_choice
 from ckaudit.cli.output import progress, say
 from ckaudit.errors import UnreadableError, UsageError
 
@@ -105,11 +105,11 @@ def command(
 def _choices(grids: str, histogram: str, digits: str, suffix: str) -> dict[str, Any]:
     """Return the encoding that was asked for, or raise `UsageError`."""
     if suffix:
-        one_of(suffix, SUFFIXES, "suffix")
+        checked_choice(suffix, SUFFIXES, "suffix")
     if digits and not (digits.isascii() and digits.isdecimal() and 1 <= int(digits) <= 17):
         raise UsageError(f"--digits {digits!r} is not a number of digits", hint="a float has 1 to 17, such as --digits 4")
     return {
-        "grids": one_of(grids, GRIDS, "grid encoding") if grids else None,
-        "histogram": one_of(histogram, HISTOGRAMS, "histogram encoding") if histogram else None,
+        "grids": checked_choice(grids, GRIDS, "grid encoding") if grids else None,
+        "histogram": checked_choice(histogram, HISTOGRAMS, "histogram encoding") if histogram else None,
         "digits": int(digits) if digits else None,
     }

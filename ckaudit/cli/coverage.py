@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.options import Map, Verbose, Which, one_format, one_of
+from ckaudit.cli.options import Map, Verbose, Which, checked_choice, format_option
 from ckaudit.cli.output import fit_to_stdout, progress, say, write_text
 from ckaudit.reports import TOLD_FORMATS, render
 from ckaudit.reports.view import View
@@ -45,7 +45,7 @@ Stage = Annotated[
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a must is missing.")]
-Format = Annotated[str, one_format(TOLD_FORMATS)]
+Format = Annotated[str, format_option(TOLD_FORMATS)]
 
 
 def command(
@@ -64,10 +64,10 @@ def command(
     What is missing stands below the line that records it: what most checks wait for first, then musts, shoulds and nices,
     among equals the cheaper line.
     """
-    one_of(format, TOLD_FORMATS, "format")
+    checked_choice(format, TOLD_FORMATS, "format")
     for word, choices, what in ((scale, SCALES, "scale"), (stage, STAGES, "stage")):
         if word:
-            one_of(word, choices, what)
+            checked_choice(word, choices, what)
     choice = options.choice(map, which)
     from ckaudit.audit.coverage.recorded import coverage
 

@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.measured import Classifier, Format, Into, Map, Step, check_into, deliver_measures, paths, requested
-from ckaudit.cli.options import AllowEmpty, FailOn, Output, Quiet, Verbose, one_of
+from ckaudit.cli.options import AllowEmpty, FailOn, Output, Quiet, Verbose, checked_choice
 from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 
@@ -95,7 +95,7 @@ def command(
     from ckaudit.material.plugin import load_classifier
     from ckaudit.material.records import SPLITS, MappedColumns, Reading
 
-    how = cast("records.Split", one_of(split, SPLITS, "split"))
+    how = cast("records.Split", checked_choice(split, SPLITS, "split"))
     chosen = options.columns(map or [])
     columns, named, files = COLUMNS.mapped(chosen), MappedColumns(chosen), list[SampleFile]()
 

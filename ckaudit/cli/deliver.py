@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ckaudit.cli.options import one_of
+from ckaudit.cli.options import checked_choice
 from ckaudit.cli.output import check_folder, fit_to_stdout, say, write_text
 from ckaudit.remote.addresses import with_addresses
 from ckaudit.reports import FORMATS, render
@@ -47,7 +47,7 @@ class OutputRequest(Struct, frozen=True, kw_only=True):
     places: "Mapping[PlaceKey, Place]" = MappingProxyType({})
 
     def __post_init__(self) -> None:
-        one_of(self.format, self.formats, "format")
+        checked_choice(self.format, self.formats, "format")
         check_folder(self.output)
 
 

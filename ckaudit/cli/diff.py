@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.options import Map, Output, Verbose, one_format, one_of
+from ckaudit.cli.options import Map, Output, Verbose, checked_choice, format_option
 from ckaudit.cli.output import progress
 from ckaudit.diff.operands import Operand, are_checkpoints, named_twice, parse_operand
 from ckaudit.errors import UsageError
@@ -76,7 +76,7 @@ FailOn = Annotated[
         autocompletion=lambda: list(WORDS_BY_GRAVITY),
     ),
 ]
-Format = Annotated[str, one_format(FORMATS)]
+Format = Annotated[str, format_option(FORMATS)]
 
 
 def command(
@@ -99,9 +99,9 @@ def command(
     from ckaudit.cli.deliver import write_output
 
     request = requested(format, output, verbose=verbose)
-    one_of(align, AXES, "axis")
-    one_of(fail_on, WORDS_BY_GRAVITY, "word")
-    mode = one_mode(exact=exact, parity=parity, resume=resume, replicas=replicas)
+    checked_choice(align, AXES, "axis")
+    checked_choice(fail_on, WORDS_BY_GRAVITY, "word")
+    mode = chosen_mode(exact=exact, parity=parity, resume=resume, replicas=replicas)
     at = options.step(step or None)
     subjects = [parse_operand(word) for word in runs]
     alone = mode in ("resume", "replicas")
@@ -134,7 +134,7 @@ def requested(format: str, output: str, *, verbose: bool, base: str = "") -> "Ou
     )
 
 
-def one_mode(**modes: bool) -> str:
+def chosen_mode(**modes: bool) -> str:
     """Return the mode that was asked for, or an empty string.
 
     Raises:

@@ -10,7 +10,7 @@ import typer
 
 from ckaudit.cli.lab.record import count
 from ckaudit.cli.lab.wild import seed_number
-from ckaudit.cli.options import one_format, one_of
+from ckaudit.cli.options import checked_choice, format_option
 from ckaudit.cli.output import check_folder, fit_to_stdout, progress, say, write_text
 from ckaudit.cli.watch import seconds
 from ckaudit.errors import UsageError
@@ -92,7 +92,7 @@ Bundle = Annotated[
         show_default=False,
     ),
 ]
-Format = Annotated[str, one_format(FEW_FORMATS)]
+Format = Annotated[str, format_option(FEW_FORMATS)]
 
 
 def command(
@@ -111,7 +111,7 @@ def command(
     format: Format = "terminal",  # noqa: A002  what the option is called
 ) -> int:
     """Do faults to your own training on purpose, apart from every real run, and say which would be told, when and as what."""
-    one_of(format, FEW_FORMATS, "format")
+    checked_choice(format, FEW_FORMATS, "format")
     if list:
         from ckaudit.reports.lab.drill import catalogue
         from ckaudit.reports.view import View
@@ -144,7 +144,7 @@ def _plan(
         raise UsageError("no command was given", hint="write it behind two dashes: ckaudit drill -- python train.py")
     names = [name.strip() for name in faults.split(",") if name.strip()]
     for name in names:
-        one_of(name, [*KINDS], "fault")
+        checked_choice(name, [*KINDS], "fault")
     length = count(steps, "--steps")
     if length < MIN_STEPS:
         raise UsageError(f"--steps {steps} shows nothing: a training is judged from {MIN_STEPS} steps on", hint="try --steps 120")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ckaudit.cli.options import one_format, one_of
+from ckaudit.cli.options import checked_choice, format_option
 from ckaudit.cli.output import fit_to_stdout, write_text
 from ckaudit.reports import TOLD_FORMATS, render
 from ckaudit.reports.view import PLAIN
@@ -38,12 +38,12 @@ Names = Annotated[
         autocompletion=_names,
     ),
 ]
-Format = Annotated[str, one_format(TOLD_FORMATS)]
+Format = Annotated[str, format_option(TOLD_FORMATS)]
 
 
 def command(names: Names = None, *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
     """Say what a name means: formula, thresholds with their source, playbook, and how it looks well and ill."""
-    one_of(format, TOLD_FORMATS, "format")
+    checked_choice(format, TOLD_FORMATS, "format")
     from ckaudit.explain import explain, groups, is_known, refuse_unknown
 
     view, encoding = fit_to_stdout(PLAIN, drawn=format == "terminal")

@@ -75,7 +75,7 @@ def command(
     if not format_:
         raise UsageError(f"the end of {path.name} tells no format", hint=f"name one: --to {', '.join(FORMATS)}")
     check_folder(output)
-    format, target = options.one_of(format_, FORMATS, "format"), path  # noqa: A001  what the option is called
+    format, target = options.checked_choice(format_, FORMATS, "format"), path  # noqa: A001  what the option is called
     _refuse_to_replace(format, target, force=force)
     choice = options.choice(map, which)
     from ckaudit.audit.load_run import scalars_of

@@ -94,7 +94,7 @@ def command(
     group_by: GroupBy = None,
     since: Since = "",
     changed_only: ChangedOnly = False,
-    format: Annotated[str, options.one_format(FORMATS)] = "terminal",  # noqa: A002  what the option is called
+    format: Annotated[str, options.format_option(FORMATS)] = "terminal",  # noqa: A002  what the option is called
     output: Output = DATASET,
     jobs: Jobs = "",
     engine: Engine = "",
@@ -114,9 +114,9 @@ def command(
     """Audit many runs, and rank them: the gravest first, with the likeliest cause, what to try first, and what runs share."""
     if not patterns:
         raise UsageError("no run was named", hint="ckaudit fleet 'runs/*'")
-    options.one_of(format, FORMATS, "format")
+    options.checked_choice(format, FORMATS, "format")
     fleet_page.check(html, reports)
-    required = options.one_of(require, ("vital",), "requirement") if require else None
+    required = options.checked_choice(require, ("vital",), "requirement") if require else None
     choice = options.choice(map, "", unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
     gate = open_gate("triage", config=config, no_config=no_config, baseline="", update=False)
     from ckaudit.fleet.engines import engine_at
@@ -195,9 +195,9 @@ def progress_bar() -> "Iterator[Progress | None]":
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task, ill = bar.add_task("", total=None, ill=0), 0
 
-        def tell(done: int, total: int, rows: "Sequence[FleetRun]") -> None:
+        def report_progress(done: int, total: int, rows: "Sequence[FleetRun]") -> None:
             nonlocal ill
             ill += sum(row.severity not in (None, "note") for row in rows)
             bar.update(task, completed=done, total=total, ill=ill)
 
-        yield tell
+        yield report_progress

@@ -29,7 +29,7 @@ FORMATS = ("terminal", "csv", "json")
 
 Sql = Annotated[str, typer.Argument(metavar="SQL", help="One statement, in quotes.", show_default=False)]
 Data = Annotated[str, typer.Option("--data", metavar="DIR", help="The data set that `ckaudit fleet` wrote.")]
-Format = Annotated[str, options.one_format(FORMATS)]
+Format = Annotated[str, options.format_option(FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
@@ -45,7 +45,7 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Ask the data set of a fleet a question in SQL."""
-    options.one_of(format, FORMATS, "format")
+    options.checked_choice(format, FORMATS, "format")
     check_folder(output)
     from ckaudit.fleet.query import query
     from ckaudit.reports.query_answer import table, write_csv, write_json

@@ -67,7 +67,7 @@ def command(
         raise UsageError("there is nothing to import", hint="name a log or a folder; --formats names what can be read")
     from msgspec.structs import replace
 
-    from ckaudit.importers import import_runs, one_of
+    from ckaudit.importers import import_runs, run_named
 
     path, choice = Path(source), replace(options.choice(map, which, unit=unit), format="" if format == "auto" else format)
     if not path.exists():
@@ -79,7 +79,7 @@ def command(
 
         write_text("".join(f"{number}  {visible(summary(run))}\n" for number, run in enumerate(runs, 1)))
         return 0
-    chosen = [one_of(runs, which, path)] if which else runs
+    chosen = [run_named(runs, which, path)] if which else runs
     chosen = [_in_catalogue_units(imported, choice.units) for imported in chosen]
     folder = output or f"{path.resolve().name.split('.')[0] or 'run'}.ckaudit"
     _write(chosen, Path(folder), force=force, quiet=quiet)

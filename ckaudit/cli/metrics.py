@@ -59,7 +59,7 @@ Step = Annotated[
 From = Annotated[str, typer.Option("--from", metavar="N", help="Show steps from N on.", show_default=False)]
 To = Annotated[str, typer.Option("--to", metavar="N", help="Show steps up to N.", show_default=False)]
 Every = Annotated[str, typer.Option("--every", metavar="K", help="Show the last value of every K steps.", show_default=False)]
-Format = Annotated[str, options.one_format(FORMATS)]
+Format = Annotated[str, options.format_option(FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
@@ -86,7 +86,7 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Show every metric of a run: last value, trend and shape; with names, each of their tensors, heads or slices."""
-    options.one_of(format, FORMATS, "format")
+    options.checked_choice(format, FORMATS, "format")
     check_folder(output)
     if format in ("parquet", "arrow") and not output and sys.stdout.isatty():
         raise UsageError(f"{format} is not text for a screen", hint="name a file: -o FILE")

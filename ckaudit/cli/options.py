@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 SEVERITIES = ("sev0", "sev1", "sev2", "note")
 
 
-def one_format(names: Collection[str]) -> Any:
+def format_option(names: Collection[str]) -> Any:
     """Return the option that chooses one of a command's formats."""
     return typer.Option(
         "--format", "-f", metavar="FORMAT", help=f"One of {', '.join(names)}.", autocompletion=lambda: list(names)
     )
 
 
-Format = Annotated[str, one_format(FORMATS)]
+Format = Annotated[str, format_option(FORMATS)]
 FailOn = Annotated[
     str,
     typer.Option(
@@ -66,7 +66,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Leave nothing out.")]
 
 
-def one_of(word: str, choices: Sequence[str], what: str) -> str:
+def checked_choice(word: str, choices: Sequence[str], what: str) -> str:
     """Return `word` if it is one of `choices`.
 
     Raises:
@@ -81,7 +81,7 @@ def one_of(word: str, choices: Sequence[str], what: str) -> str:
 
 def severity(word: str) -> "Severity":
     """Return the severity that `word` names, or raise `UsageError`."""
-    return cast("Severity", one_of(word, SEVERITIES, "severity"))
+    return cast("Severity", checked_choice(word, SEVERITIES, "severity"))
 
 
 def step(word: str | None, option: str = "--step") -> int | None:

@@ -50,7 +50,7 @@ Exit codes:
 Other = Annotated[
     str, typer.Argument(metavar="[OTHER]", help="A second run, judged against the first as by ckaudit diff.", show_default=False)
 ]
-Format = Annotated[str, options.one_format(FORMATS)]
+Format = Annotated[str, options.format_option(FORMATS)]
 Output = Annotated[
     str,
     typer.Option(

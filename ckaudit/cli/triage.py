@@ -123,7 +123,7 @@ def command(
         output=output,
         fail_on=options.severity(fail_on) if fail_on else None,
         allow_empty=allow_empty,
-        require=options.one_of(require, ("vital",), "requirement") if require else None,
+        require=options.checked_choice(require, ("vital",), "requirement") if require else None,
         verbose=verbose,
         pictures=pictures,
         base=options.base([run]),

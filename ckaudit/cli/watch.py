@@ -136,9 +136,9 @@ def command(
     if not runs:
         raise UsageError("no run was named", hint="ckaudit watch RUN...")
     least = options.severity(until) if until else None
-    required = bool(require and options.one_of(require, ("vital",), "requirement"))
+    required = bool(require and options.checked_choice(require, ("vital",), "requirement"))
     many, terminal = are_many(runs), sys.stdout.isatty()
-    shown = options.one_of(format, FORMATS, "format") if format else "panel" if terminal and not many else "text"
+    shown = options.checked_choice(format, FORMATS, "format") if format else "panel" if terminal and not many else "text"
     if shown == "panel" and not terminal:
         raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
     after = seconds(stall_after, "--stall-after") if stall_after else None
@@ -210,7 +210,7 @@ def _watch(
     """Watch until there is a reason to stop, and sum up."""
     least = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
 
-    def tell(event: "WatchEvent") -> None:
+    def handle(event: "WatchEvent") -> None:
         if event.severity is not None and options.SEVERITIES.index(event.severity) <= least:
             for worker in workers:
                 worker.put(event)
@@ -221,9 +221,9 @@ def _watch(
 
     try:
         if shown == "panel":
-            return _live(rounds, tell, export)
+            return _live(rounds, handle, export)
         stop_unread = not workers and until is None and exporter is None
-        return rounds.go(_both(_printer(shown, stop_unread=stop_unread), tell), after_look=export)
+        return rounds.run_until_end(_both(_printer(shown, stop_unread=stop_unread), handle), after_poll=export)
     except NobodyReadsError:
         return 0
     finally:
@@ -301,14 +301,14 @@ def _sum_up(rounds: "WatchRounds | ManyRuns") -> None:
 DRAWING_SECONDS = 0.95  # seconds between two drawings
 
 
-def _live(rounds: "WatchRounds | ManyRuns", tell: "Callable[[WatchEvent], None]", export: Callable[[], None]) -> int:
+def _live(rounds: "WatchRounds | ManyRuns", handle: "Callable[[WatchEvent], None]", export: Callable[[], None]) -> int:
     """Watch with a panel, drawn anew once a second on the terminal's other screen.
 
     What was found is written below it when it ends, so that it stays.
 
     Args:
         rounds: The runs.
-        tell: Takes each event besides.
+        handle: Takes each event besides.
         export: Called after each look besides.
     """
     from rich.console import Console
@@ -325,7 +325,7 @@ def _live(rounds: "WatchRounds | ManyRuns", tell: "Callable[[WatchEvent], None]"
 
     def keep(event: "WatchEvent") -> None:
         events.append(event)
-        tell(event)
+        handle(event)
 
     with Live(console=console, screen=True, auto_refresh=False) as area:
 
@@ -339,7 +339,7 @@ def _live(rounds: "WatchRounds | ManyRuns", tell: "Callable[[WatchEvent], None]"
             area.update(Text.from_ansi("\n".join(panel(rounds.snapshots(), view, console.height - 1))), refresh=True)
 
         try:
-            return rounds.go(keep, after_look=draw)
+            return rounds.run_until_end(keep, after_poll=draw)
         finally:
             area.stop()
             _print_findings(events, terminal_view(View(), sys.stdout, os.environ))

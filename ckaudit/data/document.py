@@ -13,7 +13,7 @@ from ckaudit.contract.schema.raw_measurements import Measure, Missing
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.material.columns import Columns, WrongValue
 from ckaudit.material.counts import wilson
-from ckaudit.material.files import WRONG_TYPE, Tell
+from ckaudit.material.files import WRONG_TYPE, FaultReporter
 from ckaudit.material.records import Record
 
 COLUMNS = Columns(
@@ -62,23 +62,23 @@ class Document(Struct, frozen=True):
         return len((self.text or "").encode())
 
 
-def document(record: Record, tell: Tell, *, pad_id: int | None = None) -> Document:
+def document(record: Record, report: FaultReporter, *, pad_id: int | None = None) -> Document:
     """Return the document that a record describes.
 
     Args:
         record: The record.
-        tell: Called with each value of a wrong type.
+        report: Called with each value of a wrong type.
         pad_id: The token that pads.
     """
     values = record.values
-    fields = {name: _read(name, reader, record, tell) for name, reader in _READERS.items() if name in values}
+    fields = {name: _read(name, reader, record, report) for name, reader in _READERS.items() if name in values}
     tokens, pad = fields.pop("tokens", None), fields.pop("pad", None)
     fields["speaks_of_filters"] = "reject" in fields
     fields["rules"] = fields.pop("reject", ())
     ids = tokens if isinstance(tokens, tuple) else None
     if isinstance(pad, tuple):
         if ids is not None and len(pad) != len(ids):
-            tell(_fault(WRONG_TYPE, record, "the attention mask and the tokens differ in length"))
+            report(_fault(WRONG_TYPE, record, "the attention mask and the tokens differ in length"))
             return Document(record.place, **fields)
         count = pad.count(0)
         ids = tuple(token for token, real in zip(ids, pad, strict=True) if real) if ids is not None else None
@@ -89,11 +89,11 @@ def document(record: Record, tell: Tell, *, pad_id: int | None = None) -> Docume
     return Document(record.place, **fields, ids=ids, tokens=tokens if ids is None else len(ids), pad=pad)
 
 
-def _read(name: str, reader: Callable[[Any], Any], record: Record, tell: Tell) -> Any:
+def _read(name: str, reader: Callable[[Any], Any], record: Record, report: FaultReporter) -> Any:
     try:
         return reader(record.values[name])
     except WrongValue as wrong:
-        tell(_fault(WRONG_TYPE, record, f"{name} {wrong}"))
+        report(_fault(WRONG_TYPE, record, f"{name} {wrong}"))
         return None
 
 

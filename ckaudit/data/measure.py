@@ -24,7 +24,7 @@ from ckaudit.data.gauges import (
 )
 from ckaudit.data.pii import KINDS, addresses
 from ckaudit.material.counts import plural
-from ckaudit.material.files import FaultCollector, Tell
+from ckaudit.material.files import FaultCollector, FaultReporter
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading
 
@@ -162,7 +162,7 @@ def measure(
     own, duplicates = _SamplePass(), Duplicates()
     for item in own.take(_documents(sample, progress, tools=tools, faults=faults)):
         duplicates.observe(item)
-    for item in _kept(validation, tools, faults.tell) if validation else ():
+    for item in _kept(validation, tools, faults.report) if validation else ():
         duplicates.see_held_out(item)
     other = _SamplePass()
     for _ in other.take(_documents(reference, None, tools=tools, faults=faults) if reference else ()):
@@ -196,7 +196,7 @@ def _with_reference(results: Iterable[Measure | Missing], reference: _SamplePass
 
 def _documents(reading: Reading, progress: Progress | None, *, tools: Tools, faults: FaultCollector) -> Iterator[Document]:
     count = load_tokenizer(tools.tokenizer) if tools.tokenizer else None
-    documents = (document(record, faults.tell, pad_id=tools.pad_id) for record in reading.records(faults.tell, progress))
+    documents = (document(record, faults.report, pad_id=tools.pad_id) for record in reading.records(faults.report, progress))
     for item in _scored(documents, tools.classifier) if tools.classifier else documents:
         yield count(item) if count and not item.rules else item
 
@@ -210,10 +210,10 @@ def _scored(documents: Iterable[Document], classify: Classifier) -> Iterator[Doc
             yield replace(item, score=next(scores)) if is_asked else item
 
 
-def _kept(reading: Reading, tools: Tools, tell: Tell, progress: Progress | None = None) -> Iterator[Document]:
+def _kept(reading: Reading, tools: Tools, report: FaultReporter, progress: Progress | None = None) -> Iterator[Document]:
     """Yield the documents that no filter rejected, without asking tokenizer or classifier."""
-    for record in reading.records(tell, progress):
-        record_document = document(record, tell, pad_id=tools.pad_id)
+    for record in reading.records(report, progress):
+        record_document = document(record, report, pad_id=tools.pad_id)
         if not record_document.rules:
             yield record_document
 

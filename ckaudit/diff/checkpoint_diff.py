@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike, Word
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.diff.checkpoint_values import RECORDING, decoded, document_bytes, is_number, number_of, values
 from ckaudit.diff.distribution_drift import drifts_of
 from ckaudit.material.counts import plural
@@ -135,7 +135,7 @@ def _departure(name: str, tally: Tally, step: int) -> Departure:
     if tally.places > 1:
         place = f" in {tally.apart:,} of {plural(tally.places, 'place')}, most{place}"
     numbers = is_number(left) or is_number(right)
-    words = [None if not numbers or known is None else to_word(known) for known in map(number_of, tally.values)]
+    words = [None if not numbers or known is None else encode_float(known) for known in map(number_of, tally.values)]
     size = f", {_percent(name, tally.far)}" if numbers and math.isfinite(tally.far) else ""
     values = "" if isinstance(left, list | dict) else f": {_shown(left)} and {_shown(right)}{size}"
     return Departure(

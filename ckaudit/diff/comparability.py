@@ -81,7 +81,7 @@ TENSOR_FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
 _MAX_NAMED = 3
 
 
-def unlike(left: Run, right: Run) -> list[Unlike]:
+def find_mismatches(left: Run, right: Run) -> list[Unlike]:
     """Return what is not alike in two runs, what leaves most questions without an answer first.
 
     What nobody recorded on either side is not told; of what only one side says, only what matters. Settings that differ

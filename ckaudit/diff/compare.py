@@ -12,11 +12,11 @@ from ckaudit.audit.load_run import at_step, is_ours
 from ckaudit.audit.vital_checks import limited
 from ckaudit.contract.schema.diff import Answer, Axis, Comparison, Curve, Departure, Drift, Noise, Pair, Unlike, Word
 from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
-from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
 from ckaudit.contract.schema.report import Report
 from ckaudit.diff.align import CommonAxis, common_axis
 from ckaudit.diff.combine import combine_pairs
-from ckaudit.diff.comparability import settings, unlike
+from ckaudit.diff.comparability import find_mismatches, settings
 from ckaudit.diff.distribution_drift import drifts
 from ckaudit.diff.divergence import first_divergence, reads
 from ckaudit.diff.questions import Weighs, questions
@@ -145,7 +145,7 @@ def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", repl
     """Compare two runs that are in memory."""
     wanted = common_axis(left.side.run, right.side.run, axis)
     both = RunPair(left.side, right.side, CommonAxis() if wanted.missing else wanted, tuple(replica.side for replica in replicas))
-    mismatches = unlike(left.side.run, right.side.run)
+    mismatches = find_mismatches(left.side.run, right.side.run)
     invalid = {name for mismatch in mismatches for name in mismatch.invalidates}
     without = [metric for name, metric in OF_QUESTIONS.items() if name in invalid]
     one_plan = _have_one_plan(left.side.run, right.side.run, mismatches)
@@ -298,7 +298,7 @@ def curves(both: RunPair, *, max_stretches: int = 120) -> list[Curve]:
 
 def _middle(values: Floats) -> Number:
     broken = values[~np.isfinite(values)]
-    return to_word(float(broken[0] if len(broken) else median(values)))
+    return encode_float(float(broken[0] if len(broken) else median(values)))
 
 
 # The verdict on a pair: one word and one sentence from all answers.

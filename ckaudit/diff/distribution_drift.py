@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from ckaudit.contract.schema.diff import Drift
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.diff.checkpoint_values import checkpoints_of, read_document
 from ckaudit.diff.distances import (
     distribution,
@@ -96,7 +96,7 @@ def drifts_of(left: Document, right: Document, step: int, *, max_places: int = 3
             step=step,
             left=far.left,
             right=far.right,
-            value=to_word(far.value),
+            value=encode_float(far.value),
             unit=UNITS.get(far.measure, "1"),
             message=_sentence(far),
         )

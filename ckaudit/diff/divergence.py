@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Departure, Unlike
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.diff.align import PairedSeries
 from ckaudit.diff.noise import Stretches, quantile
 from ckaudit.diff.run_pair import RunPair
@@ -141,8 +141,8 @@ def _broken(both: RunPair) -> Iterator[Departure]:
         yield Departure(
             statistic=train_loss_raw.name,
             step=step,
-            left=to_word(left),
-            right=to_word(right),
+            left=encode_float(left),
+            right=encode_float(right),
             unit=paired.unit,
             message=f"from step {step} on {train_loss_raw.name} is no number in the {'first' if broken[0][-1] else 'second'}",
         )
@@ -182,12 +182,12 @@ def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -
         if stretches is None or metric in aside:
             continue
         limit = quantile(share / len(RUN_NUMBERS) / len(stretches.first))
-        row = leaves(np.abs(stretches.excess) > limit)
+        row = first_stretch_outside(np.abs(stretches.excess) > limit)
         if row is not None:
             yield _left_band(metric.name, metric.unit, stretches, row, limit)
 
 
-def leaves(outside: Mask, *, lasting: int = 3, among: int = 5) -> int | None:
+def first_stretch_outside(outside: Mask, *, lasting: int = 3, among: int = 5) -> int | None:
     """Return the first stretch outside of which `lasting` of `among` in a row are; of fewer than `among`, most."""
     if len(outside) < among:
         lasting, among = max(1, -(-len(outside) * lasting // among)), max(1, len(outside))

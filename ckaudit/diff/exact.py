@@ -10,9 +10,9 @@ from msgspec import UNSET, Struct
 from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.io.folder import CheckpointFile, list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike, Word
-from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
 from ckaudit.diff.checkpoint_values import Document, read_document, tells_time
-from ckaudit.diff.comparability import unlike
+from ckaudit.diff.comparability import find_mismatches
 from ckaudit.diff.exact_values import UnequalValue, describe_difference, unequal_leaves
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
@@ -103,7 +103,7 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, max_v
     lines = _scalars(left_run, right_run, result)
     seen = _checkpoints(left, right, result, lines[0].step if lines else None)
     result.first = _first_step([*lines, *seen])
-    mismatches = unlike(left_run, right_run)
+    mismatches = find_mismatches(left_run, right_run)
     word, verdict = _verdict(result)
     return Pair(
         left=str(left),
@@ -297,7 +297,7 @@ def _departure(leaf: UnequalValue, step: int, file: CheckpointFile) -> Departure
 
 def _document_number(value: Any) -> Number | None:
     """Return a number as the document writes it, None for a word."""
-    return to_word(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return encode_float(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 # What most likely makes two runs of one seed differ, from what is recorded and where they first do; each with what to set.

@@ -11,9 +11,9 @@ from msgspec import Struct
 from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
-from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
+from ckaudit.contract.schema.numbers import encode_float, takes_any_numbers
 from ckaudit.diff.checkpoint_values import checkpoints_of, number_of, read_document
-from ckaudit.diff.comparability import unlike
+from ckaudit.diff.comparability import find_mismatches
 from ckaudit.diff.distances import relative_distance
 from ckaudit.diff.distribution_drift import cells, shared
 from ckaudit.metrics.loss import train_loss_raw
@@ -73,7 +73,7 @@ def parity(left: Path, right: Path, *, loss: float | None = None, parameters: fl
         word=word,
         verdict=verdict,
         noise=noise,
-        unlike=unlike(left_run, right_run),
+        unlike=find_mismatches(left_run, right_run),
         answers=answers,
         parting=over[0] if over else None,
         propagation=over,
@@ -169,7 +169,13 @@ def _take(
             f"at step {step} {name}{place} is {values[1]:.9g}, {values[0]:.9g} in the first: {far:.3g} apart, above {limit:.3g}"
         )
         worst.first = Departure(
-            statistic=name, where=where, step=step, left=to_word(values[0]), right=to_word(values[1]), band=limit, message=message
+            statistic=name,
+            where=where,
+            step=step,
+            left=encode_float(values[0]),
+            right=encode_float(values[1]),
+            band=limit,
+            message=message,
         )
 
 
@@ -181,7 +187,9 @@ def _answer(name: str, title: str, worst: LargestDifference, unit: str, how: str
     word: Word = "different" if worst.first else "within_noise" if worst.value > 0 else "same"
     place = f"in {worst.where} at step {worst.step}" if worst.where else f"at step {worst.step}"
     message = f"the largest difference of {worst.points:,} is {worst.value:.3g} ({how}), {place}; the limit is {worst.limit:.3g}"
-    return Answer(question=name, title=title, word=word, right=to_word(worst.value), band=worst.limit, unit=unit, message=message)
+    return Answer(
+        question=name, title=title, word=word, right=encode_float(worst.value), band=worst.limit, unit=unit, message=message
+    )
 
 
 def _recorded(run: Run) -> Iterator[Answer]:
@@ -201,7 +209,7 @@ def _recorded(run: Run) -> Iterator[Answer]:
             question=f"recorded_{metric.name}",
             title=f"Does {run.name} agree with its own reference?",
             word=word,
-            right=to_word(value),
+            right=encode_float(value),
             band=limit,
             unit=unit,
             message=message,

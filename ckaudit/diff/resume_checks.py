@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Answer, Word
 from ckaudit.contract.schema.manifest import Session
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.batches import batches
 from ckaudit.material.counts import plural
@@ -83,8 +83,8 @@ def _answer(
         word=word,
         message=message,
         unit=unit,
-        left=None if left is None else to_word(left),
-        right=None if right is None else to_word(right),
+        left=None if left is None else encode_float(left),
+        right=None if right is None else encode_float(right),
     )
 
 

@@ -12,7 +12,7 @@ from ckaudit.audit.load_run import open_run
 from ckaudit.contract.schema.diff import Answer, Noise, Pair, Word
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.contract.schema.numbers import takes_any_numbers
-from ckaudit.diff.comparability import unlike
+from ckaudit.diff.comparability import find_mismatches
 from ckaudit.diff.resume_checks import RESUME_CHECKS, ResumePoint
 from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
@@ -102,7 +102,7 @@ def _answers(resume: ResumePoint, several: bool) -> Iterator[Answer]:
 
 
 def _made(left: str, right: str, word: Word, verdict: str, answers: list[Answer], one: Run | None, other: Run | None) -> Pair:
-    unlikes = unlike(one, other) if one is not None and other is not None else []
+    unlikes = find_mismatches(one, other) if one is not None and other is not None else []
     return Pair(left=left, right=right, word=word, verdict=verdict, noise=NOISE, answers=answers, unlike=unlikes)
 
 

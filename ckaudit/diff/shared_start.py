@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Departure
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.diff.align import PairedSeries, pair_series
 from ckaudit.diff.batches import batches
 from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
@@ -294,4 +294,4 @@ def _departure(path: str, paired: PairedSeries, cell: _Cell, is_rounded: bool) -
 
 
 def _word(value: float | None) -> Number | None:
-    return None if value is None else to_word(value)
+    return None if value is None else encode_float(value)

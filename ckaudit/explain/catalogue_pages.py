@@ -228,7 +228,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 # The playbook: first look, conditions of each severity, order of the work, map, and the rows that sources cite.
-def look_page(look: TriageRow) -> Page:
+def first_look_page(look: TriageRow) -> Page:
     """Return the page of one row of the table for a first look."""
     return Page(
         kind="advice",

@@ -26,7 +26,7 @@ from ckaudit.explain.catalogue_pages import (
     cause_page,
     cited_rows,
     condition_page,
-    look_page,
+    first_look_page,
     map_page,
     row_page,
     rule_page,
@@ -167,7 +167,7 @@ def _all() -> Iterator[ExplainedName]:
     for row in GUIDE:
         yield ExplainedName((row.name, row.row), (), partial(guide_page, row))
     for look in FIRST_LOOK:
-        yield ExplainedName((look.name, look.row), (), partial(look_page, look))
+        yield ExplainedName((look.name, look.row), (), partial(first_look_page, look))
     for condition in CONDITIONS:
         yield ExplainedName((condition.name, condition.row), (), partial(condition_page, condition))
     for stage in WORKFLOW:

@@ -15,7 +15,7 @@ from ckaudit.audit.load_run import is_ours, open_runs
 from ckaudit.audit.vital_checks import VITAL, judged, vital_checks
 from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.fleet import Curve, FleetFinding, FleetRun, Status, VitalState
-from ckaudit.contract.schema.numbers import takes_any_numbers, to_word
+from ckaudit.contract.schema.numbers import encode_float, takes_any_numbers
 from ckaudit.contract.schema.report import SEVERITIES, Finding, VitalCheck, worst
 from ckaudit.errors import CkauditError
 from ckaudit.fleet.facts import facts_of
@@ -160,7 +160,7 @@ def _curve(run: Run) -> Curve | None:
     rows = series.recorded_rows()
     values = rows.values[:, 0]
     chosen = thinned(values, CURVE_POINTS)
-    return Curve(steps=rows.steps[chosen].tolist(), values=[to_word(value) for value in values[chosen].tolist()])
+    return Curve(steps=rows.steps[chosen].tolist(), values=[encode_float(value) for value in values[chosen].tolist()])
 
 
 def thinned(values: Floats, points: int) -> Steps:

@@ -23,7 +23,7 @@ from ckaudit.importers.tables.table import UTF16_MARKS
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.errors import summary_of
 
-__all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "logs_below", "one_of"]
+__all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "logs_below", "run_named"]
 
 _POINTER = b"version https://git-lfs"
 _PAGE = (b"<!doctype html", b"<html")
@@ -48,7 +48,7 @@ def import_source(path: Path, *, choice: Choice = NOTHING_SAID) -> Imported:
         UnreadableError: Where no importer knows the source, or the one that does finds it broken or empty.
         UsageError: Where `choice` names what is not there, or must name one of several runs and does not.
     """
-    return one_of(import_runs(path, choice=choice), choice.run, path)
+    return run_named(import_runs(path, choice=choice), choice.run, path)
 
 
 @takes_any_numbers
@@ -150,7 +150,7 @@ def named_format(path: Path) -> str | None:
     return None if importer is None else importer.NAME
 
 
-def one_of(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
+def run_named(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
     """Return the run that is wanted, by its name or its number from 1.
 
     Raises:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.codec import decode
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
-from ckaudit.contract.schema.numbers import to_word, total
+from ckaudit.contract.schema.numbers import encode_float, total
 from ckaudit.importers.importer import Imported
 from ckaudit.importers.tables.merge import Entry, merge
 from ckaudit.importers.tables.numbers import number, step_number
@@ -181,7 +181,7 @@ def parity_sections(rows: Sequence[Object], curve: Sequence[Object], source: str
         if own == other or (isnan(own) and isnan(other)):
             empty.losses += 1
         elif not rows:
-            sections[step] = {"loss_diff": to_word(abs(own - other)), "reference": "PyTorch"}
+            sections[step] = {"loss_diff": encode_float(abs(own - other)), "reference": "PyTorch"}
     for row in rows:
         step, section = step_number(number(row.get("step"))), _compared(row, source, empty)
         if step is not None and section:
@@ -200,7 +200,7 @@ def _compared(row: Object, source: str, empty: Placeholders) -> dict[str, Any]:
         empty.summary += (loss == 0) + (largest == 0)
         loss, largest = loss or None, largest or None
     differences: dict[str, Any] = {"loss_diff": loss, "param_diff": largest}
-    section: dict[str, Any] = {name: to_word(abs(value)) for name, value in differences.items() if value is not None}
+    section: dict[str, Any] = {name: encode_float(abs(value)) for name, value in differences.items() if value is not None}
     worst = row.get("worst_param")
     if "param_diff" in section and isinstance(worst, str) and worst != "aggregate":
         return {**section, "worst_tensor": worst}

@@ -15,7 +15,7 @@ from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.checkpoint import VERSION as CHECKPOINT
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.scalars import VERSION as LINES
 from ckaudit.errors import UsageError
 from ckaudit.importers.importer import Imported, Row
@@ -99,5 +99,7 @@ def _lines(run: Imported) -> Iterator[bytes]:
     known = run.table.recorded
     plain = bool(np.isfinite(run.table.values if known is None else run.table.values[known]).all())
     for number, row in enumerate(run.rows):
-        line: Row = row if plain else {name: to_word(cell) if isinstance(cell, float) else cell for name, cell in row.items()}
+        line: Row = (
+            row if plain else {name: encode_float(cell) if isinstance(cell, float) else cell for name, cell in row.items()}
+        )
         yield encoder.encode(line if number else {"schema_version": LINES, **line}) + b"\n"

@@ -46,7 +46,7 @@ def write(folder: Path, made: bytes, path: Path, *, without: tuple[str, ...] = (
     return len(data)
 
 
-def read_made(path: Path) -> bytes:
+def read_provenance(path: Path) -> bytes:
     """Return what was kept beside the files.
 
     Raises:

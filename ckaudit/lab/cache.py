@@ -55,16 +55,16 @@ def default_folder() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "ckaudit" / "lab"
 
 
-def look(cache: Path, recipe: Recipe) -> CachedTraining:
+def cached_training(cache: Path, recipe: Recipe) -> CachedTraining:
     """Return what the cache has of a training."""
     path = cache / f"{recipe.name}.{recipe.seed}.tar.zst"
     if not path.exists():
         return CachedTraining(recipe=recipe, path=path, state="missing")
     try:
-        then = msgspec.json.decode(archive.read_made(path), type=Made)
+        then = msgspec.json.decode(archive.read_provenance(path), type=Provenance)
     except (UnreadableError, msgspec.DecodeError) as error:
         return CachedTraining(recipe=recipe, path=path, state="unreadable", why=str(error))
-    now = made(recipe)
+    now = provenance_of(recipe)
     if not (why := ", ".join(differences(then, now))):
         return CachedTraining(recipe=recipe, path=path, state="fresh")
     return CachedTraining(recipe=recipe, path=path, state="stale" if must_be_trained_again(then, now) else "older", why=why)
@@ -74,11 +74,11 @@ def keep(cache: Path, recipe: Recipe, folder: Path) -> int:
     """Put a run folder into the cache and return the size of its file in bytes."""
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{recipe.name}.{recipe.seed}.tar.zst"
-    return archive.write(folder, msgspec.json.encode(made(recipe)), path, without=LEFT_OUT)
+    return archive.write(folder, msgspec.json.encode(provenance_of(recipe)), path, without=LEFT_OUT)
 
 
 # What made a recording: code of the change, plan, code of the loop, version of the recorder.
-class Made(Struct, frozen=True, kw_only=True):
+class Provenance(Struct, frozen=True, kw_only=True):
     """Where a recording comes from.
 
     Attributes:
@@ -98,12 +98,12 @@ class Made(Struct, frozen=True, kw_only=True):
     recorder: str
 
 
-def made(recipe: Recipe) -> Made:
+def provenance_of(recipe: Recipe) -> Provenance:
     """Return the fingerprint of what a recipe makes today."""
     amount = f"{recipe.amount.onset} {recipe.amount.strength}"
     kinds = [(Path(file), kind.__name__) for kind in getmro(type(recipe.change)) if (file := _own_file(kind))]
     codes = [code(file, name) for file, name in kinds]
-    return Made(
+    return Provenance(
         name=recipe.name,
         seed=recipe.seed,
         change=_digest(
@@ -115,13 +115,13 @@ def made(recipe: Recipe) -> Made:
     )
 
 
-def differences(then: Made, now: Made) -> list[str]:
+def differences(then: Provenance, now: Provenance) -> list[str]:
     """Return in words what is not as it was when a recording was made."""
     words = {"change": "its change", "plan": "its plan", "loop": "the training loop", "recorder": "the recorder's version"}
     return [word for part, word in words.items() if getattr(then, part) != getattr(now, part)]
 
 
-def must_be_trained_again(then: Made, now: Made) -> bool:
+def must_be_trained_again(then: Provenance, now: Provenance) -> bool:
     """Tell whether a recording is of another training; a younger loop or recorder alone is only said."""
     return (then.change, then.plan) != (now.change, now.plan)
 

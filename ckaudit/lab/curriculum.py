@@ -38,7 +38,7 @@ def page(experiment: Experiment, arms: Sequence[Arm]) -> str:
     """Return the page of an experiment that was carried out."""
     story = experiment.story.removeprefix(experiment.title).strip()
     lines = [f"# {experiment.id}: {experiment.title.rstrip('.')}", "", story, "", "## What was changed", ""]
-    lines += _table(["arm", "change"], [[arm.name, said(arm.change)] for arm in arms])
+    lines += _table(["arm", "change"], [[arm.name, change_text(arm.change)] for arm in arms])
     lines += ["", "## What the audit says", ""]
     lines += _table(["arm", "severity", "verdict"], [[arm.name, *_verdict(arm.report)] for arm in arms])
     lines += ["", "## Numbers", ""]
@@ -50,7 +50,7 @@ def page(experiment: Experiment, arms: Sequence[Arm]) -> str:
     return "\n".join(lines)
 
 
-def said(change: Change) -> str:
+def change_text(change: Change) -> str:
     """Return what a change does, in its own words with its own numbers."""
     if type(change) is Change:
         return "nothing"

@@ -47,7 +47,7 @@ NOT_PARQUET = kind(
 
 MAX_TOLD = 5
 
-Tell = Callable[[Finding], None]
+FaultReporter = Callable[[Finding], None]
 
 
 class SampleFile(Struct, frozen=True):
@@ -135,7 +135,7 @@ class FaultCollector:
         self._kinds: dict[tuple[str, str | None], Finding] = {}
         self._counts: Counter[tuple[str, str | None]] = Counter()
 
-    def tell(self, finding: Finding) -> None:
+    def report(self, finding: Finding) -> None:
         """Take one finding."""
         key = finding.code, finding.file
         self._counts[key] += 1

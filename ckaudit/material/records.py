@@ -17,7 +17,7 @@ from ckaudit.contract.io.files import MAX_BYTES, PACKED, BrokenFile, read_blocks
 from ckaudit.contract.io.parquet_sizes import false_size
 from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns, has_column
-from ckaudit.material.files import NOT_JSON, NOT_PARQUET, NOT_UTF8, TOO_LONG, SampleFile, Tell
+from ckaudit.material.files import NOT_JSON, NOT_PARQUET, NOT_UTF8, TOO_LONG, FaultReporter, SampleFile
 from ckaudit.optional import install_command
 
 MAX_FILE = 256 * 2**30
@@ -111,11 +111,11 @@ class Reading(Struct, frozen=True):
     split: Split = "file"
     named: MappedColumns = field(default_factory=MappedColumns)
 
-    def records(self, tell: Tell, progress: Progress | None = None) -> Iterator[Record]:
+    def records(self, report: FaultReporter, progress: Progress | None = None) -> Iterator[Record]:
         """Yield every record that can be read; what cannot is told, and costs no more than itself.
 
         Args:
-            tell: Called with each fault.
+            report: Called with each fault.
             progress: Called with the bytes done, and of all files.
         """
         total, before = sum(file.size for file in self.files), 0
@@ -126,19 +126,19 @@ class Reading(Struct, frozen=True):
                     progress(before + done, total)
 
             try:
-                yield from self._of(file, tell, tick)
+                yield from self._of(file, report, tick)
             except BrokenFile as broken:
-                tell(replace(broken.finding, help=None))  # its help is that of checkpoints
+                report(replace(broken.finding, help=None))  # its help is that of checkpoints
             tick(file.size)
             before += file.size
 
-    def _of(self, file: SampleFile, tell: Tell, tick: Callable[[int], None]) -> Iterator[Record]:
+    def _of(self, file: SampleFile, report: FaultReporter, tick: Callable[[int], None]) -> Iterator[Record]:
         if file.form == "text":
-            for number, text in _texts(_blocks(file, tick), file, self.split, tell):
+            for number, text in _texts(_blocks(file, tick), file, self.split, report):
                 yield Record(file.shown, number, {"text": text})
             return
         is_parquet = file.form == "parquet"
-        rows = parquet_rows(file, self.columns, tell) if is_parquet else _json_lines(_blocks(file, tick), file, tell)
+        rows = parquet_rows(file, self.columns, report) if is_parquet else _json_lines(_blocks(file, tick), file, report)
         for number, document in rows:
             self.named.look(document)
             yield Record(file.shown, number, self.columns.pick(document))
@@ -153,18 +153,18 @@ def _blocks(file: SampleFile, tick: Callable[[int], None]) -> Iterator[bytes]:
             tick(done)
 
 
-def _json_lines(blocks: Iterator[bytes], file: SampleFile, tell: Tell) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_lines(blocks: Iterator[bytes], file: SampleFile, report: FaultReporter) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in split_lines(blocks):
         if line is None:
-            tell(TOO_LONG.at(file.shown, f"line {number} has more than {MAX_LINE:,} bytes; it was not read", line=number))
+            report(TOO_LONG.at(file.shown, f"line {number} has more than {MAX_LINE:,} bytes; it was not read", line=number))
         elif line.strip():
             try:
                 document = _decoded(line)
             except UnicodeDecodeError:
-                tell(NOT_UTF8.at(file.shown, f"line {number} is not UTF-8 text; it was not read", line=number))
+                report(NOT_UTF8.at(file.shown, f"line {number} is not UTF-8 text; it was not read", line=number))
             except (ValueError, RecursionError) as error:
                 what = str(error)[:120] or "nested too deep"
-                tell(NOT_JSON.at(file.shown, f"line {number} is not a JSON object: {what}", line=number))
+                report(NOT_JSON.at(file.shown, f"line {number} is not a JSON object: {what}", line=number))
             else:
                 yield number, document
 
@@ -180,15 +180,15 @@ def _decoded(line: bytes) -> dict[str, Any]:
     return document
 
 
-def _texts(blocks: Iterator[bytes], file: SampleFile, split: Split, tell: Tell) -> Iterator[tuple[int, str]]:
+def _texts(blocks: Iterator[bytes], file: SampleFile, split: Split, report: FaultReporter) -> Iterator[tuple[int, str]]:
     for number, data in _parts(blocks, split):
         if data is None:
-            tell(TOO_LONG.at(file.shown, f"line {number}: more than {MAX_LINE:,} bytes in one document; not read", line=number))
+            report(TOO_LONG.at(file.shown, f"line {number}: more than {MAX_LINE:,} bytes in one document; not read", line=number))
             continue
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            tell(NOT_UTF8.at(file.shown, f"the document at line {number} is not UTF-8: {error.reason}", line=number))
+            report(NOT_UTF8.at(file.shown, f"the document at line {number} is not UTF-8: {error.reason}", line=number))
             continue
         if text.strip():
             yield number, text
@@ -247,7 +247,7 @@ def split_lines(blocks: Iterable[bytes], *, longest: int = MAX_LINE) -> Iterator
 
 
 # Columns that the user named by `--map`: one that no record has is a slip of the pen, not missing data.
-def parquet_rows(file: SampleFile, columns: Columns, tell: Tell) -> Iterator[tuple[int, dict[str, Any]]]:
+def parquet_rows(file: SampleFile, columns: Columns, report: FaultReporter) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each row by its number, from 1, with the columns that are asked for.
 
     Raises:
@@ -260,12 +260,12 @@ def parquet_rows(file: SampleFile, columns: Columns, tell: Tell) -> Iterator[tup
         raise UsageError("reading Parquet needs pyarrow", hint=install_command("data")) from None
     number = 0
     if not file.path.is_file() or (file.root and not file.path.resolve().is_relative_to(file.root.resolve())):
-        tell(NOT_PARQUET.at(file.shown, "is no regular file, or a link that leads out of the folder"))
+        report(NOT_PARQUET.at(file.shown, "is no regular file, or a link that leads out of the folder"))
         return
     try:
         with ParquetFile(file.path, read_dictionary=_text_columns(file), thrift_string_size_limit=MAX_BYTES) as stream:
             if (wrong := false_size(stream.metadata, file.size)) is not None:
-                tell(NOT_PARQUET.at(file.shown, wrong))
+                report(NOT_PARQUET.at(file.shown, wrong))
                 return
             there = columns.wanted(stream.schema_arrow.names)
             for batch in stream.iter_batches(batch_size=BATCH_ROWS, columns=there, use_threads=False):
@@ -274,7 +274,7 @@ def parquet_rows(file: SampleFile, columns: Columns, tell: Tell) -> Iterator[tup
                     number += 1
                     yield number, {name: array[row].as_py() for name, array in arrays}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        tell(NOT_PARQUET.at(file.shown, f"cannot be read after row {number}: {str(error).splitlines()[0][:200]}"))
+        report(NOT_PARQUET.at(file.shown, f"cannot be read after row {number}: {str(error).splitlines()[0][:200]}"))
 
 
 def column_names(file: SampleFile) -> list[str]:

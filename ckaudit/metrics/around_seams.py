@@ -7,7 +7,7 @@ from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.run import Run
-from ckaudit.run.run_facts import seams
+from ckaudit.run.run_facts import resume_steps
 from ckaudit.run.series import Floats, Series, empty, single
 
 
@@ -32,7 +32,7 @@ def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, min_deviati
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
     deviations: dict[int, float] = {}
-    for seam in seams(run.manifest):
+    for seam in resume_steps(run.manifest):
         start = int(np.searchsorted(steps, seam, side="right"))
         before = values[max(0, start - window) : start]
         if len(before) >= 10:

@@ -8,7 +8,7 @@ from ckaudit.metrics.pairs import filled, in_order, logged_as, ratio, total
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square, single
-from ckaudit.run.tensors import last_beside
+from ckaudit.run.tensors import last_of_stack
 
 
 @metric(unit="1", reads=["gradients.*.norm"], source="playbook D1.3", memory=1)
@@ -88,7 +88,7 @@ def waterfall_ratio(run: Run, *, min_block_share: float = 1e-12) -> Series:
     norms = block_gradient_norm(run)
     if not norms:
         return norms
-    ends = last_beside(norms.labels)
+    ends = last_of_stack(norms.labels)
     last = norms.values[:, ends]
     recorded = norms.recorded & norms.recorded[:, ends] & (last != 0)
     finite = recorded & np.isfinite(norms.values) & np.isfinite(last)

@@ -13,7 +13,7 @@ from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.diff.divergence import reads as comparison_reads
 from ckaudit.metrics import metrics
-from ckaudit.panels.first_page import beside, first_page
+from ckaudit.panels.first_page import first_page, other_run_summary
 from ckaudit.panels.metric_charts import curves
 from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.panels.tab import tabs
@@ -50,7 +50,7 @@ def panels(
         subjects=subjects,
         tabs=drawn,
         front=first_page(scene),
-        beside=beside(scene),
+        beside=other_run_summary(scene),
         links=links(scene, drawn),
         notes=notes if is_thinned else [],
     )

@@ -139,7 +139,7 @@ def _small(scene: Scene, subject: PictureSubject) -> Chart | None:
     return replace(chart, formula="") if chart else None
 
 
-def beside(scene: Scene) -> Beside | None:
+def other_run_summary(scene: Scene) -> Beside | None:
     """Return what the first page says of the other run; None where there is none."""
     if scene.other is None or scene.comparison is None or not scene.comparison.pairs:
         return None

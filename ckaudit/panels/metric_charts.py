@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
@@ -292,7 +292,7 @@ def short(value: float, digits: int = DIGITS) -> Number:
     (0.12346, 'NaN', 3)
     """
     if not math.isfinite(value):
-        return to_word(value)
+        return encode_float(value)
     rounded = float(f"{value:.{digits}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 

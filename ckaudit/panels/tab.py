@@ -1,4 +1,4 @@
-"""What a tab is: a question with a board of charts that answer it, found by walking the files of `ckaudit.panels.tabs`."""
+"""What a tab is: a question with charts that answer it, found by walking the files of `ckaudit.panels.tabs`."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -55,12 +55,12 @@ class TabKind(Struct, frozen=True, eq=False):
 
     def __call__(self, scene: Scene) -> Tab:
         """Return the tab of a run."""
-        board = TabBuilder(scene)
-        own_verdict = self.paint(board)
+        builder = TabBuilder(scene)
+        own_verdict = self.paint(builder)
         answers, others = scene.answers(self.asks), scene.answers(self.related_questions)
         places = [place for place, finding in enumerate(scene.report.findings) if self.owns(finding)]
         word, text = own_verdict or _settle(
-            answers, [scene.report.findings[place] for place in places], self.checks(scene), board.charts
+            answers, [scene.report.findings[place] for place in places], self.checks(scene), builder.charts
         )
         return Tab(
             id=self.id,
@@ -68,10 +68,10 @@ class TabKind(Struct, frozen=True, eq=False):
             kind=self.kind,
             word=word,
             answer=text,
-            charts=board.charts,
+            charts=builder.charts,
             answers=[*answers, *others],
             findings=places,
-            missing=board.missing,
+            missing=builder.missing,
         )
 
     def owns(self, finding: Finding) -> bool:
@@ -185,69 +185,69 @@ def _sentence(text: str) -> str:
     return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
-# The board of one tab: charts are put on it, and where there is nothing to draw, the reason.
+# Collects the charts of one tab, and where there is nothing to draw, the reason.
 class TabBuilder:
     """Charts of one tab, and what could not be drawn.
 
     Attributes:
         scene: The run, and the one beside it.
-        charts: In the order they were put up.
+        charts: In the order they were added.
         missing: One sentence for each thing that is missing, each once.
     """
 
     def __init__(self, scene: Scene) -> None:
-        """Begin with an empty board."""
+        """Begin with no charts."""
         self.scene = scene
         self.charts: list[Chart] = []
         self.missing: list[str] = []
 
     def curves(self, name: str, title: str, *shown: str, also: Sequence[str] = (), **how: Any) -> None:
-        """Put up metrics over steps; `also` are further ones whose absence is not told."""
-        self.put(curves(self.scene, name, title, [*shown, *also], **how), *shown, *how.get("right", ()))
+        """Add a chart of metrics over steps; `also` are further metrics whose absence is not reported."""
+        self.add(curves(self.scene, name, title, [*shown, *also], **how), *shown, *how.get("right", ()))
 
     def heat(self, name: str, title: str, metric: str, **how: Any) -> None:
-        """Put up a map of places by steps."""
-        self.put_each(lambda scene: heat(scene, name, title, metric, **how), metric)
+        """Add a heat map of places by steps."""
+        self.add_of_both(lambda scene: heat(scene, name, title, metric, **how), metric)
 
     def bars(self, name: str, title: str, metric: str, **how: Any) -> None:
-        """Put up the last values as bars."""
-        self.put(bars(self.scene, name, title, metric, **how), metric)
+        """Add the last values as bars."""
+        self.add(bars(self.scene, name, title, metric, **how), metric)
 
     def ridges(self, name: str, title: str, section: str) -> None:
-        """Put up histograms over time."""
+        """Add histograms over time."""
         self._from_checkpoints(lambda scene: ridges(scene, name, title, section), section, "histogram")
 
     def grids(self, name: str, title: str, section: str) -> None:
-        """Put up sampled matrices with a slider."""
+        """Add sampled matrices with a slider."""
         self._from_checkpoints(lambda scene: grids(scene, name, title, section), section, FIELD[section])
 
     def _from_checkpoints(self, drawn: Drawn, section: str, field: str) -> None:
-        if not self.put_each(drawn):
-            self.lack(why_none(self.scene, section, field))
+        if not self.add_of_both(drawn):
+            self.add_missing(why_none(self.scene, section, field))
 
-    def put_each(self, drawn: Drawn, *needed: str) -> bool:
-        """Put up a chart of one run, and beside it that of the other; tell whether there is one of the first.
+    def add_of_both(self, drawn: Drawn, *needed: str) -> bool:
+        """Add a chart of the run, and beside it that of the other run; return whether there is one of the first.
 
         Args:
             drawn: Draws it of a scene.
-            needed: Metrics whose absence is told.
+            needed: Metrics whose absence is reported.
         """
         first = drawn(self.scene)
         second = drawn(self.scene.other) if self.scene.other else None
         for chart in side_by_side(first, second):
-            self.put(chart)
-        self.put(None, *needed)
+            self.add(chart)
+        self.add(None, *needed)
         return first is not None
 
-    def put(self, chart: Chart | None, *needed: str) -> None:
-        """Put up a chart where there is one, and say what of the metrics it needs is missing."""
+    def add(self, chart: Chart | None, *needed: str) -> None:
+        """Add a chart where there is one, and report which of the metrics it needs are missing."""
         if chart is not None:
             self.charts.append(chart)
         for name in needed:
-            self.lack(why_missing(self.scene.run, name))
+            self.add_missing(why_missing(self.scene.run, name))
 
-    def lack(self, sentence: str) -> None:
-        """Say that something is missing; an empty sentence says nothing."""
+    def add_missing(self, sentence: str) -> None:
+        """Report that something is missing; an empty sentence is ignored."""
         if sentence and sentence not in self.missing:
             self.missing.append(sentence)
 

@@ -91,7 +91,7 @@ def changes(clauses: PolicyClauses) -> Iterable[str]:
         yield f"require {clauses.require}"
 
 
-def over(ended: Iterable[Ignore], gate: Gate) -> list[str]:
+def ended_ignores(ended: Iterable[Ignore], gate: Gate) -> list[str]:
     """Return a sentence for each ignore that has ended."""
     file = gate.policy.file if gate.policy else ""
     return [

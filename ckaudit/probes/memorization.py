@@ -59,12 +59,12 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = MIN_TOKE
         progress: Called with the bytes done, and of all.
     """
     faults, comparisons, short, records = FaultCollector(), list[ComparedSequence](), 0, 0
-    for record in reading.records(faults.tell, progress):
+    for record in reading.records(faults.report, progress):
         records += 1
         try:
             compared = _compared(record, tokens)
         except WrongValue as wrong:
-            faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
+            faults.report(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
             continue
         if compared is None:
             short += 1

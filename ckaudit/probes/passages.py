@@ -125,7 +125,7 @@ def _named(passages: Sequence[Passage]) -> Iterator[Passage]:
 def _passages(
     reading: Reading, group: Group, tokens: int, faults: FaultCollector, progress: Progress | None
 ) -> Iterator[Passage]:
-    for record in reading.records(faults.tell, progress):
+    for record in reading.records(faults.report, progress):
         cut = _cut(record, tokens, faults)
         if cut is not None:
             prompt, truth = cut
@@ -144,7 +144,7 @@ def _cut(record: Record, tokens: int, faults: FaultCollector) -> tuple[Any, Any]
     if isinstance(ids, list) and all(isinstance(id_, int) and not isinstance(id_, bool) for id_ in ids):
         half = len(ids[: 2 * tokens]) // 2
         return (ids[:half], ids[half : min(len(ids), 2 * tokens)]) if half >= MIN_HALF_TOKENS else None
-    faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: neither a text nor a list of token numbers", line=record.line))
+    faults.report(WRONG_TYPE.at(record.file, f"line {record.line}: neither a text nor a list of token numbers", line=record.line))
     return None
 
 

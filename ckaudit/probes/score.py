@@ -55,13 +55,13 @@ def score_passages(reading: Reading, passages: Sequence[Passage], subject: str, 
     faults, scored, records = FaultCollector(), dict[str, ScoredPassage](), 0
     by_id = {passage.id: passage for passage in passages}
     by_prompt = {_key(passage.prompt): passage for passage in passages}
-    for record in reading.records(faults.tell, progress):
+    for record in reading.records(faults.report, progress):
         records += 1
         try:
             passage = _passage(record, by_id, by_prompt, scored)
             scored[passage.id] = _scored(record, passage)
         except WrongValue as wrong:
-            faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
+            faults.report(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
     silent = [passage.id for passage in passages if passage.id not in scored]
     notes = []
     if silent:

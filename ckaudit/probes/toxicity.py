@@ -81,12 +81,12 @@ def probe_toxicity(
 
     def read() -> Iterator[ScoredContinuation]:
         nonlocal records
-        for record in reading.records(faults.tell, progress):
+        for record in reading.records(faults.report, progress):
             records += 1
             try:
                 yield from _continuations(record, prompts)
             except WrongValue as wrong:
-                faults.tell(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
+                faults.report(WRONG_TYPE.at(record.file, f"line {record.line}: {wrong}", line=record.line))
 
     for scored in _scored(read(), classify):
         if scored.score is None:

@@ -23,18 +23,18 @@ class BadAnswer(Struct, frozen=True):
         severity: How grave a finding of its own is.
         says: The illness as the first half of a sentence; the question's numbers follow.
         means: Names of the rules of which any finding graver than a note makes the answer bad, whatever the numbers say.
-        told_by: Questions whose own finding says the same, so that this one needs none.
-        told_by_rules: Names of the rules whose finding says the same.
-        by_rules: Whether a rule finds all that makes it bad: it costs too much to be put at every audit.
+        covered_by: Questions whose own finding says the same, so that this one needs none.
+        covered_by_rules: Names of the rules whose finding says the same.
+        judged_by_rules: Whether a rule finds all that makes it bad: it costs too much to be put at every audit.
     """
 
     name: str
     severity: Severity
     says: str
     means: tuple[str, ...] = ()
-    told_by: tuple[str, ...] = ()
-    told_by_rules: tuple[str, ...] = ()
-    by_rules: bool = False
+    covered_by: tuple[str, ...] = ()
+    covered_by_rules: tuple[str, ...] = ()
+    judged_by_rules: bool = False
 
 
 BAD: Mapping[str, BadAnswer] = {
@@ -52,7 +52,9 @@ BAD: Mapping[str, BadAnswer] = {
     ),
     "D2.2": BadAnswer("seen_text_not_learnt", "note", "what training sees is not learnt"),
     "D2.3": BadAnswer("no_early_fall", "note", "the loss does not fall at first", (), ("D2.1",)),
-    "D2.4": BadAnswer("plateau_above_frequencies", "sev2", "the loss stands above what word frequencies give", by_rules=True),
+    "D2.4": BadAnswer(
+        "plateau_above_frequencies", "sev2", "the loss stands above what word frequencies give", judged_by_rules=True
+    ),
     "D2.5": BadAnswer("no_patterns_in_attention", "note", "attention follows no pattern"),
     "D2.6": BadAnswer("few_layers_move", "sev2", "a small part of the layers moves"),
     "D3.1": BadAnswer("heads_alike", "note", "the heads do not differ"),
@@ -70,11 +72,11 @@ BAD: Mapping[str, BadAnswer] = {
         "schedule_wrong",
         "sev2",
         "the learning-rate schedule does harm or no good",
-        told_by_rules=("loss_rises", "loss_not_falling", "nonfinite_values"),
+        covered_by_rules=("loss_rises", "loss_not_falling", "nonfinite_values"),
     ),
     "D5.1": BadAnswer("does_not_generalize", "sev2", "the training loss falls and the held-out loss does not", ("overfitting",)),
     "D5.2": BadAnswer("pretraining_too_long", "note", "the time to stop was earlier", ("overfitting",), ("D5.1",)),
-    "D5.3": BadAnswer("capacity_too_low", "sev2", "the loss is flat far above any floor", by_rules=True),
+    "D5.3": BadAnswer("capacity_too_low", "sev2", "the loss is flat far above any floor", judged_by_rules=True),
     "D5.4": BadAnswer("data_ends_early", "note", "the record ends while the loss falls as fast as ever"),
     "D5.5": BadAnswer("earlier_text_forgotten", "sev2", "what was known before is forgotten", (), ("D5.1",)),
     "D6.1": BadAnswer("not_done_with_pretraining", "note", "pretraining has not come to a good end", ("overfitting",), ("D5.1",)),

@@ -14,7 +14,7 @@ from ckaudit.metrics.replay import replay_first_difference, replay_identical, re
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse
-from ckaudit.questions.values import apart_alike, largest, last_row, listed, points, row_of, smallest, uneven_list, why_no_fall
+from ckaudit.questions.values import largest, last_row, listed, points, ratio_of_alike, row_of, smallest, uneven_list, why_no_fall
 from ckaudit.questions.weight_updates import (
     answer_from_checkpoints,
     last_with_learning_rate,
@@ -150,7 +150,7 @@ def gradient_reaches_all(
         )
     row = uneven_list(row)
     (low, low_value), (high, high_value) = smallest(row), largest(row)
-    alike = apart_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
+    alike = ratio_of_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
     ratio = high_value / low_value
     word: Word = "bad" if alike > far or ratio > far**2 else above(ratio, watch=near, bad=np.inf)
     text = f"at step {step} {high} gets the largest gradient, {high_value:.3g}, and {low} the smallest, {low_value:.3g}: "

@@ -17,12 +17,12 @@ from ckaudit.metrics.weights import weight_rms
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse, young
 from ckaudit.questions.values import (
     MIN_SHOWN_RATIO,
-    apart_alike,
     growth,
     largest,
     last_row,
     levels,
     points,
+    ratio_of_alike,
     ratio_to_lowest_before,
     rises_at_once,
     row_of,
@@ -159,7 +159,7 @@ def gradient_vanishes(
     text = f"at step {step} {_weakest(row)}"
     if worst > now:
         text += f"; at the worst, step {when}, {_weakest(then)}"
-    alike = apart_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
+    alike = ratio_of_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
     word: Word = "bad" if alike > starved or now > starved**2 else above(now, watch=ordinary, bad=np.inf)
     word = worse(word, above(worst, watch=starved, bad=np.inf))
     return SeriesAnswer(word=word, sentence=text, numbers={"ratio": now, "worst_ratio": worst})

@@ -15,7 +15,7 @@ from ckaudit.run.medians import median, medians_of_parts, medians_of_three, thir
 from ckaudit.run.rises import end_level
 from ckaudit.run.robust import begins_at_zero, begins_with_its_run
 from ckaudit.run.series import Floats, Mask, Series, Steps
-from ckaudit.run.tensors import TensorTable, last_beside
+from ckaudit.run.tensors import TensorTable, last_of_stack
 
 MIN_SHOWN_RATIO = 1.005
 """A ratio below it is shown as 1x: nothing worth telling apart."""
@@ -172,16 +172,16 @@ def uneven_list(row: Mapping[str, float]) -> dict[str, float]:
     """
     blocks = [*row]
     lists: dict[int, dict[str, float]] = {}
-    for block, last in zip(blocks, last_beside(blocks), strict=True):
+    for block, last in zip(blocks, last_of_stack(blocks), strict=True):
         lists.setdefault(last, {})[block] = row[block]
     return max(lists.values(), key=lambda one: _ratio(min(one.values()), max(one.values())))
 
 
-def apart_alike(row: dict[str, float], blocks: Sequence[str], alike: Mask) -> float:
+def ratio_of_alike(row: dict[str, float], blocks: Sequence[str], alike: Mask) -> float:
     """Return how many times apart blocks of one build are at most; `alike` tells which of `blocks` are.
 
     >>> mask = np.array([[True, True, False], [True, True, False], [False, False, True]])
-    >>> apart_alike({"a": 1.0, "b": 2.0, "c": 900.0}, ["a", "b", "c"], mask)
+    >>> ratio_of_alike({"a": 1.0, "b": 2.0, "c": 900.0}, ["a", "b", "c"], mask)
     2.0
     """
     places = [place for place, block in enumerate(blocks) if block in row]

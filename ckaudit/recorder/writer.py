@@ -138,7 +138,7 @@ class Writer:
                 cadence=list(self._cadence),
                 triggers=Triggers(loss_spike_factor=limits.loss_spike_factor, grad_norm_factor=limits.grad_norm_factor),
             )
-        self._folder.settle()
+        self._folder.wait_for_writes()
 
     def is_due(self, step: int) -> bool:
         """Return whether a checkpoint is due at `step`: by the cadence, as the last planned one, or after an event."""

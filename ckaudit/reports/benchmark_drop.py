@@ -59,7 +59,7 @@ def _evidence(evidence: Evidence, view: View, width: int) -> list[str]:
 
 
 def _advice(row: Advice, view: View, width: int) -> list[str]:
-    def told_of() -> Iterator[tuple[str, str]]:
+    def labelled_lines() -> Iterator[tuple[str, str]]:
         yield "when", row.when
         yield "", row.text
         yield "test", row.test
@@ -71,7 +71,9 @@ def _advice(row: Advice, view: View, width: int) -> list[str]:
 
     head = [paint(line, "bold", view) for line in wrap(f"{row.row} {row.title}", width)]
     return head + [
-        line for label, text in told_of() for line in paragraph(printable(text, view), width, first=f"{label}: " if label else "")
+        line
+        for label, text in labelled_lines()
+        for line in paragraph(printable(text, view), width, first=f"{label}: " if label else "")
     ]
 
 

@@ -16,7 +16,7 @@ MAX_SHARING = 5
 
 def markdown(fleet: Fleet, view: View) -> str:
     """Return the verdict, what ill runs share, the ranked table, groups and notes."""
-    shown, rest = shown_and_rest(fleet, view)
+    shown, rest = listed_and_counted(fleet, view)
     blocks = [f"### ckaudit fleet: {escaped(fleet.verdict)}", *([by_severity(fleet)] if by_severity(fleet) else [])]
     if fleet.common_causes:
         blocks.append("#### What ill runs share")
@@ -37,7 +37,7 @@ def _line(cells_of_line: Iterable[str]) -> str:
     return f"| {' | '.join(cells_of_line)} |"
 
 
-def shown_and_rest(fleet: Fleet, view: View) -> tuple[list[FleetRun], list[FleetRun]]:
+def listed_and_counted(fleet: Fleet, view: View) -> tuple[list[FleetRun], list[FleetRun]]:
     """Return the runs that are told one by one, and those that are counted: what is well, unless everything is asked for."""
     if view.verbose:
         return fleet.runs, []
@@ -53,7 +53,7 @@ def cells(run: FleetRun) -> list[str]:
         run.run,
         "" if run.first_step is None else f"{run.first_step:,}",
         run.where or "",
-        what(run),
+        problem_of(run),
         run.knob or "",
         open_checks(run),
     ]
@@ -66,7 +66,7 @@ def severity_word(run: FleetRun) -> str:
     return run.severity or ("well" if run.judged == "all" else "limited" if run.judged == "limited" else "open")
 
 
-def what(run: FleetRun) -> str:
+def problem_of(run: FleetRun) -> str:
     """Return the first cause of a run with its likelihood, what was found where no cause is known, or why it was not audited."""
     if run.status != "audited":
         return run.problem or ""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ckaudit import __version__
 from ckaudit.audit.measure import MeasuredMetric, Measurement
 from ckaudit.contract.schema.metrics import VERSION, Metrics, MetricTable
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.contract.schema.scalars import inert
 from ckaudit.reports.escape import visible
 from ckaudit.run.read import Progress
@@ -86,7 +86,7 @@ def cells(values: Floats, recorded: Mask) -> list[Number | None]:
     """Return one column, shape (T,), with None where not recorded and words where not finite."""
     column: list[Number | None] = values.tolist()
     for row in np.flatnonzero(~np.isfinite(values)).tolist():
-        column[row] = to_word(float(values[row])) if recorded[row] else None
+        column[row] = encode_float(float(values[row])) if recorded[row] else None
     return column
 
 
@@ -99,7 +99,7 @@ def _write_csv(measurement: Measurement, sink: BinaryIO, progress: Progress | No
 def _csv_lines(piece: SeriesPart) -> str:
     values = [repr(value) for value in piece.values.tolist()]
     for row in np.flatnonzero(~np.isfinite(piece.values)).tolist():
-        values[row] = str(to_word(float(piece.values[row]))) if piece.recorded[row] else ""
+        values[row] = str(encode_float(float(piece.values[row]))) if piece.recorded[row] else ""
     names = f"{quoted(piece.metric)},{quoted(piece.label)}"
     flags = ["true" if known else "false" for known in piece.recorded.tolist()]
     rows = zip(piece.steps.tolist(), values, flags, strict=True)

@@ -11,7 +11,7 @@ from ckaudit.contract.schema.diff import Comparison, Pair
 from ckaudit.contract.schema.fleet import Fleet
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Chart, Finding, Report
-from ckaudit.reports.fleet import HEAD, cells, rest_sentence, shown_and_rest
+from ckaudit.reports.fleet import HEAD, cells, listed_and_counted, rest_sentence
 from ckaudit.reports.markup import Markup, join, tag
 from ckaudit.reports.svg.picture import run_names
 from ckaudit.reports.svg.plot import described, finite, plot
@@ -94,7 +94,7 @@ def comparison(compared: Comparison) -> str:
 
 def fleet(audited: Fleet) -> str:
     """Return the verdict, what ill runs share, and the rows of those that are ill or could not be audited."""
-    shown, rest = shown_and_rest(audited, View(limit=MAX_RUNS))
+    shown, rest = listed_and_counted(audited, View(limit=MAX_RUNS))
     word = audited.severity or "ok"
     parts = [tag("p", _chip(word.upper(), word), " ", tag("b", audited.verdict))]
     parts += [tag("p", shared.sentence) for shared in audited.common_causes[:MAX_CAUSES]]

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.reports.metric_series import quoted
 from ckaudit.reports.terminal.screen_text import columns, pad, paint, printable
 from ckaudit.reports.view import View
@@ -88,7 +88,7 @@ def _text(cell: Any, *, empty: str) -> str:
     if isinstance(cell, bool):
         return str(cell).lower()
     if isinstance(cell, float):
-        return repr(cell) if isfinite(cell) else str(to_word(cell))
+        return repr(cell) if isfinite(cell) else str(encode_float(cell))
     if isinstance(cell, list | dict | tuple):
         return msgspec.json.encode(_jsonable(cell)).decode()
     return str(cell)
@@ -101,5 +101,5 @@ def _jsonable(cell: Any) -> Any:
     if isinstance(cell, list | tuple):
         return [_jsonable(value) for value in cell]
     if isinstance(cell, float) and not isfinite(cell):
-        return to_word(cell)
+        return encode_float(cell)
     return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ckaudit.contract.schema.tensor_names import beside_in_attention
+from ckaudit.contract.schema.tensor_names import other_attention_projections
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable
@@ -69,7 +69,7 @@ def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
     """
     places, waiting = {label: place for place, label in enumerate(labels)}, np.zeros(slow.shape, bool)
     for label, place in places.items():
-        other, value = beside_in_attention(label) or ("", "")
+        other, value = other_attention_projections(label) or ("", "")
         if other in places and value in places:
             waiting[:, place] = slow[:, place] & slow[:, places[other]] & ~slow[:, places[value]]
     return waiting

@@ -159,10 +159,10 @@ def _pairs(manifest: Manifest | None) -> Floats | None:
     return np.asarray(table[np.argsort(table[:, 0], kind="stable")])
 
 
-def seams(manifest: Manifest | None) -> list[int]:
+def resume_steps(manifest: Manifest | None) -> list[int]:
     """Return the last step before each later session, in order of sessions; one that does not say where it began is left out.
 
-    >>> seams(None)
+    >>> resume_steps(None)
     []
     """
     return [int(session.resumed_from or 0) for session in resumed(manifest)]

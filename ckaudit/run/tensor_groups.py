@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series
-from ckaudit.run.tensors import TensorTable, last_beside
+from ckaudit.run.tensors import TensorTable, last_of_stack
 
 Known = Sequence[tuple[str, frozenset[str]]]
 TENSORS = ("weights", "gradients", "weight_deltas")
@@ -141,7 +141,7 @@ def alike_blocks(blocks: Sequence[str], table: TensorTable, by_tensor: Series | 
         by_tensor: Gradient norm of each tensor: without shapes, its names and list decide, and the size of the elements.
         rms: Size of the elements of each tensor.
     """
-    builds = [*zip(table.builds(blocks), last_beside(blocks), strict=True)]
+    builds = [*zip(table.builds(blocks), last_of_stack(blocks), strict=True)]
     if any(build for build, _ in builds) or by_tensor is None:
         return np.array([[one == other for other in builds] for one in builds])
     sizes = dict.fromkeys(by_tensor.labels, np.nan)

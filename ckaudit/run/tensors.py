@@ -229,11 +229,13 @@ def whole_parts(chosen: Iterable[str], names: Iterable[str]) -> set[str]:
     return {name for name in chosen if any(name.startswith(f"{outer}.") for outer in whole)}
 
 
-def last_beside(blocks: Sequence[str]) -> list[int]:
+def last_of_stack(blocks: Sequence[str]) -> list[int]:
     """Return for each block the place of the last one of its list: an encoder's is not a decoder's, nor a policy's a critic's.
 
-    >>> last_beside(["encoder.layer.0", "encoder.layer.1", "decoder.layer.0"]), last_beside(["layer1.0", "layer1.1", "layer2.0"])
-    ([1, 1, 2], [2, 2, 2])
+    >>> last_of_stack(["encoder.layer.0", "encoder.layer.1", "decoder.layer.0"])
+    [1, 1, 2]
+    >>> last_of_stack(["layer1.0", "layer1.1", "layer2.0"])
+    [2, 2, 2]
     """
     last = {_stack(block): place for place, block in enumerate(blocks)}
     return [last[_stack(block)] for block in blocks]

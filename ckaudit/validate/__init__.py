@@ -30,7 +30,7 @@ from ckaudit.contract.summaries import across_files, same_place
 from ckaudit.errors import UnreadableError
 from ckaudit.material.counts import plural
 from ckaudit.policy.apply_policy import apply_policy
-from ckaudit.policy.gate import OPEN, Gate, over
+from ckaudit.policy.gate import OPEN, Gate, ended_ignores
 from ckaudit.validate.file_facts import RunFacts
 from ckaudit.validate.outcomes import outcomes
 from ckaudit.validate.run_checks import (
@@ -222,7 +222,7 @@ def make_report(
         severity=worst(ordered),
         findings=ordered,
         checks=applied.checks,
-        notes=[*notes, *over(applied.ended, gate)],
+        notes=[*notes, *ended_ignores(applied.ended, gate)],
         files=files,
         policy=used,
         baseline=gate.baseline.file if gate.baseline else None,

@@ -13,7 +13,7 @@ from ckaudit.audit.engine import clauses_of, judge_run
 from ckaudit.audit.vital_checks import Judged, judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.numbers import Number, takes_any_numbers, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
 from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.contract.schema.watch import STALLED, VERSION, EarlySign, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
@@ -77,19 +77,19 @@ class VitalGauges:
         return gauge
 
 
-class _ToldFinding(Struct):
+class AnnouncedFinding(Struct):
     """A finding that was told: what it was, and the last step that it was seen at."""
 
     entry: Accepted
     last: int | None
 
 
-class ToldFindings:
+class AnnouncedFindings:
     """Findings that were told, known again by code, place and start, as a baseline knows them."""
 
     def __init__(self) -> None:
         """Begin with nothing told."""
-        self._told: list[_ToldFinding] = []
+        self._announced_findings: list[AnnouncedFinding] = []
 
     def news(self, findings: Sequence[Finding], *, in_full: int = 0) -> Iterator[tuple[Finding, bool]]:
         """Yield each finding that is new or graver than it was, and whether it was told before.
@@ -102,20 +102,20 @@ class ToldFindings:
         places = self._places_of(findings)
         for index, finding in enumerate(findings):
             place = places.get(index)
-            if place is not None and _goes_on(self._told[place], finding):
-                entry = self._told[place].entry
+            if place is not None and _goes_on(self._announced_findings[place], finding):
+                entry = self._announced_findings[place].entry
                 worse = is_graver(finding, entry)
                 # As grave as it was told to be: what became milder and grave again is told once.
-                self._told[place] = _announced(finding if worse else replace(finding, severity=entry.severity))
+                self._announced_findings[place] = _announced(finding if worse else replace(finding, severity=entry.severity))
                 if worse:
                     yield finding, True
             elif finding.last_step is None or finding.last_step >= in_full:
-                self._told.append(_announced(finding))
+                self._announced_findings.append(_announced(finding))
                 yield finding, False
 
     def _places_of(self, findings: Sequence[Finding]) -> dict[int, int]:
         """Return by index of a finding the place of what was told of it; one that spread far is known by its first place."""
-        entries = [known.entry for known in self._told]
+        entries = [known.entry for known in self._announced_findings]
         places = {id(entry): place for place, entry in enumerate(entries)}
         by_index = {index: places[id(entry)] for index, entry in Baseline(file="", entries=entries).matched(findings).items()}
         left = set(range(len(entries))) - set(by_index.values())
@@ -182,12 +182,12 @@ class Announcer:
         self.name, self._gate, self._notes = name, gate, notes
         self.silence, self.vitals = Silence(stall_after), VitalGauges()
         self.step: int | None = None
-        self.ended = self.stalled = self._told_any = False
-        self._known = ToldFindings()
+        self.ended = self.stalled = self._has_announced = False
+        self._known = AnnouncedFindings()
         self.vital = VitalLimits()
         self.early: tuple[EarlySign, ...] = ()
 
-    def look(self, moment: ClockReading) -> Iterator[WatchEvent]:
+    def poll(self, moment: ClockReading) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
         raise NotImplementedError
 
@@ -220,10 +220,10 @@ class Announcer:
         self.vital = VitalLimits(
             word, in_words, to_judge_more(run, checks), any(finding.severity != "note" for finding in applied.findings)
         )
-        for check in applied.checks if not self._told_any else ():
+        for check in applied.checks if not self._has_announced else ():
             if check.outcome == "error":
                 yield self._say("error", f"{check.code} broke: {check.detail}", moment)
-        self._told_any = True
+        self._has_announced = True
         likely = _likely(run, applied.findings) if news else {}
         for finding, before in news:
             yield self._say("graver" if before else "finding", finding.message, moment, finding, likely.get(finding.code))
@@ -297,13 +297,13 @@ def _is_spread(entry: Accepted, finding: Finding) -> bool:
     return entry.first_step == finding.first_step and is_near(entry, finding)
 
 
-def _announced(finding: Finding) -> _ToldFinding:
-    return _ToldFinding(accepted(finding, "watch", None), finding.last_step)
+def _announced(finding: Finding) -> AnnouncedFinding:
+    return AnnouncedFinding(accepted(finding, "watch", None), finding.last_step)
 
 
-def _goes_on(told: _ToldFinding, finding: Finding) -> bool:
+def _goes_on(announced: AnnouncedFinding, finding: Finding) -> bool:
     """Tell whether a finding is the one that was told, and not another of its kind that began after that had ended."""
-    return told.last is None or finding.first_step is None or finding.first_step <= told.last + SLACK_STEPS
+    return announced.last is None or finding.first_step is None or finding.first_step <= announced.last + SLACK_STEPS
 
 
 # The gauges of the panel: the vital signs of every step and the pace of every minute, from what was recorded last.
@@ -325,5 +325,5 @@ def _worst(metric: Metric, series: Series, row: int) -> Number:
     values = series.values[row][series.recorded[row]]
     ill = values[~np.isfinite(values)]
     if len(ill):
-        return to_word(float(ill[0]))
-    return to_word(float(values.min() if metric.worst == "low" else values[0] if metric.worst == "first" else values.max()))
+        return encode_float(float(ill[0]))
+    return encode_float(float(values.min() if metric.worst == "low" else values[0] if metric.worst == "first" else values.max()))

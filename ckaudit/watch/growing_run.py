@@ -78,7 +78,7 @@ class Unpacker:
         """Begin; the suffix, `.gz` or `.zst`, tells how the file is packed."""
         self.broken = ""
         self._suffix = suffix
-        self._frame: Any = self._begun()
+        self._frame: Any = self._new_decompressor()
         self._taken = self._given = 0
 
     def more(self, data: bytes) -> bytes:
@@ -94,7 +94,7 @@ class Unpacker:
         self._taken += len(data)
         while data:
             if self._frame.eof:
-                self._frame = self._begun()
+                self._frame = self._new_decompressor()
             try:
                 unpacked.append(self._frame.decompress(data))
             except Exception as error:  # noqa: BLE001  each kind of packing has an error of its own
@@ -105,7 +105,7 @@ class Unpacker:
         if self._given > max(MAX_BYTES, MAX_RATIO * self._taken):
             self.broken = f"unpacked, it is more than {MAX_RATIO} times as large"
 
-    def _begun(self) -> Any:
+    def _new_decompressor(self) -> Any:
         """Return what unpacks one frame."""
         if self._suffix == ".gz":
             return zlib.decompressobj(wbits=31)

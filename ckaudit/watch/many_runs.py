@@ -90,16 +90,16 @@ class ManyRuns:
         self._listing_seconds = 0.0
         self.alerts: dict[str, deque[WatchEvent]] = {}
 
-    def go(self, say: Callable[[WatchEvent], None], *, after_look: Callable[[], None] = lambda: None) -> int:
+    def run_until_end(self, say: Callable[[WatchEvent], None], *, after_poll: Callable[[], None] = lambda: None) -> int:
         """Watch until a finding is grave enough, or all runs that were named have ended; see `WatchRounds.go`."""
         until = self._options.until
         severities = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
         while True:
             began, reached = monotonic(), False
-            for event in self.look():
+            for event in self.poll():
                 say(event)
                 reached |= event.severity is not None and event.severity in severities
-            after_look()
+            after_poll()
             if reached:
                 return FOUND
             if not self._sources.is_open and not self._watchers and self._troubles:
@@ -119,13 +119,13 @@ class ManyRuns:
         """Return each run that was read, as it was then."""
         return [self._snapshots[name] for name in sorted(self._snapshots)]
 
-    def look(self) -> Iterator[WatchEvent]:
+    def poll(self) -> Iterator[WatchEvent]:
         """List what is there, read what is new or has changed, and yield what there is to say."""
-        for event in map(with_addresses, self._look()):
+        for event in map(with_addresses, self._poll_all()):
             self.alerts.setdefault(event.run, deque(maxlen=MAX_ALERTS)).append(event)
             yield event
 
-    def _look(self) -> Iterator[WatchEvent]:
+    def _poll_all(self) -> Iterator[WatchEvent]:
         began = monotonic()
         try:
             places = self._sources.find()
@@ -154,7 +154,7 @@ class ManyRuns:
             watcher = self._watchers.get(name)
             if watcher is None or (isinstance(watcher, Watcher) and watcher.is_foreign()):
                 is_new = watcher is None
-                watcher = self._watchers[name] = self._begun(name, path)
+                watcher = self._watchers[name] = self._new_announcer(name, path)
                 if is_new:
                     yield watching(name)
             yield from self._watched(name, watcher)
@@ -167,7 +167,7 @@ class ManyRuns:
 
     def _watched(self, name: str, watcher: Announcer) -> Iterator[WatchEvent]:
         """Look at one run, keep how it stands, and give up the history of the one that was looked at longest ago."""
-        yield from watcher.look(ClockReading(monotonic(), time()))
+        yield from watcher.poll(ClockReading(monotonic(), time()))
         self._snapshots[name] = snapshot_of(watcher, self.alerts.get(name, ()))
         self._again.discard(name)
         if not isinstance(watcher, Watcher):
@@ -183,7 +183,7 @@ class ManyRuns:
             self._again.discard(oldest)
             held.rest()
 
-    def _begun(self, name: str, path: Path) -> Announcer:
+    def _new_announcer(self, name: str, path: Path) -> Announcer:
         options = self._options
         watcher: Announcer
         if is_ours(path):

@@ -43,7 +43,7 @@ def _families(snapshots: Sequence[Snapshot], now: float) -> Iterator[list[str]]:
     yield _family("ckaudit_run_silence_seconds", "Seconds since the last line, when it was looked at.", silence)
     states = [(_labels(run=each.run, state=word), float(each.state == word)) for each in snapshots for word in STATES]
     yield _family("ckaudit_run_state", "1 for what the run does.", states)
-    found = [(_labels(run=each.run, severity=word), _told(each, word)) for each in snapshots for word in SEVERITIES]
+    found = [(_labels(run=each.run, severity=word), _alert_count(each, word)) for each in snapshots for word in SEVERITIES]
     yield _family("ckaudit_run_findings_total", "Findings that were told, the last 200.", found, kind="counter")
     signs = [
         (_labels(run=each.run, sign=sign.name), float(sign.since is not None))
@@ -59,7 +59,7 @@ def _families(snapshots: Sequence[Snapshot], now: float) -> Iterator[list[str]]:
         yield _family(f"ckaudit_run_{_NOT_IN_NAMES.sub('_', name)}", f"The newest {name}, in {unit}.", values)
 
 
-def _told(snapshot: Snapshot, severity: str) -> float:
+def _alert_count(snapshot: Snapshot, severity: str) -> float:
     return float(sum(alert.severity == severity for alert in snapshot.alerts))
 
 

@@ -74,7 +74,7 @@ class ForeignWatcher(Announcer):
         """What the log says of the run as a whole."""
         return self._facts
 
-    def look(self, moment: ClockReading) -> Iterator[WatchEvent]:
+    def poll(self, moment: ClockReading) -> Iterator[WatchEvent]:
         """Read the log again where it grew and enough time went by, and yield what there is to say."""
         self._is_new |= self._has_grown(moment)
         if self._is_new and moment.now >= self._due:
@@ -98,14 +98,16 @@ class ForeignWatcher(Announcer):
             return False
         self._seen = seen
         # That a file was written is heard as lines are, whether or not they can be read yet.
-        self.silence.heard(moment.now, [max((stamp.time for stamp in seen.values()), default=0) / 1e9], moment.wall)
+        self.silence.note_lines(moment.now, [max((stamp.time for stamp in seen.values()), default=0) / 1e9], moment.wall)
         return True
 
     def _read(self, moment: ClockReading) -> Iterator[WatchEvent]:
         try:
             run = open_run(self._path, reads=triage_reads(), choice=self._choice)
         except CkauditError as error:
-            if isinstance(error, UsageError) and not self._told_any:  # there is a choice to be made, by whoever began the watch
+            if (
+                isinstance(error, UsageError) and not self._has_announced
+            ):  # there is a choice to be made, by whoever began the watch
                 raise
             # A log that only begins may have no whole line yet: what is wrong for good is so at the next reading too.
             if self._failed == str(error):
@@ -150,16 +152,16 @@ class WatchRounds:
         """
         self._vital = require_vital
         self._gate, self._stall_after, self._notes, self._choice = gate, stall_after, notes, choice
-        self._watchers = [self._begun(path) for path in paths]
+        self._watchers = [self._new_announcer(path) for path in paths]
         self._until_severities = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
         self.alerts: dict[str, deque[WatchEvent]] = {watcher.name: deque(maxlen=MAX_ALERTS) for watcher in self._watchers}
 
-    def go(self, say: Callable[[WatchEvent], None], *, after_look: Callable[[], None] = lambda: None) -> int:
+    def run_until_end(self, say: Callable[[WatchEvent], None], *, after_poll: Callable[[], None] = lambda: None) -> int:
         """Watch until a finding is grave enough or all runs have ended.
 
         Args:
             say: Takes each event.
-            after_look: Called after each look at all runs.
+            after_poll: Called after each look at all runs.
 
         Returns:
             1 where a finding was grave enough, 0 where all runs ended, 2 where not enough could be judged of one of them.
@@ -169,10 +171,10 @@ class WatchRounds:
         while True:
             began = monotonic()
             reached = False
-            for event in self.look():
+            for event in self.poll():
                 say(event)
                 reached |= event.severity is not None and event.severity in self._until_severities
-            after_look()
+            after_poll()
             if reached:
                 return FOUND
             if all(watcher.ended for watcher in self._watchers):
@@ -184,18 +186,18 @@ class WatchRounds:
         """How much could be judged of each run, by its name."""
         return {watcher.name: watcher.vital for watcher in self._watchers}
 
-    def _begun(self, path: Path) -> Announcer:
+    def _new_announcer(self, path: Path) -> Announcer:
         """Return what watches a run; of a folder in which nothing stands yet, a run folder is expected."""
         if is_ours(path):
             return Watcher(path, gate=self._gate, stall_after=self._stall_after, notes=self._notes)
         return ForeignWatcher(path, gate=self._gate, stall_after=self._stall_after, notes=self._notes, choice=self._choice)
 
-    def look(self) -> Iterator[WatchEvent]:
+    def poll(self) -> Iterator[WatchEvent]:
         """Look at every run once, and yield what there is to say."""
         for place, watcher in enumerate(self._watchers):
             if isinstance(watcher, Watcher) and watcher.is_foreign():
-                self._watchers[place] = self._begun(Path(watcher.name))
-            for event in self._watchers[place].look(ClockReading(monotonic(), time())):
+                self._watchers[place] = self._new_announcer(Path(watcher.name))
+            for event in self._watchers[place].poll(ClockReading(monotonic(), time())):
                 self.alerts[watcher.name].append(event)
                 yield event
 

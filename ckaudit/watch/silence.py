@@ -31,7 +31,7 @@ class Silence:
         self._pauses: deque[float] = deque(maxlen=RECENT_PAUSES)
         self._time: float | None = None
 
-    def heard(self, now: float, times: Iterable[float], wall: float) -> None:
+    def note_lines(self, now: float, times: Iterable[float], wall: float) -> None:
         """Take note of new lines.
 
         Args:

@@ -56,12 +56,12 @@ class NewRecords(Struct):
     Attributes:
         checkpoints: Files that are new and at rest, by step; those of ranks among them.
         manifest: Whether `run.json` was written anew.
-        anew: Why what was read before no longer holds, so that everything is to be read again; empty: it does.
+        restart_reason: Why what was read before no longer holds, so that everything is to be read again; empty: it does.
     """
 
     checkpoints: list[CheckpointFile] = field(default_factory=list)
     manifest: bool = False
-    anew: str = ""
+    restart_reason: str = ""
 
 
 class FolderPoller:
@@ -83,22 +83,22 @@ class FolderPoller:
         self._taken: dict[Path, Stamp] = {}
         self._manifest = GONE
 
-    def look(self, now: float, wall: float) -> NewRecords:
+    def poll(self, now: float, wall: float) -> NewRecords:
         """Return which files are new or changed.
 
         Args:
             now: Seconds on a clock that never goes back.
             wall: Unix time.
         """
-        growth = NewRecords()
+        new_records = NewRecords()
         self.listed = self._list(now)
-        growth.anew = self._changed(all_of_them=self.listed)
-        if growth.anew:
-            return growth
+        new_records.restart_reason = self._changed(all_of_them=self.listed)
+        if new_records.restart_reason:
+            return new_records
         stamp = stamp_of(self.folder.manifest)
-        growth.manifest, self._manifest = stamp not in (self._manifest, GONE), stamp
-        growth.checkpoints = self._at_rest(int(wall * 1e9) - AT_REST)
-        return growth
+        new_records.manifest, self._manifest = stamp not in (self._manifest, GONE), stamp
+        new_records.checkpoints = self._at_rest(int(wall * 1e9) - AT_REST)
+        return new_records
 
     @property
     def has_waiting(self) -> bool:
@@ -242,10 +242,10 @@ class Watcher(Announcer):
         self._contradictions: list[Finding] = []
         self._new, self._lines_judged = False, 0
 
-    def look(self, moment: ClockReading) -> Iterator[WatchEvent]:
+    def poll(self, moment: ClockReading) -> Iterator[WatchEvent]:
         """Read what is new, and yield what there is to say."""
-        growth = self._poller.look(moment.now, moment.wall)
-        why = growth.anew or self._take(growth, moment)
+        new_records = self._poller.poll(moment.now, moment.wall)
+        why = new_records.restart_reason or self._take(new_records, moment)
         if why:
             yield self._say("anew", f"{why}: the folder is read again", moment)
             self._begin()  # what was read is forgotten; what was told stays told
@@ -288,23 +288,23 @@ class Watcher(Announcer):
         """What `run.json` says; None: it is not there."""
         return self._history.reader.manifest
 
-    def _take(self, growth: NewRecords, moment: ClockReading) -> str:
+    def _take(self, new_records: NewRecords, moment: ClockReading) -> str:
         """Read what grew; return why the folder is to be read again, empty: it is not."""
         reader = self._history.reader
         reader.folder = self._poller.folder
-        if growth.manifest:
+        if new_records.manifest:
             reader.take_manifest()
             self.ended = self.ended and self._has_ended()
-        if growth.checkpoints:
-            self._history.take_checkpoints(growth.checkpoints)
-            self._ranks.take(growth.checkpoints, moment.now)
+        if new_records.checkpoints:
+            self._history.take_checkpoints(new_records.checkpoints)
+            self._ranks.take(new_records.checkpoints, moment.now)
             # A writer that is wrong is so in every file: of each kind the first counts.
             known = {contradiction.code for contradiction in self._contradictions}
             self._contradictions += [
                 contradiction for contradiction in contradictions_of_newest(self._path) if contradiction.code not in known
             ]
-        self._new |= bool(growth.manifest or growth.checkpoints)
-        self._pace.urgent |= bool(growth.checkpoints)
+        self._new |= bool(new_records.manifest or new_records.checkpoints)
+        self._pace.urgent |= bool(new_records.checkpoints)
         try:
             for piece in self._poller.pieces():
                 self._take_piece(piece, moment)
@@ -328,7 +328,7 @@ class Watcher(Announcer):
             if "time" in lines.table.names:
                 times = lines.table.values[lines.table.names.index("time")][-256:].tolist() + times
         self.step = steps[0] if steps else self.step
-        self.silence.heard(moment.now, times, moment.wall)
+        self.silence.note_lines(moment.now, times, moment.wall)
         self._pace.urgent |= self._history.lines >= 1.25 * self._lines_judged
 
 

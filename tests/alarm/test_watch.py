@@ -128,7 +128,7 @@ def test_an_auditor_that_breaks_stops_no_training(tmp_path, monkeypatch, caplog)
         raise ZeroDivisionError("of the auditor's own")
 
     watch = ckaudit.Watch(tmp_path, every=20, raise_on="note")
-    monkeypatch.setattr("ckaudit.watch.watcher.Watcher.look", broken)
+    monkeypatch.setattr("ckaudit.watch.watcher.Watcher.poll", broken)
     assert len(train(tmp_path, watch)) == 120
     (told,) = [record.getMessage() for record in caplog.records if "of the auditor's own" in record.getMessage()]
     assert told.startswith("the audit failed and the training goes on without it")

@@ -83,10 +83,10 @@ def test_the_table_has_every_question_that_can_be_bad_and_names_what_exists():
         assert all(names[each] != "note" for each in bad.means)
         assert bad.name not in names
         assert bad.severity == "note" or not id_.startswith(("D6", "MP"))
-        for other in bad.told_by:
-            assert id_ not in BAD[other].told_by
+        for other in bad.covered_by:
+            assert id_ not in BAD[other].covered_by
             assert SEVERITIES.index(BAD[other].severity) <= SEVERITIES.index(bad.severity)
-        assert all(SEVERITIES.index(names[rule]) <= SEVERITIES.index(bad.severity) for rule in bad.told_by_rules)
+        assert all(SEVERITIES.index(names[rule]) <= SEVERITIES.index(bad.severity) for rule in bad.covered_by_rules)
     assert len({bad.name for bad in BAD.values()}) == len(BAD)
 
 
@@ -111,7 +111,7 @@ def test_no_question_is_good_where_a_finding_of_its_rules_says_otherwise(id_, mo
 
 @pytest.mark.parametrize("id_", BAD)
 def test_a_bad_answer_that_no_rule_accounts_for_is_a_finding_by_the_table(id_, monkeypatch):
-    if BAD[id_].by_rules:
+    if BAD[id_].judged_by_rules:
         pytest.skip("a rule finds all that makes it bad")
     mine = questions()[id_]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ckaudit.contract.schema.diff import Unlike
-from ckaudit.diff.comparability import LOSSES, unlike
+from ckaudit.diff.comparability import LOSSES, find_mismatches
 from ckaudit.run.read import read_run
 from tests.diff.pairs import PAIRS, copied, manifest, relog
 
@@ -15,7 +15,7 @@ BASE = PAIRS / "base"
 
 
 def found(other: Path) -> dict[str, Unlike]:
-    return {each.name: each for each in unlike(read_run(BASE), read_run(other))}
+    return {each.name: each for each in find_mismatches(read_run(BASE), read_run(other))}
 
 
 def test_runs_that_are_alike_have_no_line() -> None:
@@ -23,7 +23,7 @@ def test_runs_that_are_alike_have_no_line() -> None:
 
 
 def test_another_tokenizer_leaves_no_loss_comparable_and_comes_first() -> None:
-    lines = unlike(read_run(BASE), read_run(PAIRS / "tokenizer"))
+    lines = find_mismatches(read_run(BASE), read_run(PAIRS / "tokenizer"))
     assert [each.name for each in lines[:2]] == ["tokenizer_hash", "vocabulary"]
     assert all(set(each.invalidates) == set(LOSSES) for each in lines[:2])
     assert (lines[1].left, lines[1].right) == ("28", "36")
@@ -102,8 +102,8 @@ def test_another_device_of_the_same_kind_is_no_difference(tmp_path: Path) -> Non
 
     one = manifest(copied("base", tmp_path), on("cuda:0"))
     other = manifest(copied("identical", tmp_path), on("cuda:3"))
-    assert unlike(read_run(one), read_run(other)) == []
-    lines = unlike(read_run(one), read_run(manifest(other, on("cpu"))))
+    assert find_mismatches(read_run(one), read_run(other)) == []
+    lines = find_mismatches(read_run(one), read_run(manifest(other, on("cpu"))))
     assert [(each.name, each.invalidates) for each in lines] == [("tensors.device", ["speed", "memory", "exact"])]
 
 
@@ -138,7 +138,7 @@ def test_places_names_and_times_are_not_differences(tmp_path: Path) -> None:
 
     one = manifest(copied("base", tmp_path), lambda whole: whole.update(config=whole["config"] | {"data": {"root": "/x/y"}}))
     other = manifest(copied("identical", tmp_path), change)
-    assert unlike(read_run(one), read_run(other)) == []
+    assert find_mismatches(read_run(one), read_run(other)) == []
 
 
 def test_runs_of_other_programs_have_few_facts_and_no_lines(tmp_path: Path) -> None:
@@ -146,4 +146,4 @@ def test_runs_of_other_programs_have_few_facts_and_no_lines(tmp_path: Path) -> N
         (tmp_path / name).mkdir()
         text = "".join(json.dumps({"step": step, "train_loss_raw": 2.0 / step}) + "\n" for step in range(1, 20))
         (tmp_path / name / "scalars.jsonl").write_text(text)
-    assert unlike(read_run(tmp_path / "a"), read_run(tmp_path / "b")) == []
+    assert find_mismatches(read_run(tmp_path / "a"), read_run(tmp_path / "b")) == []

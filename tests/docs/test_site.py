@@ -65,7 +65,7 @@ def test_headings_have_the_anchors_of_github(builder, tmp_path, monkeypatch):
 def test_a_list_below_a_paragraph_begins_as_on_github(builder):
     decision = builder.gathered()[PurePosixPath("decisions/0022-one-verdict.md")]
     assert "**Decision.**\n\n- One table" in decision
-    assert "(`told_by`).\n- Rules and questions" in decision
+    assert "(`covered_by`).\n- Rules and questions" in decision
 
 
 def test_a_link_that_leads_to_nothing_stops_the_build(builder, tmp_path, monkeypatch):

@@ -39,10 +39,10 @@ def test_the_end_of_a_start_that_another_has_taken_over_from_takes_its_session_n
     old = Writer(tmp_path, name="old")
     for step in range(1, 11):
         old.step(step, loss=1.0)
-    old._folder.settle()
+    old._folder.wait_for_writes()
     with Writer(tmp_path, start_step=10, name="new") as new:
         new.step(11, loss=1.0)
-        new._folder.settle()
+        new._folder.wait_for_writes()
         old.close()
     found = msgspec.json.decode((tmp_path / "run.json").read_bytes(), type=Manifest)
     assert found.name == "new"

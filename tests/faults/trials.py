@@ -70,7 +70,7 @@ class Training:
 
     def settle(self, *, patience: float) -> None:
         """Wait until all is done, so long at most."""
-        self.folder.settle(patience=patience)
+        self.folder.wait_for_writes(patience=patience)
 
     def first(self) -> None:
         """Write what comes before the first step."""
@@ -89,7 +89,7 @@ class FolderTraining(Training):
             with self._guard("writing reference.npz", writes=True):
                 self.folder.take_reference(WEIGHTS)
         self.folder.describe(source="faults")
-        self.folder.settle()
+        self.folder.wait_for_writes()
 
     def first(self) -> None:
         if not self.folder.is_resume:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ckaudit.audit.load_run import scalars_of
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import Choice, import_runs, import_source
 from ckaudit.reports.scalars import write, write_folder
@@ -75,7 +75,7 @@ def recorded(folder: Path, made: Lines) -> Path:
     folder.mkdir(exist_ok=True)
     text = ""
     for (session, step), line in made.items():
-        values = {name: to_word(value) if isinstance(value, float) else value for name, value in line.items()}
+        values = {name: encode_float(value) if isinstance(value, float) else value for name, value in line.items()}
         text += json.dumps({"step": step, "session": session, **values}) + "\n"
     (folder / "scalars.jsonl").write_text(text)
     return folder

@@ -12,7 +12,7 @@ from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.schema.import_options import Choice
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UsageError
-from ckaudit.importers import import_runs, import_source, one_of
+from ckaudit.importers import import_runs, import_source, run_named
 from ckaudit.importers.folder import names_of_folders, write_run
 from ckaudit.importers.importer import Imported
 from ckaudit.run.builder import run_of_table
@@ -145,12 +145,12 @@ def test_folders_are_named_after_runs_safely_and_apart():
 def test_one_of_several_runs_must_be_named():
     runs = [one(name="first"), one(name="second")]
     with pytest.raises(UsageError, match="holds 2 runs") as raised:
-        one_of(runs, "", Path("mlruns"))
+        run_named(runs, "", Path("mlruns"))
     assert "1: first (steps 1 to 2); 2: second (steps 1 to 2)" in raised.value.hint
-    assert one_of(runs, "2", Path("x")) is runs[1]
-    assert one_of(runs, "first", Path("x")) is runs[0]
+    assert run_named(runs, "2", Path("x")) is runs[1]
+    assert run_named(runs, "first", Path("x")) is runs[0]
     with pytest.raises(UsageError, match="has no run 'third'"):
-        one_of(runs, "third", Path("x"))
+        run_named(runs, "third", Path("x"))
 
 
 def test_a_format_may_be_named_and_another_may_not(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from ckaudit.audit import triage
 from ckaudit.contract.io.jsonl import parse_lines
 from ckaudit.contract.schema.import_options import Choice
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.importers import Imported, import_runs
 from ckaudit.importers.names import CATALOGUE
 from tests.loops import for_each
@@ -127,7 +127,7 @@ def test_counts_ends_and_minima(file, number):
 @pytest.mark.parametrize("file", FILES)
 def test_imported_rows_are_lines_of_the_contract(file):
     for run in runs(file):
-        rows = [{name: to_word(value) for name, value in row.items()} for row in run.rows]
+        rows = [{name: encode_float(value) for name, value in row.items()} for row in run.rows]
         lines = parse_lines(b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows), "scalars.jsonl")
         assert lines.findings == []
         assert lines.rows == rows

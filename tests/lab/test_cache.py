@@ -14,7 +14,16 @@ from msgspec.structs import replace
 from ckaudit.contract.io.codec import pack
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.lab import archive, cache
-from ckaudit.lab.cache import code, default_folder, differences, helpers, keep, look, made, must_be_trained_again
+from ckaudit.lab.cache import (
+    cached_training,
+    code,
+    default_folder,
+    differences,
+    helpers,
+    keep,
+    must_be_trained_again,
+    provenance_of,
+)
 from ckaudit.lab.record import FinishedTraining, clear, gather
 from ckaudit.lab.specs import controls, faults
 from ckaudit.lab.training_spec import HEALTHY, names, recipe, recipes
@@ -47,7 +56,7 @@ def test_what_goes_in_comes_out_to_the_byte_but_for_what_no_audit_reads(tmp_path
     folder = run_folder(tmp_path / "run")
     (folder / "reference.npz").write_bytes(b"weights")
     size = keep(tmp_path / "cache", recipe("healthy", 0), folder)
-    entry = look(tmp_path / "cache", recipe("healthy", 0))
+    entry = cached_training(tmp_path / "cache", recipe("healthy", 0))
     assert entry.path.stat().st_size == size
     assert (entry.state, entry.usable) == ("fresh", True)
     (tmp_path / "out").mkdir()
@@ -121,7 +130,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"not zstd" + data])
 def test_a_damaged_recording_is_trained_again(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     keep(tmp_path, recipe("healthy", 0), run_folder(tmp_path / "run"))
-    path = look(tmp_path, recipe("healthy", 0)).path
+    path = cached_training(tmp_path, recipe("healthy", 0)).path
     path.write_bytes(damage(path.read_bytes()))
     (tmp_path / "out").mkdir()
     with pytest.raises(UnreadableError):
@@ -129,7 +138,7 @@ def test_a_damaged_recording_is_trained_again(damage: Callable[[bytes], bytes], 
 
 
 def test_only_another_change_or_plan_makes_a_recording_useless() -> None:
-    then = made(recipe("lr_too_high", 0))
+    then = provenance_of(recipe("lr_too_high", 0))
     assert must_be_trained_again(then, replace(then, plan="other"))
     assert must_be_trained_again(then, replace(then, change="other"))
     assert not must_be_trained_again(then, replace(then, loop="other", recorder="9.9"))
@@ -139,12 +148,12 @@ def test_only_another_change_or_plan_makes_a_recording_useless() -> None:
 def test_an_entry_says_what_is_not_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     what = recipe("lr_too_high", 0)
     keep(tmp_path, what, run_folder(tmp_path / "run"))
-    now = made(what)
-    monkeypatch.setattr(cache, "made", lambda _: replace(now, plan="other"))
-    assert (look(tmp_path, what).state, look(tmp_path, what).why) == ("stale", "its plan")
-    monkeypatch.setattr(cache, "made", lambda _: replace(now, recorder="9.9"))
-    assert (look(tmp_path, what).state, look(tmp_path, what).usable) == ("older", True)
-    assert look(tmp_path, recipe("lr_too_high", 1)).state == "missing"
+    now = provenance_of(what)
+    monkeypatch.setattr(cache, "provenance_of", lambda _: replace(now, plan="other"))
+    assert (cached_training(tmp_path, what).state, cached_training(tmp_path, what).why) == ("stale", "its plan")
+    monkeypatch.setattr(cache, "provenance_of", lambda _: replace(now, recorder="9.9"))
+    assert (cached_training(tmp_path, what).state, cached_training(tmp_path, what).usable) == ("older", True)
+    assert cached_training(tmp_path, recipe("lr_too_high", 1)).state == "missing"
 
 
 def test_words_and_labels_do_not_make_another_change(tmp_path: Path) -> None:
@@ -185,7 +194,7 @@ def test_a_training_has_the_name_of_its_class() -> None:
 
 
 def test_seeds_and_amounts_make_other_recordings() -> None:
-    prints = {(each.name, each.seed): made(each) for each in (recipe("lr_too_high", seed) for seed in (0, 1, 10))}
+    prints = {(each.name, each.seed): provenance_of(each) for each in (recipe("lr_too_high", seed) for seed in (0, 1, 10))}
     assert len({each.plan for each in prints.values()}) == 3
     assert prints["lr_too_high", 0].change == prints["lr_too_high", 1].change != prints["lr_too_high", 10].change
 

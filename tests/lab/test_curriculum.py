@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab import curriculum
 from ckaudit.lab.change import Change
-from ckaudit.lab.curriculum import chosen, is_map, said, side_by_side
+from ckaudit.lab.curriculum import change_text, chosen, is_map, side_by_side
 from ckaudit.lab.specs import experiments
 from ckaudit.metrics import metrics
 from ckaudit.run.series import Series
@@ -55,9 +55,9 @@ def test_maps_are_drawn_in_shades_of_the_root() -> None:
 
 
 def test_a_change_is_said_with_its_numbers() -> None:
-    assert said(Change()) == "nothing"
+    assert change_text(Change()) == "nothing"
     arms = experiments()["enlarged_weights"].arms
-    assert said(arms["x5, clipped"]) == "The matrices of all blocks are multiplied by 5 after step 75."
+    assert change_text(arms["x5, clipped"]) == "The matrices of all blocks are multiplied by 5 after step 75."
 
 
 @pytest.mark.torch

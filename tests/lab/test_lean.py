@@ -8,7 +8,7 @@ import torch
 from ckaudit.audit import triage
 from ckaudit.contract.schema.report import Report
 from ckaudit.lab import archive
-from ckaudit.lab.cache import keep, look
+from ckaudit.lab.cache import cached_training, keep
 from ckaudit.lab.training import train
 from ckaudit.lab.training_spec import recipe
 from ckaudit.rules import rules
@@ -37,7 +37,7 @@ def test_a_lean_recording_gets_the_verdicts_of_a_full_one(name: str, tmp_path: P
     train(SMALL, made(name, strength=recipe(name, 0).amount.strength), tmp_path / "lean", grids="none")
     keep(tmp_path, recipe(name, 0), tmp_path / "lean")
     (tmp_path / "out").mkdir()
-    archive.unpack(look(tmp_path, recipe(name, 0)).path, tmp_path / "out")
+    archive.unpack(cached_training(tmp_path, recipe(name, 0)).path, tmp_path / "out")
     assert told(tmp_path / "out") == told(tmp_path / "full")
     assert list((tmp_path / "full").glob("reference.npz"))
     assert not list((tmp_path / "out").glob("reference.npz"))

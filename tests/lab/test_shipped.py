@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.lab import archive
-from ckaudit.lab.cache import look
+from ckaudit.lab.cache import cached_training
 from ckaudit.lab.drill.bundle import OWN, TOLD
 from ckaudit.lab.score.score import score
 from ckaudit.lab.training_spec import recipe
@@ -21,7 +21,7 @@ IN_RUNS = {"healthy.0", "lr_too_high.0", "nan_inject.0", "no_warmup.0", "overfit
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_shipped_recording_is_of_today_and_small(entry: str) -> None:
     name, _, seed = entry.rpartition(".")
-    found = look(SHIPPED, recipe(name, int(seed)))
+    found = cached_training(SHIPPED, recipe(name, int(seed)))
     again = f"ckaudit lab record --fresh --cache fixtures/lab --only {entry} --split both"
     assert found.usable, f"{found.state}: {found.why}; {again}"
     assert found.path.stat().st_size <= MAX_BYTES

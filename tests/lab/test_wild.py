@@ -17,7 +17,7 @@ from ckaudit.lab.wild import record as recording
 from ckaudit.lab.wild.damage import underflow
 from ckaudit.lab.wild.draw import draw
 from ckaudit.lab.wild.faults import FAULTS
-from ckaudit.lab.wild.foresight import Foresight, lead_rows, leaves_at, told_of
+from ckaudit.lab.wild.foresight import Foresight, first_steps_by_code, lead_rows, leaves_at
 from ckaudit.lab.wild.forms import PRINTED, as_form, as_printed
 from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, PairNote, has_effect, pair_folder, write_note
 from ckaudit.lab.wild.record import record
@@ -403,7 +403,7 @@ def test_a_draw_is_recorded_judged_in_every_form_and_scored(
     drawn = replace(draw("wild-dev", 0, 0), family="tabular", fault="sign_flipped", healthy=replace(SMALL, steps=60, lr=3e-3))
     folder = pair_folder(tmp_path, "wild-dev", 0, 0)
     record(drawn, folder)
-    told = told_of(folder / ILL, "recorder")
+    told = first_steps_by_code(folder / ILL, "recorder")
     code, step = min(told.items(), key=lambda item: item[1])
     known = {
         at: {found.code for found in triage(folder / ILL, step=at).findings if found.severity != "note"}

@@ -27,7 +27,7 @@ def sample(request, tmp_path):
 
 def look(path, chosen):
     reading = Reading(sample_files([path]), COLUMNS.mapped(chosen), named=MappedColumns(chosen))
-    count = len(list(reading.records(FaultCollector().tell)))
+    count = len(list(reading.records(FaultCollector().report)))
     reading.named.check(reading.files)
     return count
 

@@ -23,7 +23,7 @@ ROWS = [{"text": "eins\nzwei", "source": "a"}, {"text": "drei ✓", "source": "b
 def read(*paths, columns=COLUMNS, split="file"):
     faults, ticks = FaultCollector(), []
     reading = Reading(sample_files(paths), columns, split)
-    records = [(each.line, dict(each.values)) for each in reading.records(faults.tell, lambda *done: ticks.append(done))]
+    records = [(each.line, dict(each.values)) for each in reading.records(faults.report, lambda *done: ticks.append(done))]
     assert ticks[-1][0] == ticks[-1][1]
     assert ticks == sorted(ticks)
     return records, [(each.code, each.line) for each in faults.findings()]
@@ -95,7 +95,7 @@ def test_a_bare_nan_in_another_column_is_no_fault(tmp_path):
 def test_many_faults_are_told_as_a_number(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b"{\n" * 1000)
     faults = FaultCollector()
-    assert list(Reading(sample_files([tmp_path]), COLUMNS).records(faults.tell)) == []
+    assert list(Reading(sample_files([tmp_path]), COLUMNS).records(faults.report)) == []
     found = faults.findings()
     assert len(found) == MAX_TOLD + 1
     assert found[-1].points == 1000 - MAX_TOLD
@@ -135,7 +135,7 @@ def test_a_text_that_stands_in_every_row_is_unpacked_row_by_row(tmp_path):
     pq.write_table(pa.table({"text": [text] * 200}), tmp_path / "a.parquet")
     assert (tmp_path / "a.parquet").stat().st_size < 2**21
     count = 0
-    for record in Reading(sample_files([tmp_path]), COLUMNS).records(FaultCollector().tell):
+    for record in Reading(sample_files([tmp_path]), COLUMNS).records(FaultCollector().report):
         count += len(record.values["text"]) == 2**20
         assert pa.total_allocated_bytes() < 50 * 2**20
     assert count == 200

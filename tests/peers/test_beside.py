@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from benchmarks.peers import beside, riders
 from benchmarks.peers.__main__ import main
-from benchmarks.peers.beside import heard, is_due, look, path_of
+from benchmarks.peers.beside import cached_ride, heard, is_due, path_of
 from benchmarks.peers.in_loop import InLoopPeer, known, said
 from benchmarks.peers.peer import PeerVerdict
 from benchmarks.peers.score import rivals
@@ -96,7 +96,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 def test_what_was_said_is_kept_in_its_own_words_and_read_when_it_is_scored(cache: Path) -> None:
-    entry, ride = look(cache, WHAT)
+    entry, ride = cached_ride(cache, WHAT)
     assert (entry.state, ride and sorted(ride.heard)) == ("fresh", ["torchmortem", "trainscope"])
     found = heard(cache, WHAT, known())
     assert found == {
@@ -117,11 +117,11 @@ def test_what_is_missing_torn_or_of_another_training_is_due(cache: Path) -> None
     assert is_due(cache, WHAT, VERSIONS | {"trainscope": "1.8.2"})
     assert is_due(cache, recipe("healthy", 0), VERSIONS)
     later = replace(WHAT, plan=replace(WHAT.plan, steps=500))
-    assert look(cache, later)[0].state == "stale"
+    assert cached_ride(cache, later)[0].state == "stale"
     assert is_due(cache, later, VERSIONS)
     assert heard(cache, later, known()) == {}
     path_of(cache, WHAT).write_bytes(path_of(cache, WHAT).read_bytes()[:-20])
-    assert look(cache, WHAT)[0].state == "unreadable"
+    assert cached_ride(cache, WHAT)[0].state == "unreadable"
     assert is_due(cache, WHAT, VERSIONS)
 
 

@@ -37,7 +37,7 @@ def test_a_full_disk_stops_files_and_not_the_training(tiny, train, tmp_path, mon
         patch.setattr(os, "fsync", full_disk)
         patch.setattr(os, "write", full_disk)
         recorder = train(model, 25, tmp_path, close=False)
-        recorder._session._folder.settle()
+        recorder._session._folder.wait_for_writes()
     recorder.close()
     assert_trained_alike(tiny, train, model)
     session = manifest(tmp_path).sessions[-1]

@@ -36,7 +36,7 @@ def test_the_scale_of_a_quadratic_is_the_one_known(divided):
             loss = model(spread * torch.randn(examples, size, generator=source))
             (loss / count if divided else loss).backward()
             noise.add(gradients_of(model), examples)
-        found = noise.settle()
+        found = noise.estimate()
     found = found.values()
     # mu is 0, so that |G|² is 320/4 and the trace of the covariance 320*4.
     assert math.isclose(found["grad_noise_scale"], size * spread**2 / (size * 0.25), rel_tol=0.05)
@@ -72,7 +72,7 @@ def test_one_update_is_that_of_gradients_computed_one_by_one(tiny, batches, loss
     for batch in parts:
         (loss_of(model, batch) / 3).backward()
         scale.add(gradients_of(model), 4)
-    found = scale.settle()
+    found = scale.estimate()
     assert math.isclose(found.trace, noise, rel_tol=1e-4)
     assert math.isclose(found.signal, signal, rel_tol=1e-4)
     assert math.isclose(found.values()["grad_noise_scale"], noise / signal, rel_tol=1e-4)
@@ -86,16 +86,16 @@ def test_a_loss_scale_and_a_gradient_that_comes_late_change_nothing():
         noise.add({"a": first * 2 * factor, "b": second * factor}, 1, scale=factor)
     squares, total = [5.0, 5.0 + 9.0], 20.0 + 9.0
     expected = noise_and_signal(squares, [1, 1], total)
-    found = plain.settle()
-    assert found == scaled.settle()
+    found = plain.estimate()
+    assert found == scaled.estimate()
     assert (found.trace, found.signal) == pytest.approx(expected)
 
 
 def test_a_single_backward_pass_says_nothing():
     noise = NoiseScale(fewest=1)
     noise.add({"a": torch.ones(2)}, 1)
-    assert noise.settle() is None
-    assert noise.settle() is None
+    assert noise.estimate() is None
+    assert noise.estimate() is None
 
 
 def test_a_gradient_that_is_not_finite_is_left_out():
@@ -103,7 +103,7 @@ def test_a_gradient_that_is_not_finite_is_left_out():
     for last in (2.0, math.inf, 2.0):
         noise.add({"a": torch.tensor([1.5])}, 1)
         noise.add({"a": torch.tensor([1.5 + last])}, 1)
-        found = noise.settle()
+        found = noise.estimate()
     expected = noise_and_signal([2.25, 4.0], [1, 1], 12.25)
     assert (found.trace, found.signal) == pytest.approx(expected)
 
@@ -112,7 +112,7 @@ def test_noise_that_hides_the_gradient_has_no_scale():
     noise = NoiseScale(fewest=1)
     noise.add({"a": torch.tensor([1.0])}, 1)
     noise.add({"a": torch.tensor([0.0])}, 1)
-    assert noise.settle().values() == {"grad_noise_trace": 8.0, "grad_noise_signal": -4.0}
+    assert noise.estimate().values() == {"grad_noise_trace": 8.0, "grad_noise_signal": -4.0}
 
 
 def test_a_large_model_is_sampled_evenly_and_across_its_columns():
@@ -131,7 +131,7 @@ def test_of_a_sample_each_element_counts_for_those_left_out():
         for _ in range(2):
             total = total + torch.from_numpy(rng.normal(1.0, 3.0, (400, 501)))
             noise.add({"a": total}, 1)
-    one, other = whole.settle(), sampled.settle()
+    one, other = whole.estimate(), sampled.estimate()
     assert other.trace == pytest.approx(one.trace, rel=0.05)
     assert other.signal == pytest.approx(one.signal, rel=0.3)
     assert other.trace != one.trace

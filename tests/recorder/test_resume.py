@@ -157,5 +157,5 @@ def test_a_line_made_while_the_number_of_its_start_becomes_known_is_of_that_star
 
     monkeypatch.setattr(folder._scalars, "line", late)
     folder.append(1, 0.0, {})
-    folder.settle()
+    folder.wait_for_writes()
     assert json.loads((tmp_path / "scalars.jsonl").read_text())["session"] == 3

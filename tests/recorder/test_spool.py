@@ -152,7 +152,7 @@ def test_no_step_waits_for_a_server_that_does_not_answer(tiny, train, lines, mon
     monkeypatch.setattr(RemoteFolder, "put", put_late)
     monkeypatch.setattr(uploader, "CLOSE_PATIENCE", 20)
     recorder = train(tiny(), 30, ADDRESS, cadence=EVERY, close=False)
-    recorder._session._folder.settle()
+    recorder._session._folder.wait_for_writes()
     assert len(lines(spool_of(ADDRESS).run)) == 30
     assert there() == {}
     answers.set()
@@ -365,7 +365,7 @@ def test_a_full_disk_stops_files_and_not_the_training(tiny, train, monkeypatch, 
         patch.setattr(os, "write", full)
         for _ in range(10):
             recorder.step(1.0)
-        recorder._session._folder.settle()
+        recorder._session._folder.wait_for_writes()
     recorder.close()
     session = manifest(spool_of(ADDRESS).run).sessions[0]
     assert session.write_errors >= 10

@@ -3,7 +3,7 @@ import pytest
 
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.run.column_builder import LOSS_FUNCTIONS
-from ckaudit.run.run_facts import infer_token_loss, planned_range, planned_rate, seams
+from ckaudit.run.run_facts import infer_token_loss, planned_range, planned_rate, resume_steps
 from ckaudit.run.series import single
 
 PLAN = Manifest(schema_version="ck.run.v1", planned_learning_rate=[[10.0, 1.0], [1.0, 0.1], [20.0, 0.0]])
@@ -27,8 +27,8 @@ def test_without_a_plan_there_is_none():
 
 def test_seams_are_where_later_sessions_began():
     sessions = [Session(start=1.0, resumed_from=7), Session(start=2.0, resumed_from=50), Session(start=3.0)]
-    assert seams(Manifest(schema_version="ck.run.v1", sessions=sessions)) == [50]
-    assert seams(Manifest(schema_version="ck.run.v1")) == []
+    assert resume_steps(Manifest(schema_version="ck.run.v1", sessions=sessions)) == [50]
+    assert resume_steps(Manifest(schema_version="ck.run.v1")) == []
 
 
 def _with_losses(*, function="cross_entropy", classes=96, trained=4.5, batch=(), **facts):

@@ -36,7 +36,7 @@ def lines(steps: range, *, ill: int = -1) -> bytes:
 
 
 def looks(watcher: Announcer, *moments: float) -> list[WatchEvent]:
-    return [event for moment in moments for event in watcher.look(ClockReading(moment, moment))]
+    return [event for moment in moments for event in watcher.poll(ClockReading(moment, moment))]
 
 
 def codes(events: list[WatchEvent]) -> list[str]:
@@ -248,7 +248,7 @@ def test_a_folder_that_turns_out_to_be_of_another_program_is_followed(tmp_path: 
     folder = tmp_path / "grows"
     folder.mkdir()
     rounds = WatchRounds([folder], choice=NOTHING_SAID)
-    assert list(rounds.look()) == []
+    assert list(rounds.poll()) == []
     shutil.copy(source, folder)
-    told = [event for _ in range(3) for event in rounds.look()]
+    told = [event for _ in range(3) for event in rounds.poll()]
     assert "NUM001" in codes(told)

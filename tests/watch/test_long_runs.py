@@ -46,7 +46,7 @@ def test_what_is_forgotten_changes_no_verdict(tmp_path: Path) -> None:
     for part in range(0, STEPS, 2048):
         with (tmp_path / "scalars.jsonl").open("a") as log:
             log.writelines(written[part : part + 2048])
-        told += [event.finding for event in watcher.look(ClockReading(float(100 * part), 0.0)) if event.event == "finding"]
+        told += [event.finding for event in watcher.poll(ClockReading(float(100 * part), 0.0)) if event.event == "finding"]
     assert watcher._history.in_full > MAX_VALUES
     found = names(triage(tmp_path).findings)
     assert {code for code, _, _ in found} == {"NUM001", "GRAD002", "LOSS001"}

@@ -36,7 +36,7 @@ def told(rounds, times=2):
     """Look so often, and return what was said: names of events or codes of findings, by run."""
     said = {}
     for _ in range(times):
-        for event in rounds.look():
+        for event in rounds.poll():
             said.setdefault(event.run, []).append(event.finding.code if event.finding else event.event)
     return said
 
@@ -59,7 +59,7 @@ def test_only_what_is_new_or_changes_is_judged_and_told_once(tmp_path):
     new = told(rounds)
     assert list(new) == [str(tmp_path / "runs" / "b")]
     alone = WatchRounds([RUNS / "nan_batch"])
-    codes = [event.finding.code if event.finding else event.event for event in alone.look()]
+    codes = [event.finding.code if event.finding else event.event for event in alone.poll()]
     assert new[str(tmp_path / "runs" / "b")] == ["watching", *codes]
     assert "NUM001" in codes
     assert told(rounds) == {}
@@ -135,7 +135,7 @@ def test_a_run_that_grows_in_a_bucket_is_read_on_and_not_anew(s3):  # noqa: F811
 
 
 def _alone(name):
-    return [*WatchRounds([RUNS / name]).look()]
+    return [*WatchRounds([RUNS / name]).poll()]
 
 
 def test_a_storage_that_is_away_is_told_once_and_waited_for(s3, monkeypatch):  # noqa: F811

@@ -29,7 +29,7 @@ RUNS = ROOT / "fixtures" / "runs"
 def rounds() -> WatchRounds:
     watched = WatchRounds([RUNS / "lr_too_high", RUNS / "healthy"], stall_after=1e9)
     for _ in range(3):
-        list(watched.look())
+        list(watched.poll())
     return watched
 
 

@@ -9,7 +9,7 @@ import pytest
 from ckaudit.contract.io.folder import CheckpointFile
 from ckaudit.contract.schema.report import Finding
 from ckaudit.run.scalars import ColumnJoiner, ScalarColumn, ScalarColumns
-from ckaudit.watch.announcer import ToldFindings
+from ckaudit.watch.announcer import AnnouncedFindings
 from ckaudit.watch.growing_run import MAX_VALUES, NEWEST_VALUES, OLDER_VALUES, thin_log
 from ckaudit.watch.silence import Ranks, Silence
 from ckaudit.watch.watcher import CORE_SHARE, PURSE_SECONDS, REFILL_SHARE, AlarmingChange, JudgingSchedule
@@ -22,7 +22,7 @@ def finding(severity="sev2", first=100, last=110, code="LOSS001", where="loss", 
 
 
 def test_a_finding_is_new_once_and_again_when_it_is_graver_but_not_when_it_flickers() -> None:
-    known = ToldFindings()
+    known = AnnouncedFindings()
     assert list(known.news([finding()])) == [(finding(), False)]
     assert list(known.news([finding(last=140)])) == []
     assert list(known.news([finding("sev1", last=150)])) == [(finding("sev1", last=150), True)]
@@ -32,18 +32,18 @@ def test_a_finding_is_new_once_and_again_when_it_is_graver_but_not_when_it_flick
 
 
 def test_a_second_one_of_its_kind_is_new_though_the_first_was_forgotten() -> None:
-    known = ToldFindings()
+    known = AnnouncedFindings()
     list(known.news([finding(first=9_000, last=9_010)]))
     second = finding(first=10_000, last=10_005)
     assert list(known.news([second], in_full=9_500)) == [(second, False)]
 
 
 def test_what_only_a_thinned_history_shows_is_not_told() -> None:
-    assert list(ToldFindings().news([finding(first=100, last=110)], in_full=5_000)) == []
+    assert list(AnnouncedFindings().news([finding(first=100, last=110)], in_full=5_000)) == []
 
 
 def test_one_that_spreads_is_the_same() -> None:
-    known = ToldFindings()
+    known = AnnouncedFindings()
     list(known.news([finding(where="a")]))
     assert list(known.news([finding(where="b", also=("a", "c", "d", "e"))])) == []
 
@@ -93,7 +93,7 @@ def test_the_alarm_rings_at_a_leap_of_loss_or_gradient_and_not_at_noise() -> Non
 def test_a_stall_is_many_times_the_usual_pause_and_learns_from_evaluations() -> None:
     silence = Silence()
     assert silence.limit is None
-    silence.heard(100.0, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 60.0, 62.0], wall=62.0)
+    silence.note_lines(100.0, [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 60.0, 62.0], wall=62.0)
     assert silence.usual == 2.0
     assert silence.limit == 150.0  # three times the pause of 50 s, which was an evaluation
     assert not silence.is_too_long(249.0)
@@ -103,7 +103,7 @@ def test_a_stall_is_many_times_the_usual_pause_and_learns_from_evaluations() -> 
 
 def test_a_line_that_was_written_long_ago_was_not_heard_just_now() -> None:
     silence = Silence()
-    silence.heard(1000.0, [float(each) for each in range(10)], wall=509.0)
+    silence.note_lines(1000.0, [float(each) for each in range(10)], wall=509.0)
     assert silence.lasts(1000.0) == 500.0
     assert silence.is_too_long(1000.0)
 
@@ -111,7 +111,7 @@ def test_a_line_that_was_written_long_ago_was_not_heard_just_now() -> None:
 def test_pauses_are_learned_from_the_clock_where_lines_have_no_time() -> None:
     silence = Silence()
     for now in range(8):
-        silence.heard(float(now), [], wall=0.0)
+        silence.note_lines(float(now), [], wall=0.0)
     assert silence.usual == 1.0
 
 

@@ -55,10 +55,10 @@ def replay(run: Path, folder: Path, every: int, singly: range) -> list[WatchEven
                 shutil.copy(files[step], folder)
         written = last
         for half in (0.0, 0.5):  # a checkpoint is read when it was the same twice
-            events += watcher.look(ClockReading(1000.0 * (part + half), 0.0))
+            events += watcher.poll(ClockReading(1000.0 * (part + half), 0.0))
     shutil.copy(run / "run.json", folder)
     for more in range(3):
-        events += watcher.look(ClockReading(1000.0 * (len(lines) + more), 0.0))
+        events += watcher.poll(ClockReading(1000.0 * (len(lines) + more), 0.0))
     assert watcher.ended
     return events
 

@@ -76,17 +76,17 @@ def test_a_new_checkpoint_is_taken_when_it_rests(tmp_path: Path) -> None:
     poller = FolderPoller(tmp_path)
     path = checkpoint(tmp_path, 10)
     now = path.stat().st_mtime
-    assert poller.look(0.0, now).checkpoints == []
+    assert poller.poll(0.0, now).checkpoints == []
     path.write_text(path.read_text() + "\n")
-    assert poller.look(0.5, now).checkpoints == []
-    assert [file.step for file in poller.look(1.0, now).checkpoints] == [10]
-    assert poller.look(1.5, now).checkpoints == []
+    assert poller.poll(0.5, now).checkpoints == []
+    assert [file.step for file in poller.poll(1.0, now).checkpoints] == [10]
+    assert poller.poll(1.5, now).checkpoints == []
 
 
 def test_checkpoints_that_were_there_before_are_taken_at_once_in_the_order_of_steps(tmp_path: Path) -> None:
     for step in (100, 20):
         checkpoint(tmp_path, step)
-    found = FolderPoller(tmp_path).look(0.0, tmp_path.stat().st_mtime + 10)
+    found = FolderPoller(tmp_path).poll(0.0, tmp_path.stat().st_mtime + 10)
     assert [file.step for file in found.checkpoints] == [20, 100]
 
 
@@ -94,29 +94,29 @@ def test_a_checkpoint_that_a_resume_renames_asks_to_read_again(tmp_path: Path) -
     poller = FolderPoller(tmp_path)
     path = checkpoint(tmp_path, 10)
     wall = path.stat().st_mtime + 10
-    assert poller.look(0.0, wall).anew == ""
+    assert poller.poll(0.0, wall).restart_reason == ""
     path.rename(tmp_path / "analysis_checkpoint_step_00000010.session001.json")
     os.utime(tmp_path, ns=(1, 1))
-    assert "renamed or deleted" in poller.look(0.5, wall).anew
+    assert "renamed or deleted" in poller.poll(0.5, wall).restart_reason
 
 
 def test_a_checkpoint_that_is_written_anew_asks_to_read_again(tmp_path: Path) -> None:
     poller = FolderPoller(tmp_path)
     path = checkpoint(tmp_path, 10)
     wall = path.stat().st_mtime + 10
-    poller.look(0.0, wall)
+    poller.poll(0.0, wall)
     checkpoint(tmp_path, 10, loss=3.25)
-    assert "written anew" in poller.look(0.5, wall).anew
+    assert "written anew" in poller.poll(0.5, wall).restart_reason
 
 
 def test_a_file_system_that_keeps_the_old_time_of_a_folder_is_listed_all_the_same(tmp_path: Path) -> None:
     poller = FolderPoller(tmp_path)
     before = tmp_path.stat()
-    assert poller.look(0.0, 0.0).checkpoints == []
+    assert poller.poll(0.0, 0.0).checkpoints == []
     checkpoint(tmp_path, 10)
     os.utime(tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert poller.look(1.0, 0.0).checkpoints == []
-    assert [file.step for now in (31.0, 31.5) for file in poller.look(now, 0.0).checkpoints] == [10]
+    assert poller.poll(1.0, 0.0).checkpoints == []
+    assert [file.step for now in (31.0, 31.5) for file in poller.poll(now, 0.0).checkpoints] == [10]
 
 
 def test_a_folder_that_is_away_for_a_moment_is_not_forgotten(tmp_path: Path) -> None:
@@ -124,13 +124,13 @@ def test_a_folder_that_is_away_for_a_moment_is_not_forgotten(tmp_path: Path) -> 
     run.mkdir()
     (run / "scalars.jsonl").write_text(line(1))
     poller = FolderPoller(run)
-    poller.look(0.0, 0.0)
+    poller.poll(0.0, 0.0)
     assert len(list(poller.pieces())) == 1
     shutil.move(run, tmp_path / "away")
-    poller.look(1.0, 0.0)
+    poller.poll(1.0, 0.0)
     assert list(poller.pieces()) == []
     shutil.move(tmp_path / "away", run)
     with (run / "scalars.jsonl").open("a") as log:
         log.write(line(2))
-    poller.look(2.0, 0.0)
+    poller.poll(2.0, 0.0)
     assert [piece.first for piece in poller.pieces()] == [2]

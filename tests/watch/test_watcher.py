@@ -32,7 +32,7 @@ def manifest(run: Path, *sessions: dict) -> None:
 
 
 def looks(watcher: Watcher, *moments: float, wall: float = 0.0) -> list[WatchEvent]:
-    return [event for now in moments for event in watcher.look(ClockReading(now, wall))]
+    return [event for now in moments for event in watcher.poll(ClockReading(now, wall))]
 
 
 def told(events: list[WatchEvent]) -> list[tuple[str, str | None]]:

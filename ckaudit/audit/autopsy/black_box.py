@@ -12,7 +12,7 @@ from ckaudit.audit.autopsy.result import EventName, Kind
 from ckaudit.contract.io.codec import decode
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.schema.checkpoint import PLANNED, History
-from ckaudit.contract.schema.numbers import Count, Number, Step, to_word
+from ckaudit.contract.schema.numbers import Count, Number, Step, encode_float
 from ckaudit.errors import UsageError
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -151,7 +151,7 @@ def _global(parts: list[Channel], count: int) -> Channel:
     whole: Mask = np.all(np.array([part.recorded for part in parts]), axis=0)
     with np.errstate(over="ignore"):
         norm = np.where(whole, np.sqrt(np.square(values).sum(axis=0)), np.nan)
-    words = tuple(to_word(value) if known else None for value, known in zip(norm.tolist(), whole.tolist(), strict=True))
+    words = tuple(encode_float(value) if known else None for value, known in zip(norm.tolist(), whole.tolist(), strict=True))
     return Channel(kind="gradient_norm", name="", values=norm, recorded=whole, words=words)
 
 
@@ -222,6 +222,6 @@ def _column(series: Series, place: int, steps: "np.typing.NDArray[np.int64]") ->
     rows = {int(step): row for row, step in enumerate(series.steps.tolist())}
     rows_of_steps = [rows.get(int(step)) for step in steps.tolist()]
     return [
-        None if row is None or not series.recorded[row, place] else to_word(float(series.values[row, place]))
+        None if row is None or not series.recorded[row, place] else encode_float(float(series.values[row, place]))
         for row in rows_of_steps
     ]

@@ -322,7 +322,7 @@ def is_recorded(run: Run) -> bool:
 def place_of(run: Run, lack: MissingInput) -> str:
     """Return the action of the line that records a number as it stands in the program; empty: none of them does."""
     trainer = trainer_of(run)
-    gives = {*actions()["recorder"].way(trainer).gives} if trainer else {*GIVEN, *arguments_to_tell(run)}
+    gives = {*actions()["recorder"].way(trainer).gives} if trainer else {*GIVEN, *arguments_to_fill_in(run)}
     if lack.by in ARGUMENTS:
         action, names = ARGUMENTS[lack.by].action, [lack.by]
     else:
@@ -334,14 +334,14 @@ def place_of(run: Run, lack: MissingInput) -> str:
     return action if any(action == place.action for place in _places(run)) else ""
 
 
-def arguments_to_tell(run: Run) -> tuple[str, ...]:
+def arguments_to_fill_in(run: Run) -> tuple[str, ...]:
     """Return the arguments of the program that have to be filled in; the Trainer's callback finds them by itself."""
     return () if trainer_of(run) else tuple(name for name in TOLD if not why_not_applicable(run, ARGUMENTS[name].only_with))
 
 
 def arguments_explained(run: Run) -> str:
     """Return what the arguments to fill in are, as a sentence; empty: there are none."""
-    return options_explained(ARGUMENTS[name].option for name in arguments_to_tell(run))
+    return options_explained(ARGUMENTS[name].option for name in arguments_to_fill_in(run))
 
 
 def program(run: Run, lacks: Iterable[MissingInput]) -> tuple[Line, ...]:
@@ -350,7 +350,7 @@ def program(run: Run, lacks: Iterable[MissingInput]) -> tuple[Line, ...]:
     for lack in sorted(lacks, key=lambda lack: -len(lack.readers)):
         if lack.name in entries():
             brought.setdefault(place_of(run, lack), []).append(lack.name)
-    options = "".join(f", {ARGUMENTS[name].option}" for name in arguments_to_tell(run))
+    options = "".join(f", {ARGUMENTS[name].option}" for name in arguments_to_fill_in(run))
     return tuple(_line_of_program(place, options, brought.get(place.action, ())) for place in _places(run))
 
 

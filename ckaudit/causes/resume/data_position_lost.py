@@ -10,7 +10,7 @@ from ckaudit.rules.data.repeated_batch import repeated_batch
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.rule import FACTS
-from ckaudit.run.run_facts import seams
+from ckaudit.run.run_facts import resume_steps
 from ckaudit.run.series import Series
 
 
@@ -32,7 +32,7 @@ def data_position_lost(
     Weights are starting values.
     """
     first = findings.first(repeated_batch)
-    borders = seams(facts)
+    borders = resume_steps(facts)
     if not borders:
         yield contradicts(decisive, "the run was never taken up again", "run.json")
         return

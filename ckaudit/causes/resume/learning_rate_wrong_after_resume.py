@@ -18,7 +18,7 @@ from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
-from ckaudit.run.run_facts import planned_rate, seams
+from ckaudit.run.run_facts import planned_rate, resume_steps
 from ckaudit.run.series import Series
 
 
@@ -47,7 +47,7 @@ def learning_rate_wrong_after_resume(
     this cause is ruled out. Weights are starting values.
     """
     steps, values = known_rate(rate)
-    if not seams(facts):
+    if not resume_steps(facts):
         yield contradicts(decisive, "the run was never taken up again", "run.json")
         return
     sides = changes_at_seams(steps, values, facts)

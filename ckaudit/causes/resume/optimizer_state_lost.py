@@ -18,7 +18,7 @@ from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.run_facts import resumed, seams
+from ckaudit.run.run_facts import resume_steps, resumed
 from ckaudit.run.series import Series
 
 
@@ -45,7 +45,7 @@ def optimizer_state_lost(
     The first loss after the resume is that of the restored weights; the updates after it ruin these weights, at a rate within
     `change` of the one before. Weights are starting values.
     """
-    if not seams(facts):
+    if not resume_steps(facts):
         yield contradicts(decisive, "the run was never taken up again", "run.json")
         return
     if reset := findings.first(optimizer_state_reset):
@@ -61,5 +61,7 @@ def optimizer_state_lost(
                 f"the learning rate is {seam.after:.3g} after the resume and {seam.before:.3g} before it",
                 learning_rate.name,
             )
-    if again := [finding for finding in findings.of(repeated_batch) if finding.first_step in {seam + 1 for seam in seams(facts)}]:
+    if again := [
+        finding for finding in findings.of(repeated_batch) if finding.first_step in {seam + 1 for seam in resume_steps(facts)}
+    ]:
         yield contradicts(strong, again[0].message, again[0])

@@ -24,7 +24,7 @@ from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.resume.weights_not_as_saved import weights_not_as_saved
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.run_facts import resumed, seams
+from ckaudit.run.run_facts import resume_steps, resumed
 from ckaudit.run.series import Series
 
 
@@ -63,7 +63,7 @@ def weights_not_restored(
     above the line of those before, and a third as far as any that follows, they are not those that were saved. Recorded norms of
     the weights are decisive, and tell which tensors differ. Weights are starting values.
     """
-    borders = seams(facts)
+    borders = resume_steps(facts)
     if not borders:
         yield contradicts(decisive, "the run was never taken up again", "run.json")
         return

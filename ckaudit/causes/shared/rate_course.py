@@ -4,7 +4,7 @@ import numpy as np
 from msgspec import UNSET, Struct
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.run.run_facts import planned_rate, seams
+from ckaudit.run.run_facts import planned_rate, resume_steps
 from ckaudit.run.series import Floats, Series, Steps
 
 
@@ -77,7 +77,7 @@ def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall | N
 def changes_at_seams(steps: Steps, values: Floats, facts: Manifest | None) -> list[Seam]:
     """Return the rate on the two sides of each resume; where a plan is known, the change it plans is taken off."""
     changes = []
-    for seam in seams(facts):
+    for seam in resume_steps(facts):
         before, after = np.flatnonzero(steps <= seam), np.flatnonzero(steps > seam)
         if not len(before) or not len(after) or values[before[-1]] <= 0 or values[after[0]] <= 0:
             continue

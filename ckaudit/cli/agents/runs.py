@@ -51,7 +51,7 @@ def list_runs(folders: Sequence[Path]) -> tuple[list[ListedRun], bool]:
     return _newest_first(found), True
 
 
-def told(run: ListedRun, name: str) -> str:
+def run_line(run: ListedRun, name: str) -> str:
     """Return a line on a run."""
     return f"{name} ({run.kind}, {datetime.fromtimestamp(run.changed, UTC):%Y-%m-%d %H:%M} UTC)"
 

@@ -31,12 +31,12 @@ class Auditor:
 
     def runs(self, asked: Runs) -> str:
         """Return the runs below the folders, a line each."""
-        from ckaudit.cli.agents.runs import list_runs, told
+        from ckaudit.cli.agents.runs import list_runs, run_line
         from ckaudit.reports.escape import visible
 
         places = [self.folders.find(asked.below)] if asked.below else [root.path for root in self.folders.roots]
         found, whole = list_runs(places)
-        lines = [visible(told(run, self.folders.name_of(run.path))) for run in found[:MAX_LISTED]]
+        lines = [visible(run_line(run, self.folders.name_of(run.path))) for run in found[:MAX_LISTED]]
         if len(found) > MAX_LISTED:
             lines.append(f"and {len(found) - MAX_LISTED:,} older ones: name a folder with below")
         if not whole:

@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.lab import record, score, wild
-from ckaudit.cli.options import one_format, one_of
+from ckaudit.cli.options import checked_choice, format_option
 from ckaudit.cli.output import fit_to_stdout, progress, say, write_text
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS
@@ -36,7 +36,7 @@ Pattern = Annotated[
         show_default=False,
     ),
 ]
-Format = Annotated[str, one_format(FEW_FORMATS)]
+Format = Annotated[str, format_option(FEW_FORMATS)]
 
 
 def build() -> typer.Typer:
@@ -58,7 +58,7 @@ def lab() -> None:
 
 def list_all(pattern: Pattern = "", *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
     """List every fault with its truth, healthy trainings, controls and experiments; needs no PyTorch."""
-    one_of(format, FEW_FORMATS, "format")
+    checked_choice(format, FEW_FORMATS, "format")
     from ckaudit.lab.training_spec import catalogue
     from ckaudit.reports.lab.catalogue import render
 

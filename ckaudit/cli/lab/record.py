@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.options import one_of
+from ckaudit.cli.options import checked_choice
 from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
 
@@ -68,12 +68,12 @@ def command(*, split: SplitName = "dev", cache: Cache = "", only: Only = "", job
 
 def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[FinishedTraining]":
     """Train and keep what has no usable recording, or everything; return what failed."""
-    from ckaudit.lab.cache import look
+    from ckaudit.lab.cache import cached_training
     from ckaudit.lab.record import gather, need, writable
     from ckaudit.lab.score.score import chosen
 
     folder = cache_folder(cache)
-    entries = [look(folder, recipe) for recipe in chosen(splits(split), only)]
+    entries = [cached_training(folder, recipe) for recipe in chosen(splits(split), only)]
     due = [entry for entry in entries if fresh or not entry.usable]
     older = sum(entry.state == "older" for entry in entries)
     say(f"{len(due)} of {len(entries)} trainings to record in {folder}")
@@ -122,7 +122,7 @@ def _duration(seconds: float) -> str:
 
 def splits(word: str) -> "list[Split]":
     """Return the splits that a word names, or raise `UsageError`."""
-    one_of(word, SPLITS, "split")
+    checked_choice(word, SPLITS, "split")
     return ["dev", "test"] if word == "both" else [word]  # type: ignore[list-item]
 
 

@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli.lab.record import Cache, Jobs, Only, cache_folder, count, splits, train_missing
 from ckaudit.cli.lab.wild import WILD_SPLITS, Pairs, Seed, seed_number
-from ckaudit.cli.options import Verbose, one_format, one_of
+from ckaudit.cli.options import Verbose, checked_choice, format_option
 from ckaudit.cli.output import check_folder, fit_to_stdout, progress, say, write_text
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS, render
@@ -47,7 +47,7 @@ Split = Annotated[
         autocompletion=lambda: list(SCORED),
     ),
 ]
-Format = Annotated[str, one_format(FEW_FORMATS)]
+Format = Annotated[str, format_option(FEW_FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
@@ -77,9 +77,9 @@ def command(
 
     Nothing is trained, unless with --fresh: what was not recorded by ckaudit lab record is named and not scored.
     """
-    one_of(format, FEW_FORMATS, "format")
+    checked_choice(format, FEW_FORMATS, "format")
     check_folder(output)
-    one_of(split, SCORED, "split")
+    checked_choice(split, SCORED, "split")
     workers = count(jobs, "--jobs")
     if split in WILD_SPLITS:
         wild, code = _wild_with_exit_code(split, seed_number(seed), cache, workers, pairs=pairs)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli.lab.record import Cache, Fresh, Jobs, ProgressLines, cache_folder, count, failures
-from ckaudit.cli.options import one_of
+from ckaudit.cli.options import checked_choice
 from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
 
@@ -56,7 +56,7 @@ def command(
     fresh: Fresh = False,
 ) -> int:
     """Train draws of many families, each with a fault and without, on one thread each."""
-    one_of(split, WILD_SPLITS, "split")
+    checked_choice(split, WILD_SPLITS, "split")
     wanted, drawing, workers = count(draws, "--draws"), seed_number(seed), count(jobs, "--jobs")
     from ckaudit.lab.record import need, writable
     from ckaudit.lab.wild.groups import group_folder, read_group

@@ -11,7 +11,7 @@ import msgspec
 from ckaudit.contract.io.files import BrokenFile, read_bytes, write_atomic
 from ckaudit.contract.io.folder import RunFiles, list_folder
 from ckaudit.contract.io.jsonl import read_lines
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.scalars import VERSION
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 
@@ -63,7 +63,7 @@ def _write(path: Path, lines: Mapping[tuple[int, int], Mapping[str, float | str]
     rows = _rows(path)
     for (step, session), values in lines.items():
         new: dict[str, Any] = {"step": step, "session": session, "time": round(time(), 3)}
-        new |= {key: to_word(value) if isinstance(value, float) else value for key, value in values.items()}
+        new |= {key: encode_float(value) if isinstance(value, float) else value for key, value in values.items()}
         rows = list(_merged(rows, new))
     rows[0] = {"schema_version": VERSION, **rows[0]}
     try:

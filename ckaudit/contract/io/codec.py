@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 
 T = TypeVar("T")
 
@@ -198,7 +198,7 @@ def significant(values: Iterable[float], digits: int = 4) -> list[Number]:
     >>> significant([0.123456, -98765.4, float("inf")])
     [0.1235, -98770.0, 'Infinity']
     """
-    return [to_word(float(f"{value:.{digits}g}")) for value in values]
+    return [encode_float(float(f"{value:.{digits}g}")) for value in values]
 
 
 def _plain(value: Any) -> Any:
@@ -209,7 +209,7 @@ def _plain(value: Any) -> Any:
 
 def _with_words(value: Any) -> Any:
     if isinstance(value, float):
-        return value if math.isfinite(value) else to_word(value)
+        return value if math.isfinite(value) else encode_float(value)
     if isinstance(value, dict):
         return {key: _with_words(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

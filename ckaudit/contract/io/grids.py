@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.io.codec import significant
 from ckaudit.contract.schema.checkpoint import Grid, PackedGrid
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 
 GridEncoding = Literal["nested", "q8", "none"]
 GRID_SIZE = 32
@@ -63,7 +63,7 @@ def _packed_where_possible(values: Floats) -> PackedGrid | None:
 def nest(values: ArrayLike, digits: int | None = 4) -> list[list[Number]]:
     """Return a matrix as nested numbers of so many digits (None: all), with words where they are not finite."""
     rows = np.asarray(values, dtype=np.float64).tolist()
-    return [[to_word(value) for value in row] if digits is None else significant(row, digits) for row in rows]
+    return [[encode_float(value) for value in row] if digits is None else significant(row, digits) for row in rows]
 
 
 def encode_grid(values: ArrayLike, encoding: Literal["nested", "q8"], digits: int | None = 4) -> Grid:

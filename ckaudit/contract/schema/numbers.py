@@ -28,10 +28,10 @@ def doc(text: str, *, unit: str | None = None, shape: str | None = None) -> Meta
     return Meta(description=text, extra_json_schema=extra or None)
 
 
-def to_word(value: float) -> Number:
+def encode_float(value: float) -> Number:
     """Return `value`, or the contract's word for it where it is not finite.
 
-    >>> to_word(float("-inf")), to_word(1.5)
+    >>> encode_float(float("-inf")), encode_float(1.5)
     ('-Infinity', 1.5)
     """
     if value != value:  # noqa: PLR0124  NaN is the one number that differs from itself

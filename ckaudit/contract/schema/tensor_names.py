@@ -118,12 +118,12 @@ def is_of_policy(name: str) -> bool:
     return any(POLICY.search(word) for word in name.lower().split("."))
 
 
-def beside_in_attention(name: str) -> tuple[str, str] | None:
+def other_attention_projections(name: str) -> tuple[str, str] | None:
     """Return the names of the other of query and key, and of the value, beside a query or key; None for any other tensor.
 
-    >>> beside_in_attention("layer.0.attention.self.query.weight")
+    >>> other_attention_projections("layer.0.attention.self.query.weight")
     ('layer.0.attention.self.key.weight', 'layer.0.attention.self.value.weight')
-    >>> beside_in_attention("h.0.attn.v_proj.weight") is None
+    >>> other_attention_projections("h.0.attn.v_proj.weight") is None
     True
     """
     matches = [*PROJECTION.finditer(name)]

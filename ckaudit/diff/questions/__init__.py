@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.diff import Answer, Unlike, Word
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.diff.run_pair import RunPair
 
 Weighs = Literal["loss", "stability", "health", "cost"]
@@ -130,4 +130,4 @@ def _by_whom(both: RunPair, names: tuple[str, ...]) -> str:
 
 
 def _as_word(value: float | None) -> Number | None:
-    return None if value is None else to_word(float(value))  # a number of numpy has no place in a document
+    return None if value is None else encode_float(float(value))  # a number of numpy has no place in a document

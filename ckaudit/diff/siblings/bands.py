@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ckaudit.diff.align import CommonAxis
-from ckaudit.diff.divergence import leaves
+from ckaudit.diff.divergence import first_stretch_outside
 from ckaudit.diff.noise import Stretches, quantile, stretches
 from ckaudit.diff.siblings.kinds import LOSS
 from ckaudit.diff.siblings.quantities import QUANTITIES, Quantity
@@ -204,7 +204,7 @@ def departures(bands: Sequence[Band], *, tests: int, share: float = 0.003) -> It
         for side in (1, -1):
             apart = side * (band.stretches.right - band.stretches.left)
             outside = (side * excess > limit) & (apart > band.least)
-            first = leaves(outside)
+            first = first_stretch_outside(outside)
             if first is None:
                 continue
             last = int(np.flatnonzero(outside)[-1])

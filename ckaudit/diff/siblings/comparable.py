@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import SEVERITIES, Finding
 from ckaudit.diff.align import CommonAxis, pair_series
 from ckaudit.diff.checkpoint_values import brief
-from ckaudit.diff.comparability import settings, settings_of, unlike
+from ckaudit.diff.comparability import find_mismatches, settings, settings_of
 from ckaudit.diff.run_pair import GRAVE_SEVERITIES, OF_CLOCK
 from ckaudit.diff.shared_start import RATE_DIGITS
 from ckaudit.metrics.optimizer import learning_rate
@@ -34,7 +34,7 @@ def configuration_key(manifest: Manifest | None) -> bytes:
 
 def unlike_settings(sibling: Run, run: Run) -> list[str]:
     """Return what of the configuration is not alike, each as a few words; what only one of the two says is no difference."""
-    told = [mismatch for mismatch in unlike(sibling, run) if mismatch.left is not None and mismatch.right is not None]
+    told = [mismatch for mismatch in find_mismatches(sibling, run) if mismatch.left is not None and mismatch.right is not None]
     names = {mismatch.name for mismatch in settings(told)}
     differing = [mismatch for mismatch in told if mismatch.name in names or _is_of_configuration(mismatch)]
     rate = [] if any("rate" in mismatch.name for mismatch in differing) else list(_first_rates(sibling, run))
@@ -62,7 +62,7 @@ def _first_rates(sibling: Run, run: Run) -> Iterator[str]:
 
 def is_of_one_machine(sibling: Run, run: Run) -> bool:
     """Tell whether nothing says that two runs were trained on other hardware, or by other libraries."""
-    return not any("speed" in mismatch.invalidates for mismatch in unlike(sibling, run))
+    return not any("speed" in mismatch.invalidates for mismatch in find_mismatches(sibling, run))
 
 
 def grave_illness(findings: Sequence[Finding]) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.report import Finding, Severity
 from ckaudit.diff.siblings.bands import BandDeparture
 from ckaudit.diff.siblings.kinds import RATE
@@ -43,8 +43,8 @@ def _finding(departure: BandDeparture, others: Sequence[BandDeparture], run: Run
         first_step=min(int(one.band.stretches.first[one.first]) for one in span),
         last_step=max(int(one.band.stretches.last[one.last]) for one in span),
         worst_step=int(parts.last[worst]),
-        value=to_word(band.value(parts.right[worst])),
-        limit=to_word(band.value(edge)),
+        value=encode_float(band.value(parts.right[worst])),
+        limit=encode_float(band.value(edge)),
         unit=run.shown_unit(band.unit),
         also=[one.band.label for one in others],
     )
@@ -96,7 +96,7 @@ def rate_finding(departure: RateDeparture) -> Finding:
         where=departure.label,
         first_step=departure.first,
         last_step=departure.last,
-        value=to_word(departure.own),
-        limit=to_word(departure.theirs),
+        value=encode_float(departure.own),
+        limit=encode_float(departure.theirs),
     )
     return replace(finding, severity="note") if departure.may_follow_loss else finding

@@ -134,11 +134,11 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
                 epoch, phase, begin = count_of(mark[1]), "", mark.end()
             elif begins := _BEGINS.match(line[begin:]):
                 phase = f"{begins[1]} "
-            if epoch is not None and (told := _told(line, begin, phase, place)):
+            if epoch is not None and (told := _values_of_line(line, begin, phase, place)):
                 yield replace(told, line=number_of, epoch=epoch)
 
 
-def _told(line: str, begin: int, phase: str, place: re.Match[str] | None) -> EpochLine | None:
+def _values_of_line(line: str, begin: int, phase: str, place: re.Match[str] | None) -> EpochLine | None:
     """Return the values of a line and its batch, None where it has none.
 
     Args:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.importers.importer import Document
 from ckaudit.importers.layers.histogram_moments import Bins, Floats, ValueSums, Whole, bins_of
 from ckaudit.importers.layers.names import NORMS, CheckpointPlace, place_of, place_of_histogram, tensor_facts, without_wrappers
@@ -78,11 +78,11 @@ class Checkpoints(Sequence[Document]):
             if place.source:
                 document.setdefault("gradients_source", place.source)
             if place.index >= 0:
-                lists.setdefault((place.section, place.name, place.field), {})[place.index] = to_word(value)
+                lists.setdefault((place.section, place.name, place.field), {})[place.index] = encode_float(value)
             elif place.field == "histogram":
                 entry[place.field] = self._bins[int(value)].document()
             else:
-                entry[place.field] = int(value) if place.field in _COUNTS and not isnan(value) else to_word(value)
+                entry[place.field] = int(value) if place.field in _COUNTS and not isnan(value) else encode_float(value)
         for (section, name, field), items in lists.items():
             if len(items) == max(items) + 1:
                 document[section][name][field] = [items[index] for index in range(len(items))]

@@ -88,14 +88,14 @@ def train_all(plan: DrillPlan, root: Path, *, on_step: Callable[[int, int], obje
     """
     steps = dict.fromkeys(plan.names, 0)
 
-    def tell(name: str, done: int) -> None:
+    def report_progress(name: str, done: int) -> None:
         steps[name] = done
         if on_step:
             on_step(sum(steps.values()), plan.steps * len(steps))
 
-    first = _all_of(plan, plan.names[:1], root, tell)
+    first = _all_of(plan, plan.names[:1], root, report_progress)
     _check_healthy(plan, first[0])
-    return first + _all_of(plan, plan.names[1:], root, tell)
+    return first + _all_of(plan, plan.names[1:], root, report_progress)
 
 
 def _check_healthy(plan: DrillPlan, trained: Trained) -> None:
@@ -114,7 +114,7 @@ def _check_healthy(plan: DrillPlan, trained: Trained) -> None:
         )
 
 
-def _all_of(plan: DrillPlan, names: Sequence[str], root: Path, tell: Callable[[str, int], None]) -> list[Trained]:
+def _all_of(plan: DrillPlan, names: Sequence[str], root: Path, report_progress: Callable[[str, int], None]) -> list[Trained]:
     waiting, running, done = list(names), list[_Process](), dict[str, Trained]()
     before = signal.signal(signal.SIGTERM, _leave) if threading.current_thread() is threading.main_thread() else None
     try:
@@ -124,7 +124,7 @@ def _all_of(plan: DrillPlan, names: Sequence[str], root: Path, tell: Callable[[s
             sleep(POLL)
             for each in list(running):
                 ended = each.look()
-                tell(each.name, each.steps)
+                report_progress(each.name, each.steps)
                 if ended:
                     running.remove(each)
                     done[each.name] = ended

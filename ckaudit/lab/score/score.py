@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ckaudit import __version__
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.lab import archive
-from ckaudit.lab.cache import CachedTraining, look
+from ckaudit.lab.cache import CachedTraining, cached_training
 from ckaudit.lab.score.scoreboard import Board, PeerScore, Score, board, share
 from ckaudit.lab.score.verdict import (
     COUNTING,
@@ -72,7 +72,7 @@ def score(
     Raises:
         UsageError: If nothing is recorded.
     """
-    entries = [look(cache, each) for each in chosen(splits, only)]
+    entries = [cached_training(cache, each) for each in chosen(splits, only)]
     usable = [entry for entry in entries if entry.usable]
     if not usable:
         raise _nothing(cache, splits, only, entries)

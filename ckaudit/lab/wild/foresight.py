@@ -45,8 +45,8 @@ class Foresight(Struct, frozen=True, kw_only=True):
 
 def foresight_of(folder: Path, pair: PairNote, form: Form, *, is_healthy: bool) -> Foresight:
     """Judge a draw and its twin as they stood at step after step."""
-    true, alarms = codes_of(pair), told_of(folder / HEALTHY, form)
-    told = told_of(folder / ILL, form, since=pair.onset if pair.onset > 1 else 0)
+    true, alarms = codes_of(pair), first_steps_by_code(folder / HEALTHY, form)
+    told = first_steps_by_code(folder / ILL, form, since=pair.onset if pair.onset > 1 else 0)
     return Foresight(
         fault=pair.fault,
         form=form,
@@ -66,7 +66,7 @@ def codes_of(pair: PairNote) -> frozenset[str]:
     return frozenset(sign.code for cause in known for sign in (*cause.explains, *cause.follows))
 
 
-def told_of(recording: Path, form: Form, *, since: int = 0, looks: int = 40) -> dict[str, int]:
+def first_steps_by_code(recording: Path, form: Form, *, since: int = 0, looks: int = 40) -> dict[str, int]:
     """Return by code the first step at which a finding of sev0 to sev2 is made of a recording; the clock's are left out.
 
     It is judged as it stood at equal distances; between the last of these without a finding and the first with it, the step is

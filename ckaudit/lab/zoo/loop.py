@@ -109,11 +109,11 @@ class Loop:
         options: dict[str, Any] = {"optimizer": held, "start_step": self._start, "scaler": self._scaler}
         with Recorder(self._forward, self._materials.folder, **options | facts | dict(recipe.facts)) as recorder:
             if recipe.names_held_out:
-                recorder.hold_out(self._told(self._materials.held_out))
+                recorder.hold_out(self._recorded_batch(self._materials.held_out))
             for step in range(self._start + 1, last + 1):
                 self._step(step, recorder)
 
-    def _told(self, batch: Batch) -> Any:
+    def _recorded_batch(self, batch: Batch) -> Any:
         """Return a batch in the form in which the recorder is given it."""
         return batch if self._recipe.loss is own_loss else tuple(batch.values())
 
@@ -133,7 +133,7 @@ class Loop:
         self._update(step, recorder)
         if recipe.held_out and step % recipe.every == 0:
             recorder.log(val_loss=self._validate())
-        recorder.step(total, batch=self._told(batch))
+        recorder.step(total, batch=self._recorded_batch(batch))
         if recipe.zeroes:
             for optimizer in self.optimizers:
                 optimizer.zero_grad()

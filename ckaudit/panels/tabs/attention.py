@@ -20,18 +20,18 @@ READS = (
 
 
 @tab(40, asks=("D3.1", "D2.5", "D3.2", "D3.3"), rules=("logit_growth",), reads=READS)
-def attention(board: TabBuilder) -> None:
+def attention(builder: TabBuilder) -> None:
     """What is attention doing?"""
-    scene = board.scene
-    board.heat("head_entropy", "How wide does each head look, over time?", "normalized_attention_entropy")
-    board.curves(
+    scene = builder.scene
+    builder.heat("head_entropy", "How wide does each head look, over time?", "normalized_attention_entropy")
+    builder.curves(
         "entropy_timeline",
         "Do the narrowest heads collapse?",
         "normalized_attention_entropy",
         lines=threshold("ATTN001", "max_left_share"),
         max_curves=8,
     )
-    board.curves(
+    builder.curves(
         "max_logit",
         "Do attention logits run away?",
         "max_attn_logit",
@@ -39,19 +39,19 @@ def attention(board: TabBuilder) -> None:
         max_curves=8,
         lines=threshold("ATTN002", "sev2_logit", "sev1_logit"),
     )
-    board.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
-    board.heat("head_similarity", "Does a head do what another does?", "head_similarity")
-    board.put_each(lambda scene: redundancy(scene, "redundancy", "Which heads are alike?"))
-    board.put_each(lambda scene: head_grids(scene, "attention_grids", "Where do the heads look?"))
+    builder.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
+    builder.heat("head_similarity", "Does a head do what another does?", "head_similarity")
+    builder.add_of_both(lambda scene: redundancy(scene, "redundancy", "Which heads are alike?"))
+    builder.add_of_both(lambda scene: head_grids(scene, "attention_grids", "Where do the heads look?"))
     if not attention_grids(scene).steps:
-        board.lack(
+        builder.add_missing(
             why_metric_not_applicable(scene.run, "head_similarity")
             or why_none(scene, "attention", "sampled_qk_grid_32x32_per_head")
         )
-    board.curves(
+    builder.curves(
         "dead_heads", "How many heads look at one token, or at all alike?", "dead_head_fraction", also=("uniform_head_fraction",)
     )
-    board.curves(
+    builder.curves(
         "mask",
         "Does any head see later tokens?",
         "upper_triangle_mass",

@@ -45,39 +45,41 @@ POINTS = 240
 
 
 @tab(110, kind="dashboard", reads=PER_STEP)
-def per_step(board: TabBuilder) -> None:
+def per_step(builder: TabBuilder) -> None:
     """What does every step say?"""
-    _each(board, "step", [(name,) for name in PER_STEP])
+    _each(builder, "step", [(name,) for name in PER_STEP])
 
 
 @tab(120, kind="dashboard", reads=PER_MINUTE)
-def per_minute(board: TabBuilder) -> None:
+def per_minute(builder: TabBuilder) -> None:
     """What does every minute say?"""
-    _each(board, "minute", [(name,) for name in PER_MINUTE])
+    _each(builder, "minute", [(name,) for name in PER_MINUTE])
 
 
 @tab(130, kind="dashboard", reads=tuple(name for names in DAY for name in names))
-def per_day(board: TabBuilder) -> None:
+def per_day(builder: TabBuilder) -> None:
     """What does every day say?"""
-    _each(board, "day", DAY)
+    _each(builder, "day", DAY)
 
 
 @tab(140, kind="dashboard", reads=tuple(name for names in CHECKPOINT for name in names))
-def per_checkpoint(board: TabBuilder) -> None:
+def per_checkpoint(builder: TabBuilder) -> None:
     """What does every checkpoint say?"""
-    _each(board, "checkpoint", CHECKPOINT)
+    _each(builder, "checkpoint", CHECKPOINT)
 
 
 @tab(150, kind="dashboard", reads=PANELS)
-def seven_panels(board: TabBuilder) -> None:
+def seven_panels(builder: TabBuilder) -> None:
     """What do the seven panels show?"""
-    scene = board.scene
-    board.curves("panel_1_loss", "1 Loss", "train_loss_raw", also=("val_loss",), log=True, lines=baselines(scene), points=POINTS)
-    board.curves("panel_2_rate", "2 Learning rate", "learning_rate", points=POINTS)
-    board.curves("panel_3_gradient", "3 Gradient norm", "grad_global_norm", log=True, points=POINTS)
-    board.put_each(_activations, "activation_mean", "activation_std")
-    board.curves("panel_5_spectral", "5 Spectral norms", "spectral_norm", max_curves=4, points=POINTS)
-    board.curves(
+    scene = builder.scene
+    builder.curves(
+        "panel_1_loss", "1 Loss", "train_loss_raw", also=("val_loss",), log=True, lines=baselines(scene), points=POINTS
+    )
+    builder.curves("panel_2_rate", "2 Learning rate", "learning_rate", points=POINTS)
+    builder.curves("panel_3_gradient", "3 Gradient norm", "grad_global_norm", log=True, points=POINTS)
+    builder.add_of_both(_activations, "activation_mean", "activation_std")
+    builder.curves("panel_5_spectral", "5 Spectral norms", "spectral_norm", max_curves=4, points=POINTS)
+    builder.curves(
         "panel_6_dead",
         "6 Dead units and heads",
         "dead_unit_fraction",
@@ -86,7 +88,7 @@ def seven_panels(board: TabBuilder) -> None:
         points=POINTS,
         lines=threshold("ACT001", "note_dead_share", "max_dead_share"),
     )
-    board.curves("panel_7_slices", "7 Loss by class, and tau", "slice_val_loss", also=("tau",), points=POINTS)
+    builder.curves("panel_7_slices", "7 Loss by class, and tau", "slice_val_loss", also=("tau",), points=POINTS)
 
 
 def _activations(scene: Scene) -> Chart | None:
@@ -94,11 +96,13 @@ def _activations(scene: Scene) -> Chart | None:
     return replace(chart, id="panel_4_activations", title="4 Activations") if chart else None
 
 
-def _each(board: TabBuilder, prefix: str, groups: "tuple[tuple[str, ...], ...] | list[tuple[str, ...]]") -> None:
+def _each(builder: TabBuilder, prefix: str, groups: "tuple[tuple[str, ...], ...] | list[tuple[str, ...]]") -> None:
     """Put up one chart for each group of metrics; metrics of another unit than the first have the right axis."""
     for group in groups:
         unit = metrics()[group[0]].unit
         left = [name for name in group if metrics()[name].unit == unit]
         right = [name for name in group if name not in left]
         title = metrics()[group[0]].title.rstrip(".")
-        board.curves(f"{prefix}_{group[0]}", title, *left, right=right, log=group[0] in LOGARITHMIC, max_curves=6, points=POINTS)
+        builder.curves(
+            f"{prefix}_{group[0]}", title, *left, right=right, log=group[0] in LOGARITHMIC, max_curves=6, points=POINTS
+        )

@@ -33,33 +33,33 @@ READS = (
 
 
 @tab(30, asks=("D1.3", "D3.5", "D4.5"), rules=("router_imbalance", "dropped_tokens", "curvature_jump"), reads=READS)
-def health(board: TabBuilder) -> None:
+def health(builder: TabBuilder) -> None:
     """Is anything dead or exploding?"""
-    board.heat("tensor_gradients", "Does any tensor get no gradient?", "gradient_norm", log=True)
-    board.curves(
+    builder.heat("tensor_gradients", "Does any tensor get no gradient?", "gradient_norm", log=True)
+    builder.curves(
         "dead_units",
         "How many units never answer?",
         "dead_unit_fraction",
         lines=threshold("ACT001", "note_dead_share", "max_dead_share"),
     )
-    board.put_each(bands, "activation_mean", "activation_std")
-    board.heat("activation_size", "Do activations drift or explode?", "activation_max_abs", log=True)
-    board.curves(
+    builder.add_of_both(bands, "activation_mean", "activation_std")
+    builder.heat("activation_size", "Do activations drift or explode?", "activation_max_abs", log=True)
+    builder.curves(
         "saturation",
         "Do units saturate?",
         "activation_saturation",
         lines=threshold("ACT003", "note_saturation", "max_saturation"),
         max_curves=6,
     )
-    board.curves("spectral_norm", "How far can a matrix stretch a vector?", "spectral_norm")
-    board.curves("nonfinite", "Where is anything not finite?", "nan_inf_events")
-    board.heat("weight_size", "Do weights grow or shrink?", "weight_norm", log=True)
-    board.ridges("activation_ridges", "How are activations spread, over time?", "activations")
-    board.put_each(loads, "expert_entropy")
-    board.curves(
+    builder.curves("spectral_norm", "How far can a matrix stretch a vector?", "spectral_norm")
+    builder.curves("nonfinite", "Where is anything not finite?", "nan_inf_events")
+    builder.heat("weight_size", "Do weights grow or shrink?", "weight_norm", log=True)
+    builder.ridges("activation_ridges", "How are activations spread, over time?", "activations")
+    builder.add_of_both(loads, "expert_entropy")
+    builder.curves(
         "routing", "Are the experts used evenly?", "moe_util_entropy", lines=threshold("MOE001", "sev2_entropy", "sev1_entropy")
     )
-    board.curves("dropped", "Do tokens find no expert with room?", "moe_drop_rate", lines=threshold("MOE002", "usual_percent"))
+    builder.curves("dropped", "Do tokens find no expert with room?", "moe_drop_rate", lines=threshold("MOE002", "usual_percent"))
 
 
 def bands(scene: Scene, *, max_layers: int = 8, points: int = 200) -> Chart | None:

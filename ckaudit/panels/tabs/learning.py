@@ -58,23 +58,23 @@ CURVE = [("playbook at 100: 15 %", 15.0), ("playbook at 500: 50 %", 50.0), ("pla
     ),
     reads=READS,
 )
-def learning(board: TabBuilder) -> None:
+def learning(builder: TabBuilder) -> None:
     """Is it learning or memorizing?"""
-    board.curves("train_and_val", "Do both losses fall together?", "val_loss", also=("train_loss_at_evals",), marked=True)
-    board.curves("gap", "Does the gap widen?", "train_val_gap", lines=[("no gap", 0.0)])
-    board.curves(
+    builder.curves("train_and_val", "Do both losses fall together?", "val_loss", also=("train_loss_at_evals",), marked=True)
+    builder.curves("gap", "Does the gap widen?", "train_val_gap", lines=[("no gap", 0.0)])
+    builder.curves(
         "memorization", "How much does it know by heart?", "memorization_curve", also=("memorization_rate",), lines=CURVE
     )
-    board.curves("probes", "Does it continue held-out text as well as seen text?", "probe_accuracy")
-    board.curves("probe_perplexity", "Is seen text less surprising than held-out text?", "probe_group_perplexity", log=True)
-    board.curves(
+    builder.curves("probes", "Does it continue held-out text as well as seen text?", "probe_accuracy")
+    builder.curves("probe_perplexity", "Is seen text less surprising than held-out text?", "probe_group_perplexity", log=True)
+    builder.curves(
         "slices",
         "Which part of the held-out data is harder?",
         "slice_val_loss",
         also=("tau",),
         note="tau is tau, the loss of irregular forms less that of regular ones",
     )
-    board.curves("benchmarks", "Do small benchmarks rise?", "microbench_score")
-    board.curves("duplicates", "How much of the data is there twice?", "near_dup_rate", right=("train_val_overlap",))
-    board.curves("forgetting", "Does it forget what it knew?", "forgetting")
-    board.curves("floor", "How far is the loss from its floor?", "loss_above_floor", lines=[("the floor", 0.0)])
+    builder.curves("benchmarks", "Do small benchmarks rise?", "microbench_score")
+    builder.curves("duplicates", "How much of the data is there twice?", "near_dup_rate", right=("train_val_overlap",))
+    builder.curves("forgetting", "Does it forget what it knew?", "forgetting")
+    builder.curves("floor", "How far is the loss from its floor?", "loss_above_floor", lines=[("the floor", 0.0)])

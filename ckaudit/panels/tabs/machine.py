@@ -51,24 +51,24 @@ READS = (
 
 
 @tab(70, rules=RULES, reads=READS)
-def machine(board: TabBuilder) -> None:
+def machine(builder: TabBuilder) -> None:
     """Is the machine the bottleneck?"""
-    board.put_each(parts, *PARTS)
-    board.curves("step_time", "Does a step take longer than it did?", "step_time", marked=True)
-    board.curves("throughput", "How many tokens go through?", "tokens_per_sec")
-    board.curves("utilization", "How much of the arithmetic is used?", "mfu")
-    board.curves(
+    builder.add_of_both(parts, *PARTS)
+    builder.curves("step_time", "Does a step take longer than it did?", "step_time", marked=True)
+    builder.curves("throughput", "How many tokens go through?", "tokens_per_sec")
+    builder.curves("utilization", "How much of the arithmetic is used?", "mfu")
+    builder.curves(
         "device", "Is the accelerator busy?", "gpu_util", right=("gpu_mem_used",), lines=threshold("SYS004", "min_percent")
     )
-    board.curves("straggler", "Does one rank hold up the others?", "straggler_ratio", lines=threshold("RANK001", "max_ratio"))
-    board.heat("rank_times", "Which rank takes how long?", "rank_step_time")
-    board.curves(
+    builder.curves("straggler", "Does one rank hold up the others?", "straggler_ratio", lines=threshold("RANK001", "max_ratio"))
+    builder.heat("rank_times", "Which rank takes how long?", "rank_step_time")
+    builder.curves(
         "recording",
         "What does recording cost?",
         "recording_share",
         lines=threshold("COST001", "min_time_share", "max_time_share"),
     )
-    board.curves("silence", "How long was nothing heard?", "log_silence", lines=threshold("SYS003", "min_seconds"))
+    builder.curves("silence", "How long was nothing heard?", "log_silence", lines=threshold("SYS003", "min_seconds"))
 
 
 def parts(scene: Scene, *, points: int = 400) -> Chart | None:

@@ -27,23 +27,23 @@ OVERLAYS = {
 
 
 @tab(80, reads=tuple(OVERLAYS))
-def other_run(board: TabBuilder) -> tuple[Answered, str]:
+def other_run(builder: TabBuilder) -> tuple[Answered, str]:
     """What changed against the other run?"""
-    comparison = board.scene.comparison
+    comparison = builder.scene.comparison
     if comparison is None or not comparison.pairs:
         return "unknown", "There is no other run."
     pair = comparison.pairs[0]
     for name, title in OVERLAYS.items():
-        log = name == "grad_global_norm" or (name in LOSSES and is_wide(board.scene))
-        board.curves(f"both_{name}", title, name, log=log, marked=True)
-    board.put(_answers(pair))
-    board.put(_propagation(pair.propagation))
+        log = name == "grad_global_norm" or (name in LOSSES and is_wide(builder.scene))
+        builder.curves(f"both_{name}", title, name, log=log, marked=True)
+    builder.add(_answers(pair))
+    builder.add(_propagation(pair.propagation))
     for measure in dict.fromkeys(drift.measure for drift in pair.drifts):
-        board.put(_drifts(measure, [drift for drift in pair.drifts if drift.measure == measure]))
+        builder.add(_drifts(measure, [drift for drift in pair.drifts if drift.measure == measure]))
     for answer in pair.answers:
-        board.lack(f"{answer.title} {answer.message}" if answer.word in ("not_recorded", "incomparable") else "")
+        builder.add_missing(f"{answer.title} {answer.message}" if answer.word in ("not_recorded", "incomparable") else "")
     for unlike in pair.unlike[:5]:
-        board.lack(f"Not alike: {unlike.message}")
+        builder.add_missing(f"Not alike: {unlike.message}")
     return WORDS[pair.word], brief(f"B against A: {pair.verdict}")
 
 

@@ -35,25 +35,25 @@ READS = (
     rules=("schedule_off_plan", "skipped_updates", "overflow", "repeated_batch", "impossible_value"),
     reads=READS,
 )
-def training(board: TabBuilder) -> None:
+def training(builder: TabBuilder) -> None:
     """Is it training?"""
-    lines = baselines(board.scene)
-    board.curves(
+    lines = baselines(builder.scene)
+    builder.curves(
         "loss",
         "Does the loss fall, and what happened on the way?",
         "train_loss_raw",
         also=("val_loss", "train_loss_ema"),
         right=("learning_rate",),
         lines=lines,
-        log=is_wide(board.scene),
+        log=is_wide(builder.scene),
         marked=True,
         note="" if len(lines) > 1 else "no n-gram baseline was recorded",
     )
-    board.curves("loss_excess", "Does the loss spike?", "loss_excess", lines=threshold("LOSS001", "k"))
-    board.put(planned(board.scene), "learning_rate")
-    board.curves("loss_slope", "How fast does it still fall?", "train_loss_slope", lines=[("no change", 0.0)])
-    board.curves("tokens", "Does every step bring new tokens?", "tokens_seen")
-    board.curves("loss_scale", "Do gradients overflow in half precision?", "loss_scale", right=("overflow_rate",), log=True)
+    builder.curves("loss_excess", "Does the loss spike?", "loss_excess", lines=threshold("LOSS001", "k"))
+    builder.add(planned(builder.scene), "learning_rate")
+    builder.curves("loss_slope", "How fast does it still fall?", "train_loss_slope", lines=[("no change", 0.0)])
+    builder.curves("tokens", "Does every step bring new tokens?", "tokens_seen")
+    builder.curves("loss_scale", "Do gradients overflow in half precision?", "loss_scale", right=("overflow_rate",), log=True)
 
 
 def planned(scene: Scene) -> Chart | None:

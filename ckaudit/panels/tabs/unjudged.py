@@ -12,31 +12,31 @@ from ckaudit.panels.tab import TabBuilder, tab, why_missing
 
 
 @tab(90)
-def unjudged(board: TabBuilder) -> tuple[Answered, str]:
+def unjudged(builder: TabBuilder) -> tuple[Answered, str]:
     """What could not be judged?"""
-    checks = board.scene.report.checks
+    checks = builder.scene.report.checks
     skipped = [check for check in checks if check.outcome in ("skipped", "error")]
     counts = Counter(check.reason or "broke" for check in skipped)
     if counts:
-        board.put(_bars("skipped", "Why were rules skipped?", dict(counts.most_common()), "rules"))
+        builder.add(_bars("skipped", "Why were rules skipped?", dict(counts.most_common()), "rules"))
     missed = dict(most_missed(checks, top=12))
     if missed:
-        board.put(_bars("missed", "What do most rules wait for?", missed, "rules"))
+        builder.add(_bars("missed", "What do most rules wait for?", missed, "rules"))
     shares: dict[str, float] = {}
     for category in categories():
-        known = [bool(metrics()[name](board.scene.run)) for name in category.entries]
+        known = [bool(metrics()[name](builder.scene.run)) for name in category.entries]
         shares[category.name] = round(100 * sum(known) / len(known), 1)
     trace = Trace(name="recorded", x=list(shares), y=list(shares.values()))
-    board.put(
+    builder.add(
         Chart(id="recorded", title="How much of the catalogue was recorded?", shape="bars", unit="%", x="part", traces=[trace])
     )
-    if board.scene.other is not None:
-        board.charts = [replace(chart, run=0) for chart in board.charts]
+    if builder.scene.other is not None:
+        builder.charts = [replace(chart, run=0) for chart in builder.charts]
     for name in dict.fromkeys(part for thing in missed for part in thing.split(" or ")):
-        board.lack(why_missing(board.scene.run, name) if name in metrics() else "")
+        builder.add_missing(why_missing(builder.scene.run, name) if name in metrics() else "")
     for check in skipped:
         detail = f", {check.detail}" if check.detail else ""
-        board.lack(f"{check.code} {check.name}: {check.reason or 'it broke'}{detail}")
+        builder.add_missing(f"{check.code} {check.name}: {check.reason or 'it broke'}{detail}")
     if not skipped:
         return "good", f"All {len(checks)} rules could judge."
     reasons = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in counts.most_common())

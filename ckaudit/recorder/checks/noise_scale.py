@@ -38,7 +38,7 @@ class NoiseParts(Struct, frozen=True):
 class NoiseScale:
     r"""Estimates $B = \operatorname{tr}\Sigma / |G|^2$ (McCandlish et al. 2018, equation 2.9 and appendix A.1).
 
-    Call `add` after each backward pass of an update and `settle` once it is done. Accumulated gradients show the share of
+    Call `add` after each backward pass of an update and `estimate` once it is done. Accumulated gradients show the share of
     each micro-batch by what they grew. Numerator and denominator are unbiased at every update and are smoothed apart, for
     the mean of a ratio is not the ratio of means. A factor on all losses, such as 1 over their number, changes nothing.
     Or call `compare` once an update, where the part is the batch of one rank.
@@ -72,7 +72,7 @@ class NoiseScale:
         self.sizes.append(examples)
         self._before = now
 
-    def settle(self) -> NoiseParts | None:
+    def estimate(self) -> NoiseParts | None:
         """Finish an update, and return what is known of the noise so far; None before enough updates."""
         squares, sizes, total = self._squares, self.sizes, self._stride * square(list(self._before.values()))
         self._squares, self.sizes, self._before = [], [], {}
@@ -81,7 +81,7 @@ class NoiseScale:
         return None if len(squares) < 2 else self._known()
 
     def compare(self, part: float, whole: float, *, small: float, big: float) -> NoiseParts | None:
-        """Finish an update of whose batch one part was seen alone, and return what `settle` does.
+        """Finish an update of whose batch one part was seen alone, and return what `estimate` does.
 
         Args:
             part: Squared norm of the mean gradient of the part.

@@ -185,7 +185,7 @@ class WorkerSession:
         if self._shards is None:
             return
         with self._guard("helping the first rank"):
-            self._shards.settle(state_finite(self._optimizers))
+            self._shards.finish_owed(state_finite(self._optimizers))
 
     def _hash(self, batch: Any) -> str | None:
         with self._guard("hashing the batch"):

@@ -150,7 +150,7 @@ class Shards:
         whole = {name: (apart, size) for name, (apart, size) in zip(self._weights, both, strict=True) if name in before}
         return {} if lacking else whole, not broken if known else None
 
-    def settle(self, finite: bool | None = None) -> None:
+    def finish_owed(self, finite: bool | None = None) -> None:
         """Do what is still owed, without inspection, because the other ranks do; see `movement`."""
         while self._owed:
             if self._owed[0] == "movement":
@@ -315,10 +315,10 @@ class ShardedTensors:
         """Return what the ranks told each other with the movement."""
         return self._is_finite
 
-    def settle(self) -> None:
+    def finish_owed(self) -> None:
         """Do what is still owed, without inspection."""
         with self._guard("helping the other ranks"):
-            self._shards.settle()
+            self._shards.finish_owed()
 
     def leave(self) -> None:
         """Issue no more collectives."""

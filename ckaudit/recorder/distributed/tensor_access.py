@@ -84,7 +84,7 @@ class TensorAccess(Protocol):
     def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:
         """Return whether the optimizers' state is finite, on all ranks where they have parts of it; None: not known."""
 
-    def settle(self) -> None:
+    def finish_owed(self) -> None:
         """Do what other ranks still wait for at the end of a step."""
 
     def leave(self) -> None:
@@ -159,7 +159,7 @@ class LocalTensors:
         """Look at the state."""
         return state_finite(optimizers)
 
-    def settle(self) -> None:
+    def finish_owed(self) -> None:
         """Do nothing."""
 
     def leave(self) -> None:

@@ -107,7 +107,7 @@ class Background:
         else:
             self._thread = thread
 
-    def settle(self, *, patience: float = 2.0) -> None:
+    def wait_for_writes(self, *, patience: float = 2.0) -> None:
         """Wait until every job is done, so long at most; not where one hangs."""
         end = monotonic() + patience
         self._in_haste.set()

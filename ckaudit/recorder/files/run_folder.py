@@ -124,7 +124,7 @@ class RunFolderWriter:
             self.take_reference(weights, take)
         with self._guard("writing run.json", writes=True):
             self.describe(**computed)
-        self.settle()
+        self.wait_for_writes()
 
     @property
     def is_resume(self) -> bool:
@@ -265,9 +265,9 @@ class RunFolderWriter:
         finally:
             self._barriers.popleft()
 
-    def settle(self, *, patience: float = 2.0) -> None:
+    def wait_for_writes(self, *, patience: float = 2.0) -> None:
         """Wait for what is being written, so many seconds at most, unless the disk does not answer."""
-        self._background.settle(patience=patience)
+        self._background.wait_for_writes(patience=patience)
 
     @property
     def tensors(self) -> dict[str, TensorFacts]:
@@ -303,11 +303,11 @@ class RunFolderWriter:
         _try(self._write_owed, TRIES)
 
 
-def settle(path: Path) -> None:
+def wait_for_writes(path: Path) -> None:
     """Wait a moment for what recorders of this process have not written to a folder yet, for somebody who reads it at once."""
     for folder in [*_OPEN]:
         if folder.path == path.absolute():
-            folder.settle()
+            folder.wait_for_writes()
 
 
 def _try(job: Callable[[], None], tries: int) -> None:

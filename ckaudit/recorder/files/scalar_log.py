@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ckaudit.contract.schema.numbers import INFINITY, to_word
+from ckaudit.contract.schema.numbers import INFINITY, encode_float
 from ckaudit.contract.schema.scalars import VERSION
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.stats.arrays import is_sharded, local
@@ -44,7 +44,7 @@ class ScalarLogWriter:
             line = {"schema_version": VERSION, **line}
         for name, value in values.items():
             if type(value) is float and not -INFINITY < value < INFINITY:
-                line[name] = to_word(value)
+                line[name] = encode_float(value)
         data = ENCODER.encode(line) + b"\n"
         self._announced = True
         return data

@@ -226,10 +226,10 @@ class Requests:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was asked for that a step has to settle."""
+        """Whether nothing was asked for that the end of a step has to deliver."""
         return self._watch is None and self._ranks is None and not self._noise.sizes
 
-    def settle(self, attempt: StepState, batch: Any = None) -> None:
+    def finish_step(self, attempt: StepState, batch: Any = None) -> None:
         """Write down what a profile saw, and put what micro-batches and held-out rows say into the step's values.
 
         A value that was logged stays.
@@ -247,7 +247,7 @@ class Requests:
                 self._folder.describe(tensors=watch.stop(self._folder.tensors))
         if self._noise.sizes:
             with self._guard("the gradient noise scale"):
-                _note_noise_scale(self._noise.settle(), attempt)
+                _note_noise_scale(self._noise.estimate(), attempt)
         if self._ranks is not None:
             self._compare_ranks(attempt, *self._ranks)
 

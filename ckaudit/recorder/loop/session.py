@@ -78,7 +78,7 @@ class RunSession:
         self._attempt = StepState(step=start_step)
         if start_step == 0:
             self._write_first()
-            self._collector.settle()
+            self._collector.finish_owed()
         self._advance()
         self._clock.restart(self._attempt.step)
         self._modes, self._overhead = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
@@ -173,7 +173,7 @@ class RunSession:
                 checkpoint = self._finish_at_length(attempt, loss, start, batch, batch_id, source)
         finally:
             if self._is_sharded:
-                self._collector.settle()
+                self._collector.finish_owed()
             self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
             self._advance()
             self._overhead.spent += attempt.seconds + self._clock.restart(self._attempt.step) - start
@@ -262,7 +262,7 @@ class RunSession:
         self._collector.leave()
         for handle in (*self._handles, *self._turns.handles, *self._modes.handles):
             handle.remove()
-        self.requests.settle(self._attempt)
+        self.requests.finish_step(self._attempt)
         self._sort_table()
         if self._finished:
             attempt, written = self._finished
@@ -285,7 +285,7 @@ class RunSession:
     def _collect_step_values(self, attempt: StepState, batch: Any, batch_id: str | int | None) -> None:
         """Put into the step's values what is known without fetching it; a value that was logged stays."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
-        self.requests.settle(attempt, batch)
+        self.requests.finish_step(attempt, batch)
         with self._guard("reading the learning rate"):
             attempt.rates = attempt.rates or learning_rates(self._collector.optimizers)
         if scaled and attempt.loss_scale is None:
@@ -328,7 +328,7 @@ class RunSession:
         self._attempt.triggers, self._attempt.time = ["first"], time()
         with self._guard("the first checkpoint", writes=True):
             self._write(self._checkpoint(self._attempt, ForwardStats()))
-            self._folder.settle()
+            self._folder.wait_for_writes()
 
     def _write(self, checkpoint: Checkpoint, data_hash: str | None = None, *, with_notes: bool = True) -> None:
         notes = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Struct, field
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, DeltaStats, GradientsSource, GradientStats, Trigger
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.recorder.loop.triggers import HistoryStep
 from ckaudit.recorder.stats.arrays import Array
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
@@ -90,14 +90,14 @@ class StepState(Struct):
     @property
     def norms_only(self) -> dict[str, GradientStats]:
         """The gradient section of a step whose gradients are gone."""
-        return {name: GradientStats(norm=to_word(shorten(norm))) for name, norm in self.norms.items()}
+        return {name: GradientStats(norm=encode_float(shorten(norm))) for name, norm in self.norms.items()}
 
     def scalars(self, **derived: float | None) -> dict[str, Number]:
         """Return the values of this step that are numbers, and those that only a checkpoint can say."""
         share = top_share([*self.norms.values()])
         known = self.values | derived | {"top_gradient_share": None if share is None else shorten(share)}
         return {
-            name: to_word(float(value))
+            name: encode_float(float(value))
             for name, value in known.items()
             if isinstance(value, int | float) and not isinstance(value, bool)
         }
@@ -123,7 +123,7 @@ class StepState(Struct):
         return Checkpoint(
             schema_version="ck.analysis.v1",
             step=self.step,
-            loss=UNSET if self.loss is None else to_word(self.loss),
+            loss=UNSET if self.loss is None else encode_float(self.loss),
             time=round(self.time, 3),
             session=session,
             triggers=list(self.triggers),

@@ -15,7 +15,7 @@ from ckaudit.contract.cadence import is_due, next_due
 from ckaudit.contract.io.codec import significant
 from ckaudit.contract.schema.checkpoint import Checkpoint, History, Trigger
 from ckaudit.contract.schema.manifest import Cadence, Triggers
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 
 if TYPE_CHECKING:  # it takes the statistics of tensors along
     from ckaudit.recorder.loop.step_state import StepState
@@ -301,7 +301,7 @@ class BlackBox:
 
 
 def _or_none(value: float | None) -> Number | None:
-    return None if value is None else to_word(value)
+    return None if value is None else encode_float(value)
 
 
 def _columns(rows: list[Mapping[str, float]]) -> dict[str, list[Number | None]]:

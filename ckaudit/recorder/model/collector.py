@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from ckaudit.contract.budget import BudgetPlan, apply_plan
 from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, GradientStats, OptimizerState, WeightStats
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.contract.schema.tensor_names import depth_of
 from ckaudit.contract.sizes import tensor_part
 from ckaudit.recorder.distributed.shards import ShardedTensors, Shards
@@ -264,9 +264,9 @@ class Collector:
             self._resume_state.stop()
         self._access.leave()
 
-    def settle(self) -> None:
+    def finish_owed(self) -> None:
         """Do what the other ranks still wait for."""
-        self._access.settle()
+        self._access.finish_owed()
 
     def reference(self, weights: Mapping[str, Tensor]) -> Reference:
         """Return the reference of these weights as they are."""
@@ -358,7 +358,7 @@ class Collector:
         if clip is not None and attempt.global_norm is not None and attempt.source != "post_clip":
             state.clip_coefficient = shortest(clip_coefficient(clip, attempt.global_norm))
         if attempt.norm_at_update is not None:
-            state.gradient_norm = to_word(shorten(float(attempt.norm_at_update)))
+            state.gradient_norm = encode_float(shorten(float(attempt.norm_at_update)))
         if attempt.loss_scale is not None:
             state.loss_scale, state.found_inf = shortest(attempt.loss_scale), self.is_skipped(attempt)
         return state
@@ -384,4 +384,4 @@ def _norms(weights: Mapping[str, Array]) -> dict[str, Number]:
     }
     norms = [torch.linalg.vector_norm(flat(tensor)) for tensor in whole.values()]
     values = torch.stack([tensor.cpu() for tensor in norms]).tolist() if norms else []
-    return {name: to_word(shorten(value)) for name, value in zip(whole, values, strict=True)}
+    return {name: encode_float(shorten(value)) for name, value in zip(whole, values, strict=True)}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ckaudit.contract.schema.checkpoint import OptimizerGroup, OptimizerState
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.model.gradient_norms import all_finite
 from ckaudit.recorder.stats.arrays import dense, is_sharded
@@ -206,7 +206,7 @@ def _groups(optimizers: Sequence[Optimizer]) -> Iterable[dict[str, Any]]:
 def _group(group: Mapping[str, Any], rate: float | None) -> OptimizerGroup:
     decay = group.get("weight_decay")
     return OptimizerGroup(
-        learning_rate=UNSET if rate is None else to_word(rate),
+        learning_rate=UNSET if rate is None else encode_float(rate),
         weight_decay=UNSET if decay is None else shortest(float(decay)),
         tensors=len(group["params"]),
     )

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.schema.checkpoint import PackedGrid
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def significant_all(values: NDArray[np.float64], digits: int = 4) -> list[list[N
     rounded[ordinary] = _rounded(values[ordinary], digits)
     rest = ~ordinary & (size > 0)
     rounded[rest] = [float(f"{value:.{digits}g}") for value in values[rest].tolist()]
-    return [[to_word(value) for value in row] for row in rounded.tolist()]
+    return [[encode_float(value) for value in row] for row in rounded.tolist()]
 
 
 def shorten(value: float) -> float:
@@ -98,12 +98,12 @@ def round_to_seven_digits(value: float) -> float:
 
 def shortest_of(values: ArrayLike) -> list[Number]:
     """Return `shorten_all`, with the contract's words for what is not finite."""
-    return [to_word(value) for value in shorten_all(values)]
+    return [encode_float(value) for value in shorten_all(values)]
 
 
 def shortest(value: float) -> Number:
     """Return `shortest_of` one value."""
-    return to_word(shorten(value))
+    return encode_float(shorten(value))
 
 
 def short_ends(grid: T, *, tolerance: float = 0.01) -> T:

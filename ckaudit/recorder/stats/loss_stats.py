@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from ckaudit.contract.schema.checkpoint import LossFunctionStats
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.recorder.stats.arrays import is_sharded, to_float64
 from ckaudit.recorder.stats.float32_rounding import shorten
 
@@ -159,12 +159,12 @@ class LossTotal(Struct):
             stats.is_broadcast = True
             return stats
         if self.rows:
-            stats.value = to_word(shorten(float(self.losses) / self.rows))
+            stats.value = encode_float(shorten(float(self.losses) / self.rows))
             stats.normalized_share = UNSET if self.normalized is None else shorten(float(self.normalized) / self.rows)
         if pool.rows > 1:
-            stats.constant_value = to_word(shorten(float(pool.constant_loss())))
+            stats.constant_value = encode_float(shorten(float(pool.constant_loss())))
         if self.pool.rows > 1:
-            stats.batch_constant_value = to_word(shorten(float(self.pool.constant_loss())))
+            stats.batch_constant_value = encode_float(shorten(float(self.pool.constant_loss())))
         return stats
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.audit.measure import LabelSummary, MeasuredMetric, Measurement, label_summaries, worst_label
-from ckaudit.contract.schema.numbers import to_word
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.errors import UsageError
 from ckaudit.reports.brief.text_budget import clipped, few, fitted
 from ckaudit.reports.escape import visible
@@ -111,7 +111,7 @@ def _ends(steps: Steps, values: Floats) -> list[str]:
 
 
 def _digits(value: float) -> str:
-    return number(to_word(value), digits=DIGITS)
+    return number(encode_float(value), digits=DIGITS)
 
 
 def thinned(values: Floats, points: int) -> Mask:

@@ -85,7 +85,7 @@ def judged(pair: Pair) -> list[Answer]:
     return [answer for answer in pair.answers if answer.word not in OPEN]
 
 
-def both(left: Number | None, right: Number | None) -> tuple[str, str]:
+def value_cells(left: Number | None, right: Number | None) -> tuple[str, str]:
     """Return two values as cells; where there is neither, the question has no numbers and the cells are empty."""
     return ("", "") if left is None and right is None else (value(left), value(right))
 

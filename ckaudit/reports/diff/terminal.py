@@ -174,7 +174,7 @@ def _row(answer: Answer) -> list[str]:
     return [
         say.WORDS[answer.word],
         say.name_in_words(answer.question),
-        *say.both(answer.left, answer.right),
+        *say.value_cells(answer.left, answer.right),
         say.difference(answer.left, answer.right),
         say.share(answer.left, answer.right),
         band,

@@ -170,7 +170,7 @@ def _lane(found: Sequence[MarkCluster], middle: float, frame: PlotArea) -> Itera
         where = {"data_finding": worst.finding} if worst.finding is not None else {}
         yield tag(
             "g",
-            tag("title", told(cluster)),
+            tag("title", cluster_text(cluster)),
             tag("path", d=shape(cluster.x, middle)),
             *count,
             class_=f"mark {kind}",
@@ -179,7 +179,7 @@ def _lane(found: Sequence[MarkCluster], middle: float, frame: PlotArea) -> Itera
         )
 
 
-def told(cluster: MarkCluster) -> str:
+def cluster_text(cluster: MarkCluster) -> str:
     """Return what a cluster holds, findings by their codes: their sentences stand in the list of findings."""
     steps = sorted({mark.step for mark in cluster.marks})
     when = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"

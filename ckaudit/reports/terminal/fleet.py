@@ -10,11 +10,11 @@ from ckaudit.reports.fleet import (
     first_names,
     group_cells,
     group_values,
+    listed_and_counted,
     open_checks,
     rest_sentence,
     severity_word,
     sharing,
-    shown_and_rest,
 )
 from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
@@ -28,7 +28,7 @@ COLOURS = {"sev0": "sev0", "sev1": "sev1", "sev2": "sev2", "note": "note", "erro
 def render(fleet: Fleet, view: View) -> str:
     """Return the fleet as text."""
     width = view.columns()
-    shown, rest = shown_and_rest(fleet, view)
+    shown, rest = listed_and_counted(fleet, view)
     parts = [
         _head(fleet, view, width),
         _shared(fleet, view, width),

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.measure import SHAPE, LabelSummary, MeasuredMetric, Measurement, label_summaries, worst_label
 from ckaudit.contract.schema.metrics import Missing
-from ckaudit.contract.schema.numbers import Number, to_word
+from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
 from ckaudit.reports.terminal.screen_text import abbreviate, columns, paint, paragraph, printable, wrap
 from ckaudit.reports.terminal.verdict import MAX_COLUMNS
@@ -209,4 +209,4 @@ def picture(measured: MeasuredMetric, view: View, width: int) -> list[str]:
 
 def _cells(series: Series, place: int) -> list[Number | None]:
     cells = zip(series.values[:, place].tolist(), series.recorded[:, place].tolist(), strict=True)
-    return [to_word(value) if known else None for value, known in cells]
+    return [encode_float(value) if known else None for value, known in cells]

@@ -13,7 +13,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensor_groups import alike_blocks
-from ckaudit.run.tensors import TensorTable, last_beside, table_of
+from ckaudit.run.tensors import TensorTable, last_of_stack, table_of
 
 
 @rule("GRAD001", severity="sev2", needs=[block_gradient_norm], wants=[gradient_norm, weight_rms, FACTS], unit="1")
@@ -51,7 +51,7 @@ def vanishing_gradient(
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
         return
-    ends = last_beside(norm.labels)
+    ends = last_of_stack(norm.labels)
     table = table_of(facts)
     alike = alike_blocks(norm.labels, table, by_tensor, rms)
     with np.errstate(all="ignore"):

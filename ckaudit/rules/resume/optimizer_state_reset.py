@@ -10,7 +10,7 @@ from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.run_facts import resumed, seams
+from ckaudit.run.run_facts import resume_steps, resumed
 from ckaudit.run.series import Series, at
 
 
@@ -41,7 +41,7 @@ def optimizer_state_reset(
     Wrong weights show in the first loss already, another learning rate in the rate: both are told by other rules. In the lab's
     dev split clean resumes stay below 2.6, a lost state gives 3.7 and then 37.
     """
-    borders = seams(facts)
+    borders = resume_steps(facts)
     if not borders:
         yield Skip("not_applicable", "the run was not taken up again")
         return

@@ -9,7 +9,7 @@ from ckaudit.metrics.around_seams import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import seams
+from ckaudit.run.run_facts import resume_steps
 from ckaudit.run.series import Series
 
 
@@ -34,7 +34,7 @@ def seam_jump(
     ## False alarms
     A first batch that is hard by chance is averaged with those after it. Losses that are lower after a resume are no jump.
     """
-    borders = seams(facts)
+    borders = resume_steps(facts)
     if not borders:
         yield Skip("not_applicable", "the run was not taken up again")
         return

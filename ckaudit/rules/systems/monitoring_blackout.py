@@ -8,7 +8,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.speed import log_silence
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import seams
+from ckaudit.run.run_facts import resume_steps
 from ckaudit.run.series import Series
 
 
@@ -41,7 +41,7 @@ def monitoring_blackout(
     gaps = np.diff(silence.steps, prepend=silence.steps[0] - 1)
     usual, stride = median(values[~np.isnan(values)]), median(gaps)
     resumed = np.zeros(len(values), bool)
-    for seam in seams(facts):
+    for seam in resume_steps(facts):
         resumed |= (silence.steps > seam) & (silence.steps - gaps <= seam)
     for row in map(int, np.flatnonzero((values > max(min_seconds, min_ratio * usual)) & ~resumed)):
         blind = gaps[row] >= min_lost_lines * stride

@@ -13,7 +13,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, MAD_TO_SIGMA, difference_noise
-from ckaudit.run.run_facts import seams
+from ckaudit.run.run_facts import resume_steps
 from ckaudit.run.series import Floats, Series, Steps, at, single
 from ckaudit.run.spans import spans
 
@@ -70,7 +70,7 @@ def throughput_drop(
         yield Skip("too_few_points", f"{series.points} points of {series.name}; {needed} are needed")
         return
     known = np.flatnonzero(series.finite[:, 0])
-    for part in np.split(known, np.searchsorted(series.steps[known], [seam + 1 for seam in seams(facts)])):
+    for part in np.split(known, np.searchsorted(series.steps[known], [seam + 1 for seam in resume_steps(facts)])):
         settled = _settled(series, part, 1 - min_drop_of_few)
         if len(settled) >= MIN_POINTS:
             for hit in _falls(series, settled, min_drop, min_drop_of_few, sev1_share, k, lasting_points):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
-from ckaudit.contract.schema.tensor_names import beside_in_attention
+from ckaudit.contract.schema.tensor_names import other_attention_projections
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
@@ -253,7 +253,7 @@ def _is_faint(way: Series, gradient: Series | None, slow: float) -> Mask:
         return faint
     norms, places = cells_like(way, gradient), {label: place for place, label in enumerate(way.labels)}
     for label, place in places.items():
-        _, value = beside_in_attention(label) or ("", "")
+        _, value = other_attention_projections(label) or ("", "")
         if value in places:
             faint[:, place] = norms[:, place] < slow * norms[:, places[value]]
     return faint

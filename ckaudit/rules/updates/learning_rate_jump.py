@@ -11,7 +11,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import decimal_step
-from ckaudit.run.run_facts import planned_range, seams
+from ckaudit.run.run_facts import planned_range, resume_steps
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 
@@ -59,7 +59,7 @@ def learning_rate_jump(
     )
     highest = np.concatenate([[np.inf], np.maximum.accumulate(values)[:-1]])
     after_seam = np.zeros(len(steps), bool)
-    for seam in seams(facts):
+    for seam in resume_steps(facts):
         after_seam |= (steps > seam) & (steps <= seam + steps_after_resume) & _is_unusual(steps, values, seam)
     serious = jumps & (after_seam | (values > max_ratio_at_resume * highest))
     for row in map(int, np.flatnonzero(serious)):

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ckaudit.contract.schema.panels import Chart, Mark, Trace
-from ckaudit.reports.svg.plot import APART, clusters, plot, told
+from ckaudit.reports.svg.plot import APART, cluster_text, clusters, plot
 from ckaudit.reports.svg.scale import Scale, fitted, tick_text
 
 WIDTH, HEIGHT = 960, 320
@@ -111,7 +111,7 @@ def test_no_two_marks_overlap_and_none_is_lost(steps):
         first = min(mark.step for mark in cluster.marks)
         assert cluster.x == pytest.approx(50 + first / 5_000 * 850)
         assert max(mark.step for mark in cluster.marks) - first <= APART * 5_000 / 850
-        assert f"{first:,}" in told(cluster)
+        assert f"{first:,}" in cluster_text(cluster)
 
 
 def test_what_is_missing_parts_a_curve_and_what_is_not_finite_has_a_cross_and_a_bar():

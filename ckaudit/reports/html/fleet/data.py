@@ -9,7 +9,7 @@ from urllib.parse import quote as quote_path
 
 from ckaudit.contract.schema.fleet import Curve, Fleet, FleetRun
 from ckaudit.reports.escape import visible
-from ckaudit.reports.fleet import severity_word, what
+from ckaudit.reports.fleet import problem_of, severity_word
 
 MAX_RUNS = 5000
 """Runs on the page; the data set has all."""
@@ -92,7 +92,7 @@ def _run(run: FleetRun, checks: Sequence[str], link: str, *, has_curve: bool) ->
 
 def first_cause(run: FleetRun) -> str:
     """Return what the list says of a run: its first cause, or why it was not audited."""
-    return visible(what(run) if severity_word(run) != "well" else "")
+    return visible(problem_of(run) if severity_word(run) != "well" else "")
 
 
 def report_command(run: FleetRun) -> str:
