@@ -3,10 +3,10 @@
     python benchmarks/mutants.py [--draws 60] [--seed 7] [--only ROOM] [--limit 60] [--results FILE] [--write]
 
 Mutants are drawn at random, as many in each room, from the syntax trees (`mutations.py`). Each is applied to a copy, and the
-tests that touch its file (`touching.py`), nearest first, run in a process forked from this one, which has NumPy and pytest. They
-stop at the first that fails, or after `--limit` seconds of computing. What killed a mutant is run once more on the code as it is,
-and must pass there. Results are kept in a file of lines, from which a second call goes on. `--write` puts all of them into
-docs/mutants.md.
+tests that touch its file (`tests_by_file.py`), nearest first, run in a process forked from this one, which has NumPy and
+pytest. They stop at the first that fails, or after `--limit` seconds of computing. What killed a mutant is run once more on
+the code as it is, and must pass there. Results are kept in a file of lines, from which a second call goes on. `--write` puts
+all of them into docs/mutants.md.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.mutations import Mutation, mutations_of  # noqa: E402  stand beside this
-from benchmarks.touching import WALKS, Tests  # noqa: E402
+from benchmarks.tests_by_file import WALKS, Tests  # noqa: E402
 
 PAGE = ROOT / "docs" / "mutants.md"
 MARK = "<!-- written by benchmarks/mutants.py -->"

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks.peers import installed, riders
-from benchmarks.peers.beside import is_due
+from benchmarks.peers import installed, train_many
+from benchmarks.peers.peer_cache import is_due
 from benchmarks.peers.score import score
 from ckaudit.cli.lab.record import SPLITS, ProgressLines, cache_folder, count, failures, splits
 from ckaudit.cli.output import check_folder, fit_to_stdout, progress, say, write_text
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 def _record(options: argparse.Namespace) -> int:
     """Train with other tools attached, where what they say is not kept yet, or everywhere."""
     python, jobs = options.in_loop, count(options.jobs, "--jobs")
-    folder, there = cache_folder(options.cache), riders.attachable(python)
+    folder, there = cache_folder(options.cache), train_many.attachable(python)
     wanted = chosen(splits(options.split), options.only)
     due = [recipe for recipe in wanted if options.fresh or is_due(folder, recipe, there)]
     tools = ", ".join(f"{package} {version}" for package, version in there.items())
@@ -73,7 +73,7 @@ def _record(options: argparse.Namespace) -> int:
     if not due:
         return 0
     writable(folder, option="--cache")
-    return 1 if failures(riders.gather(python, due, folder, jobs=jobs, on_done=ProgressLines(len(due), jobs))) else 0
+    return 1 if failures(train_many.gather(python, due, folder, jobs=jobs, on_done=ProgressLines(len(due), jobs))) else 0
 
 
 def _score(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from msgspec.structs import replace
 
-from benchmarks.peers import beside
+from benchmarks.peers import peer_cache
 from benchmarks.peers.in_loop import known
 from benchmarks.peers.peer import Peer, PeerVerdict, Tool, ask
 from ckaudit.errors import CkauditError
@@ -63,8 +63,8 @@ def _run(entry: CachedTraining) -> Run:
 
 
 def _hear(cache: Path, entry: CachedTraining, peers: Sequence[Peer]) -> dict[str, PeerVerdict]:
-    """Return what others say of one recording: those that are shown its log, in a folder whose name says nothing, and riders."""
-    return dict(_shown_the_log(entry.path, peers)) | beside.heard(cache, entry.recipe, known())
+    """Return the verdicts of others on one recording: peers in the loop, and readers of its log under a neutral name."""
+    return dict(_shown_the_log(entry.path, peers)) | peer_cache.peer_verdicts(cache, entry.recipe, known())
 
 
 def _shown_the_log(path: Path, peers: Sequence[Peer]) -> Iterator[tuple[str, PeerVerdict]]:

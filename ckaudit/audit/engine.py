@@ -40,7 +40,7 @@ from ckaudit.policy.policy_schema import PolicyClauses
 from ckaudit.questions import questions as all_questions
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules import rules
-from ckaudit.run.cancelled import left_out
+from ckaudit.run.cancelled_gradients import left_out
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 

@@ -21,7 +21,7 @@ from ckaudit.metrics.spikes import WINDOW, loss_excess
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.words import element_type
 from ckaudit.rules import rules
-from ckaudit.run.cancelled import cancelled
+from ckaudit.run.cancelled_gradients import cancelled
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square

@@ -7,9 +7,9 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.diff import AXES, Align, exit_code, requested
-from ckaudit.cli.gate import Config, NoConfig
 from ckaudit.cli.options import Map, Output, Require, Verbose, checked_choice, format_option
 from ckaudit.cli.output import progress
+from ckaudit.cli.policy_options import Config, NoConfig
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
 
@@ -60,7 +60,7 @@ def command(
 ) -> int:
     """Hold a canary against good runs: pass, fail, or incomparable."""
     from ckaudit.cli.deliver import write_output
-    from ckaudit.cli.gate import open_gate
+    from ckaudit.cli.policy_options import open_gate
 
     request = requested(format, output, verbose=verbose, base=options.base([canary]))
     checked_choice(align, AXES, "axis")

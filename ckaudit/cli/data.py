@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.measured import Classifier, Format, Into, Map, Step, check_into, deliver_measures, paths, requested
+from ckaudit.cli.measure_options import Classifier, Format, Into, Map, Step, check_into, deliver_measures, paths, requested
 from ckaudit.cli.options import AllowEmpty, FailOn, Output, Quiet, Verbose, checked_choice
 from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError

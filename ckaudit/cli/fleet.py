@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import fleet_page, options
-from ckaudit.cli.gate import Config, Like, NoConfig, failing_severity, open_gate
 from ckaudit.cli.options import AllowEmpty, FailOn, Map, Require, TauSlices, Verbose
 from ckaudit.cli.output import fit_to_stdout, say, write_text
+from ckaudit.cli.policy_options import Config, Like, NoConfig, failing_severity, open_gate
 from ckaudit.errors import UsageError
 from ckaudit.reports import RENDERERS, render
 from ckaudit.reports.view import View

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.measured import Into, Step, check_into
+from ckaudit.cli.measure_options import Into, Step, check_into
 from ckaudit.cli.output import say
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.material.counts import plural

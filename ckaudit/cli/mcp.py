@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.gate import Config, NoConfig
 from ckaudit.cli.output import say
+from ckaudit.cli.policy_options import Config, NoConfig
 
 if TYPE_CHECKING:
     from ckaudit.policy.gate import Gate
@@ -37,7 +37,7 @@ def command(folders: FoldersNamed, *, config: Config = "", no_config: NoConfig =
     from ckaudit.cli.agents.folders import Folders
     from ckaudit.cli.agents.server import serve
     from ckaudit.cli.agents.tools import Auditor, tools
-    from ckaudit.cli.gate import open_gate
+    from ckaudit.cli.policy_options import open_gate
 
     def gate() -> "Gate":
         return open_gate("triage", config=config, no_config=no_config, baseline="", update=False)

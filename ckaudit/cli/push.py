@@ -43,7 +43,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went w
 
 def command(runs: Runs = None, *, to: To = "", list_only: List = False, time_out: TimeOut = "", quiet: Quiet = False) -> int:
     """Put up runs whose recorder could not, because it was killed or the storage was out of reach."""
-    from ckaudit.recorder.files.push import spool_named, spool_to
+    from ckaudit.recorder.files.upload_spool import spool_named, spool_to
     from ckaudit.remote.spool import spools
 
     patience = _seconds(time_out)
@@ -58,7 +58,7 @@ def command(runs: Runs = None, *, to: To = "", list_only: List = False, time_out
 
 
 def _list(chosen: "list[Spool]") -> int:
-    from ckaudit.recorder.files.push import waiting
+    from ckaudit.recorder.files.upload_spool import waiting
 
     lines, some = [], False
     for spool in chosen:
@@ -70,7 +70,7 @@ def _list(chosen: "list[Spool]") -> int:
 
 
 def _push(spool: "Spool", patience: float, *, quiet: bool) -> int:
-    from ckaudit.recorder.files.push import push
+    from ckaudit.recorder.files.upload_spool import push
 
     try:
         count = push(spool, patience=patience, report=lambda line: None if quiet else say(line))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.gate import BaselineFile, Config, Like, NoConfig
 from ckaudit.cli.options import AllowEmpty, FailOn, Map, Run, Step, TauSlices, Which
 from ckaudit.cli.output import progress
+from ckaudit.cli.policy_options import BaselineFile, Config, Like, NoConfig
 from ckaudit.errors import UsageError
 from ckaudit.remote.addresses import with_addresses
 
@@ -108,7 +108,7 @@ def command(
     check_replaceable(Path(file))
     at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices, config=config, no_config=no_config)
     check_libraries(format)
-    from ckaudit.cli.gate import hold_like, open_gate
+    from ckaudit.cli.policy_options import hold_like, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     gate = hold_like(gate, like, [name for name in (run, other) if name], choice)

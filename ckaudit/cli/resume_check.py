@@ -63,7 +63,7 @@ def command(
 ) -> int:
     """List resume checkpoints and check that each is whole, finite and holds what a resume needs."""
     from ckaudit.cli.deliver import OutputRequest, deliver
-    from ckaudit.cli.measured import check_into
+    from ckaudit.cli.measure_options import check_into
     from ckaudit.cli.output import check_folder, write_text
 
     check_into(into, None)

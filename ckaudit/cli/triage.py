@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.gate import BaselineFile, Config, Like, NoConfig, Update
 from ckaudit.cli.options import (
     AllowEmpty,
     FailOn,
@@ -24,6 +23,7 @@ from ckaudit.cli.options import (
     phases,
 )
 from ckaudit.cli.output import progress, say
+from ckaudit.cli.policy_options import BaselineFile, Config, Like, NoConfig, Update
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS, FORMATS
 
@@ -131,7 +131,7 @@ def command(
     )
     at, asked = options.step(step or None), phases(questions)
     choice = options.choice(map, which, unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
-    from ckaudit.cli.gate import failing_severity, hold_like, open_gate, write_baseline
+    from ckaudit.cli.policy_options import failing_severity, hold_like, open_gate, write_baseline
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
     if event or benchmark_drop:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ckaudit.cli.gate import BaselineFile, Config, NoConfig, Update
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Unit, Verbose, base, units
 from ckaudit.cli.output import progress
+from ckaudit.cli.policy_options import BaselineFile, Config, NoConfig, Update
 
 EPILOG = """
 \b
@@ -46,7 +46,7 @@ def command(
 ) -> int:
     """Check that checkpoints, scalars and run.json keep the contract."""
     from ckaudit.cli.deliver import OutputRequest, deliver
-    from ckaudit.cli.gate import failing_severity, open_gate, write_baseline
+    from ckaudit.cli.policy_options import failing_severity, open_gate, write_baseline
 
     gate = open_gate("validate", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
     least = failing_severity(fail_on, gate)

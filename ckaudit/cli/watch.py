@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.gate import BaselineFile, Config, Like, NoConfig
 from ckaudit.cli.options import Map, Require, Verbose, Which
 from ckaudit.cli.output import say, silence
+from ckaudit.cli.policy_options import BaselineFile, Config, Like, NoConfig
 from ckaudit.cli.watch_many import are_many
 from ckaudit.errors import CkauditError, UsageError
 
@@ -143,7 +143,7 @@ def command(
         raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
     after = seconds(stall_after, "--stall-after") if stall_after else None
     patience, pause = seconds(wait or "0", "--wait"), seconds(every or "30", "--every")
-    from ckaudit.cli.gate import hold_like, open_gate
+    from ckaudit.cli.policy_options import hold_like, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     vital = required or bool(gate.policy and gate.policy.base.require)

@@ -8,8 +8,8 @@ from msgspec import UNSET, to_builtins
 
 from ckaudit.contract.schema.diff import Kind, Unlike
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
-from ckaudit.diff.batches import PER_STEP, batch_mismatches, update_mismatches
 from ckaudit.diff.checkpoint_values import brief
+from ckaudit.diff.same_batches import PER_STEP, batch_mismatches, update_mismatches
 from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
 

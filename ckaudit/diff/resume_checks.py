@@ -10,7 +10,7 @@ from ckaudit.contract.schema.diff import Answer, Word
 from ckaudit.contract.schema.manifest import Session
 from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.report import Finding
-from ckaudit.diff.batches import batches
+from ckaudit.diff.same_batches import batches
 from ckaudit.material.counts import plural
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run

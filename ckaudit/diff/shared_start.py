@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.diff import Departure
 from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.diff.align import PairedSeries, pair_series
-from ckaudit.diff.batches import batches
 from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
 from ckaudit.diff.run_pair import RunPair
+from ckaudit.diff.same_batches import batches
 from ckaudit.metrics import Metric
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw

@@ -11,7 +11,7 @@ from ckaudit.metrics.metric import Metric, metric
 from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients, nonfinite_weights
 from ckaudit.metrics.optimizer import skipped_updates
 from ckaudit.metrics.pairs import filled, logged_as, relabelled
-from ckaudit.run.cancelled import never_applied, never_applied_counts
+from ckaudit.run.cancelled_gradients import never_applied, never_applied_counts
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, empty, merged_steps, single
 

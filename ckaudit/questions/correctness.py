@@ -27,7 +27,7 @@ from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.resume.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.cancelled import cancelled, half_precision_gains
+from ckaudit.run.cancelled_gradients import cancelled, half_precision_gains
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Series

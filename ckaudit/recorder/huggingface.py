@@ -12,7 +12,7 @@ with needed("The callback of the Trainer", "transformers"):
     from torch import Tensor, nn
     from transformers import TrainerCallback
 
-from ckaudit.recorder.batches import IGNORED, shifts_labels
+from ckaudit.recorder.batch_facts import IGNORED, shifts_labels
 from ckaudit.recorder.callback_base import CallbackBase, ForwardPass, PassWatch
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.requests import MAX_ROWS, rows_of

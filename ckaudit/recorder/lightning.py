@@ -15,7 +15,7 @@ with needed("The callback of Lightning", "lightning"):
     except ImportError:
         from pytorch_lightning import Callback
 
-from ckaudit.recorder.batches import inputs_and_targets
+from ckaudit.recorder.batch_facts import inputs_and_targets
 from ckaudit.recorder.callback_base import CallbackBase
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.requests import rows_of

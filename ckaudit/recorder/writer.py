@@ -16,7 +16,7 @@ from ckaudit.contract.cadence import DEFAULT_CADENCE
 from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.checkpoint import Checkpoint, Cost, GradientsSource
 from ckaudit.contract.schema.manifest import Cadence, Triggers
-from ckaudit.recorder.batches import batch_facts, batch_hash
+from ckaudit.recorder.batch_facts import batch_facts, batch_hash
 from ckaudit.recorder.files.manifest import check_call
 from ckaudit.recorder.files.run_folder import RunFolderWriter
 from ckaudit.recorder.files.scalar_log import accepted_values, number

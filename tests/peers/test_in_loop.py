@@ -12,11 +12,11 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from benchmarks.peers import ride as riding
+from benchmarks.peers import train_with_peers
 from benchmarks.peers.in_loop import InLoopPeer, Spoken, known
-from benchmarks.peers.ride import ride
 from benchmarks.peers.torch_audit import TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
 from benchmarks.peers.torchmortem import TORCHMORTEM
+from benchmarks.peers.train_with_peers import run_training
 from benchmarks.peers.trainscope import TRAINSCOPE
 from benchmarks.peers.watched import WatchedChange, told
 from ckaudit.lab.change import Change
@@ -147,7 +147,7 @@ def small(name: str) -> Recipe:
 
 
 def test_a_peer_that_stops_the_training_leaves_it_to_the_others() -> None:
-    said = ride(small("healthy"), [peer(Rude, "rude"), peer(Notes)])
+    said = run_training(small("healthy"), [peer(Rude, "rude"), peer(Notes)])
     assert said.errors == {"rude": "it stops the training: RuntimeError: unknown layer"}
     assert len(said.found["notes"]) == 1
 
@@ -182,7 +182,7 @@ def brief(name, seed):
     return replace(made, plan=replace(made.plan, stop=6))
 
 training_spec.recipe = brief
-runpy.run_module("benchmarks.peers.ride", run_name="__main__")
+runpy.run_module("benchmarks.peers.train_with_peers", run_name="__main__")
 """
 
 
@@ -210,7 +210,7 @@ def test_a_training_that_stops_by_itself_is_nobodys_fault() -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        ride(replace(small("healthy"), change=Stops()), [peer(Notes)])
+        run_training(replace(small("healthy"), change=Stops()), [peer(Notes)])
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
@@ -218,7 +218,7 @@ def test_ranks_are_watched_from_the_first(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("ckaudit.lab.training.spawn", fork)
     two = small("two_ranks")
     last = two.change.plan(two.plan).last
-    assert ride(two, [peer(Steps, "steps")]).found == {"steps": [("bad", f"{last} steps")]}
+    assert run_training(two, [peer(Steps, "steps")]).found == {"steps": [("bad", f"{last} steps")]}
 
 
 class Steps(Notes):
@@ -342,5 +342,5 @@ def test_the_real_ones_change_nothing(real: InLoopPeer, tmp_path: Path) -> None:
 
 
 def test_versions_are_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(riding, "known", lambda: (peer(Notes, "pytest"), peer(Notes, "no-such-package")))
-    assert riding.there() == {"pytest": pytest.__version__}
+    monkeypatch.setattr(train_with_peers, "known", lambda: (peer(Notes, "pytest"), peer(Notes, "no-such-package")))
+    assert train_with_peers.installed_versions() == {"pytest": pytest.__version__}

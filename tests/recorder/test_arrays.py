@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.batches import batch_facts, batch_hash
+from ckaudit.recorder.batch_facts import batch_facts, batch_hash
 from ckaudit.recorder.stats.activation_stats import activation_stats, note
 from ckaudit.recorder.stats.arrays import bytes_hash, dtype_name, flat, norm
 from ckaudit.recorder.stats.attention_stats import attention_stats, max_logits

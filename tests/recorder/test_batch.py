@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.batches import (
+from ckaudit.recorder.batch_facts import (
     batch_facts,
     batch_hash,
     embedded_words,

@@ -8,7 +8,7 @@ from torch import nn
 
 from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.batches import BatchesSeen, duplicate_share
+from ckaudit.recorder.batch_facts import BatchesSeen, duplicate_share
 from ckaudit.recorder.files.scalar_log import values_backwards
 from ckaudit.run.read import read_run
 from ckaudit.validate import validate

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ckaudit.recorder.batches import MAX_HASHED, fingerprint, name_of
+from ckaudit.recorder.batch_facts import MAX_HASHED, fingerprint, name_of
 
 SOURCE = np.random.default_rng(3)
 # The first numbers of SplitMix64 from seed 0, as its authors and the Rosetta code give them.

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.batches import fingerprint, row_fingerprints
+from ckaudit.recorder.batch_facts import fingerprint, row_fingerprints
 from ckaudit.recorder.loop.requests import MIN_ROW_TOKENS, HeldOutCheck, rows_of
 
 NAME = "held_out_rows_trained_on"

@@ -219,7 +219,7 @@ def test_lines_come_after_their_checkpoints_and_the_end_comes_last(tiny, train, 
 
 @pytest.mark.parametrize("at_once", [2, 100])
 def test_what_was_left_whole_goes_up_as_that_of_a_run_that_goes_on(tiny, train, line, monkeypatch, at_once):
-    from ckaudit.recorder.files.push import push
+    from ckaudit.recorder.files.upload_spool import push
 
     monkeypatch.setattr(remote_run, "PARALLEL_UPLOADS", at_once)
     line.error = ConnectionError()
@@ -234,7 +234,7 @@ def test_what_was_left_whole_goes_up_as_that_of_a_run_that_goes_on(tiny, train, 
 
 
 def test_one_of_many_files_that_cannot_be_put_up_keeps_its_lines_back(tiny, train, line, monkeypatch):
-    from ckaudit.recorder.files.push import push
+    from ckaudit.recorder.files.upload_spool import push
 
     monkeypatch.setattr(remote_run, "PARALLEL_UPLOADS", 2)
     line.error = ConnectionError()

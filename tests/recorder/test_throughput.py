@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.batches import token_count
+from ckaudit.recorder.batch_facts import token_count
 from ckaudit.recorder.loop.step_clock import StepTime
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.throughput import ThroughputMeter

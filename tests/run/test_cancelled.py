@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.run.cancelled import cancelled, left_out, never_applied, waiting_factors, zero_of_unknown_make
+from ckaudit.run.cancelled_gradients import cancelled, left_out, never_applied, waiting_factors, zero_of_unknown_make
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series, single
 from ckaudit.run.tensors import TensorTable

@@ -13,7 +13,7 @@ from ckaudit.rules.loss.loss_below_floor import loss_below_floor
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
 from ckaudit.rules.rule import FACTS
-from ckaudit.run.directions import may_be_causal
+from ckaudit.run.attention_directions import may_be_causal
 from ckaudit.run.series import Series
 
 

@@ -15,7 +15,7 @@ from ckaudit.rules.precision.overflow import overflow
 from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.cancelled import never_applied
+from ckaudit.run.cancelled_gradients import never_applied
 from ckaudit.run.run_facts import is_scaled, is_single
 from ckaudit.run.series import Series
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ckaudit.recorder.batches import inputs_and_targets
+from ckaudit.recorder.batch_facts import inputs_and_targets
 from ckaudit.recorder.hooks.hook import hooks_paused
 
 LossOf = Callable[[nn.Module, Any], Tensor]

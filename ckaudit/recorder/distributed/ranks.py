@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.files import checkpoint_file_name, write_atomic
 from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, RankFacts
-from ckaudit.recorder.batches import batch_hash
+from ckaudit.recorder.batch_facts import batch_hash
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.files.background import Background
 from ckaudit.recorder.files.manifest import load

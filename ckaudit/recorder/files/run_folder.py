@@ -15,7 +15,7 @@ from ckaudit.contract.io.codec import encode
 from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name, remove_stale, write_atomic
 from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.manifest import AttentionDirection, Manifest, TensorFacts
-from ckaudit.recorder.batches import BatchesSeen
+from ckaudit.recorder.batch_facts import BatchesSeen
 from ckaudit.recorder.files.background import Background
 from ckaudit.recorder.files.manifest import begin, join_earlier, load, set_aside
 from ckaudit.recorder.files.scalar_log import SCALARS_NAME, ScalarLogWriter, cut_torn_tail, last_value

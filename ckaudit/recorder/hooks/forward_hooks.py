@@ -17,7 +17,7 @@ from ckaudit.contract.schema.checkpoint import AttentionStats
 from ckaudit.contract.schema.manifest import AttentionDirection
 from ckaudit.contract.schema.tensor_names import depth_of, layer_names
 from ckaudit.contract.sizes import SizedPart
-from ckaudit.recorder.batches import inputs_and_targets
+from ckaudit.recorder.batch_facts import inputs_and_targets
 from ckaudit.recorder.guard import Guard, logger
 from ckaudit.recorder.hooks.attention_hooks import AttentionWatch, is_inside, seen_direction, stated_direction
 from ckaudit.recorder.hooks.forward_stats import DeferredStats, ForwardStats

@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, Parity, ProbeStats
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.recorder.batches import TOKEN_TYPES, inputs_and_targets, row_fingerprints
+from ckaudit.recorder.batch_facts import TOKEN_TYPES, inputs_and_targets, row_fingerprints
 from ckaudit.recorder.checks.curvature import Curvature, trace_of
 from ckaudit.recorder.checks.fixed_batch import FixedBatch
 from ckaudit.recorder.checks.gradient_check import GradientCheck, check_gradients

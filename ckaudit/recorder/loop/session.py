@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, GradientsSource, Trigger
-from ckaudit.recorder.batches import batch_facts, embedded_words, input_facts, shifts_labels
+from ckaudit.recorder.batch_facts import batch_facts, embedded_words, input_facts, shifts_labels
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.drill.settings import VARIABLE, settings_from_environment

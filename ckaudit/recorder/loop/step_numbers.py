@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ckaudit.contract.schema.checkpoint import GradientsSource
-from ckaudit.recorder.batches import BatchesSeen, fingerprint, inputs_and_targets, name_of, name_of_tokens
+from ckaudit.recorder.batch_facts import BatchesSeen, fingerprint, inputs_and_targets, name_of, name_of_tokens
 from ckaudit.recorder.files.run_folder import RunFolderWriter
 from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.guard import Guard

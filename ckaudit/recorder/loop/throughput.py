@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ckaudit.recorder.batches import token_count
+from ckaudit.recorder.batch_facts import token_count
 from ckaudit.recorder.guard import logger
 from ckaudit.recorder.loop.step_clock import StepClock, StepTime
 from ckaudit.recorder.loop.step_state import StepState

@@ -11,7 +11,7 @@ from ckaudit.metrics.attention import attention_entropy_left, attn_entropy, max_
 from ckaudit.metrics.loss import initial_loss_excess, learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, lasting_spans, rule, too_few
-from ckaudit.run.directions import directions_of, layer_of
+from ckaudit.run.attention_directions import directions_of, layer_of
 from ckaudit.run.series import Floats, Mask, Series, at, single
 from ckaudit.run.spans import spans
 

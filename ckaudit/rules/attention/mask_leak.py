@@ -9,7 +9,7 @@ from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.heads import sampled_upper_mass
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
-from ckaudit.run.directions import changes_its_mask, have_a_prefix, may_be_causal, stacks_with_a_mask, to_be_causal
+from ckaudit.run.attention_directions import changes_its_mask, have_a_prefix, may_be_causal, stacks_with_a_mask, to_be_causal
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import loss_kind_of

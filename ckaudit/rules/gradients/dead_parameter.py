@@ -9,7 +9,7 @@ from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import is_in_opening, is_solved, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.cancelled import cancelled, zero_of_unknown_make
+from ckaudit.run.cancelled_gradients import cancelled, zero_of_unknown_make
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.spikes import sustained_growth

@@ -9,7 +9,7 @@ from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
 from ckaudit.metrics.loss import is_in_opening, train_loss_raw, where_loss_is_left
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
-from ckaudit.run.cancelled import cancelled
+from ckaudit.run.cancelled_gradients import cancelled
 from ckaudit.run.robust import is_zero_but_for_rounding
 from ckaudit.run.run_facts import is_single
 from ckaudit.run.series import Series

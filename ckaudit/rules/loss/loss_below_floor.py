@@ -12,7 +12,7 @@ from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.directions import is_encoder_decoder, may_be_causal
+from ckaudit.run.attention_directions import is_encoder_decoder, may_be_causal
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans

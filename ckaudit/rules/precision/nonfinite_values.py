@@ -11,7 +11,7 @@ from ckaudit.metrics.nonfinite import nonfinite_activations, nonfinite_gradients
 from ckaudit.metrics.observability import nan_inf_events
 from ckaudit.metrics.optimizer import opt_state_finite, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
-from ckaudit.run.cancelled import never_applied, never_applied_counts
+from ckaudit.run.cancelled_gradients import never_applied, never_applied_counts
 from ckaudit.run.series import Mask, Series, at
 from ckaudit.run.spans import spans
 

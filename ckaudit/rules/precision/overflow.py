@@ -8,7 +8,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale, overflow_rate, overflows, share_of_last, skipped_updates
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.cancelled import never_applied
+from ckaudit.run.cancelled_gradients import never_applied
 from ckaudit.run.series import Floats, Mask, Series, at, empty
 from ckaudit.run.spans import spans
 

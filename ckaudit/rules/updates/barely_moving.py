@@ -19,7 +19,7 @@ from ckaudit.metrics.weights import relative_movement, update_norm, update_to_we
 from ckaudit.metrics.words import element_type, optimizer_adapts
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.cancelled import cancelled, half_precision_gains, waiting_factors
+from ckaudit.run.cancelled_gradients import cancelled, half_precision_gains, waiting_factors
 from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.spans import Span, spans

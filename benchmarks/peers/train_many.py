@@ -8,14 +8,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from benchmarks.peers.beside import cached_ride, path_of
 from benchmarks.peers.in_loop import known
 from benchmarks.peers.peer import versions
+from benchmarks.peers.peer_cache import cached_recording, path_of
 from ckaudit.errors import UsageError
 from ckaudit.lab.record import FinishedTraining
 from ckaudit.lab.training_spec import Recipe
 
-MODULE = "benchmarks.peers.ride"
+MODULE = "benchmarks.peers.train_with_peers"
 ROOT = str(Path(__file__).parents[2])
 
 
@@ -62,7 +62,7 @@ def _one(python: str, recipe: Recipe, cache: Path) -> FinishedTraining:
     began = monotonic()
     command = [python, "-m", MODULE, recipe.name, str(recipe.seed), str(cache)]
     ended = _in_other_interpreter(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    entry, _ = cached_ride(cache, recipe)
+    entry, _ = cached_recording(cache, recipe)
     error = "" if entry.state == "fresh" else f"what {python} trained is not as it is here: {entry.why or entry.state}"
     if ended.returncode:
         error = _last(ended.stderr) or f"its process ended with {ended.returncode}"

@@ -1,4 +1,4 @@
-"""One training with peers attached, in the interpreter that has them: `python -m benchmarks.peers.ride NAME SEED CACHE`."""
+"""One training with peers attached, in the interpreter that has them: `python -m benchmarks.peers.train_with_peers`."""
 
 import sys
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 
-from benchmarks.peers.beside import Heard, Ride, adapter, path_of
 from benchmarks.peers.in_loop import InLoopPeer, known
+from benchmarks.peers.peer_cache import PeerAnswer, PeerRecording, adapter, path_of
 from benchmarks.peers.watched import Told, WatchedChange, told
 from ckaudit.lab.cache import provenance_of
 from ckaudit.lab.change import Change
@@ -20,7 +20,7 @@ from ckaudit.lab.record import record
 from ckaudit.lab.training_spec import Recipe, recipe
 
 
-def ride(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:
+def run_training(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:
     """Train with peers attached and return what they said; one that stops the training gives no answer.
 
     All watch the same training. Where that breaks off, each has one of its own, and those gave no answer whose own breaks
@@ -41,7 +41,7 @@ def ride(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:
         if len(peers) == 1:
             _train(what, ())  # is it the peer, or the training?
             return Told(found={}, errors={peers[0].name: f"it stops the training: {type(error).__name__}: {error}"})
-    alone = [ride(what, [peer]) for peer in peers]
+    alone = [run_training(what, [peer]) for peer in peers]
     return Told(
         found={name: found for each in alone for name, found in each.found.items()},
         errors={name: error for each in alone for name, error in each.errors.items()},
@@ -64,7 +64,7 @@ def keep(cache: Path, what: Recipe, said: Told, versions: dict[str, str]) -> int
     from ckaudit.contract.io.files import write_atomic
 
     heard = {
-        peer.name: Heard(
+        peer.name: PeerAnswer(
             version=versions[peer.package],
             adapter=adapter(peer),
             found=said.found.get(peer.name, []),
@@ -73,13 +73,13 @@ def keep(cache: Path, what: Recipe, said: Told, versions: dict[str, str]) -> int
         for peer in known()
         if peer.package in versions
     }
-    data = msgspec.json.encode(Ride(made=provenance_of(what), torch=str(torch_version), heard=heard))
+    data = msgspec.json.encode(PeerRecording(made=provenance_of(what), torch=str(torch_version), heard=heard))
     cache.mkdir(parents=True, exist_ok=True)
     write_atomic(path_of(cache, what), msgspec.json.format(data, indent=1))
     return len(data)
 
 
-def there() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Return the versions of the peers that this interpreter has, by package."""
     found = {}
     for package in {peer.package for peer in known()}:
@@ -101,9 +101,9 @@ def main(name: str, seed: str, cache: str) -> None:
     os.chdir(scratch.name)
     os.nice(10)  # hours of training leave the machine usable
     warnings.simplefilter("ignore")  # peers warn of what they do themselves
-    what, versions = recipe(name, int(seed)), there()
+    what, versions = recipe(name, int(seed)), installed_versions()
     peers = [peer for peer in known() if peer.package in versions]
-    keep(kept, what, ride(what, peers), versions)
+    keep(kept, what, run_training(what, peers), versions)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.peers import beside, riders
+from benchmarks.peers import peer_cache, train_many
 from benchmarks.peers.__main__ import main
-from benchmarks.peers.beside import cached_ride, heard, is_due, path_of
 from benchmarks.peers.in_loop import InLoopPeer, known, said
 from benchmarks.peers.peer import PeerVerdict
+from benchmarks.peers.peer_cache import cached_recording, is_due, path_of, peer_verdicts
 from benchmarks.peers.score import rivals
 from benchmarks.peers.torch_audit import TORCH_AUDIT
 from benchmarks.peers.torchmortem import TORCHMORTEM
@@ -82,23 +82,23 @@ def test_words_mean_truths_of_the_lab(peer: InLoopPeer) -> None:
 def test_what_real_ones_say_is_read(
     peer: InLoopPeer, found: list[tuple[str, str]], level: str, causes: tuple[str, ...], alarms: int
 ) -> None:
-    heard = said(peer, found, version="1")
-    assert (heard.level, heard.causes, len(heard.messages)) == (level, causes, alarms)
+    peer_verdicts = said(peer, found, version="1")
+    assert (peer_verdicts.level, peer_verdicts.causes, len(peer_verdicts.messages)) == (level, causes, alarms)
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     pytest.importorskip("torch")
-    from benchmarks.peers.ride import keep
+    from benchmarks.peers.train_with_peers import keep
 
     keep(tmp_path, WHAT, TOLD, VERSIONS)
     return tmp_path
 
 
 def test_what_was_said_is_kept_in_its_own_words_and_read_when_it_is_scored(cache: Path) -> None:
-    entry, ride = cached_ride(cache, WHAT)
-    assert (entry.state, ride and sorted(ride.heard)) == ("fresh", ["torchmortem", "trainscope"])
-    found = heard(cache, WHAT, known())
+    entry, ride = cached_recording(cache, WHAT)
+    assert (entry.state, ride and sorted(ride.peer_verdicts)) == ("fresh", ["torchmortem", "trainscope"])
+    found = peer_verdicts(cache, WHAT, known())
     assert found == {
         "torchmortem": PeerVerdict(
             level="fail",
@@ -117,18 +117,18 @@ def test_what_is_missing_torn_or_of_another_training_is_due(cache: Path) -> None
     assert is_due(cache, WHAT, VERSIONS | {"trainscope": "1.8.2"})
     assert is_due(cache, recipe("healthy", 0), VERSIONS)
     later = replace(WHAT, plan=replace(WHAT.plan, steps=500))
-    assert cached_ride(cache, later)[0].state == "stale"
+    assert cached_recording(cache, later)[0].state == "stale"
     assert is_due(cache, later, VERSIONS)
-    assert heard(cache, later, known()) == {}
+    assert peer_verdicts(cache, later, known()) == {}
     path_of(cache, WHAT).write_bytes(path_of(cache, WHAT).read_bytes()[:-20])
-    assert cached_ride(cache, WHAT)[0].state == "unreadable"
+    assert cached_recording(cache, WHAT)[0].state == "unreadable"
     assert is_due(cache, WHAT, VERSIONS)
 
 
 def test_a_peer_that_was_attached_in_another_way_is_not_read(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = beside.adapter
-    monkeypatch.setattr(beside, "adapter", lambda peer: "another" if peer is TRAINSCOPE else before(peer))
-    assert list(heard(cache, WHAT, known())) == ["torchmortem"]
+    before = peer_cache.adapter
+    monkeypatch.setattr(peer_cache, "adapter", lambda peer: "another" if peer is TRAINSCOPE else before(peer))
+    assert list(peer_verdicts(cache, WHAT, known())) == ["torchmortem"]
     assert is_due(cache, WHAT, VERSIONS)
 
 
@@ -137,14 +137,16 @@ def test_a_table_of_words_is_no_part_of_how_a_peer_is_attached(tmp_path: Path) -
     one.write_text('"""A."""\nMEANS = (("a", "b"),)\n\nclass Watch:\n    """B."""\n    every = 1\n')
     other.write_text("MEANS = ()\n\nclass Watch:\n    every = 1  # always\n")
     third.write_text("MEANS = ()\n\nclass Watch:\n    every = 2\n")
-    assert beside._adapter(one) == beside._adapter(other) != beside._adapter(third)
+    assert peer_cache._adapter(one) == peer_cache._adapter(other) != peer_cache._adapter(third)
 
 
 def test_the_table_says_over_how_many_runs_each_was_scored() -> None:
     fault = faults()["lr_too_high"]
-    heard = {("lr_too_high", 0): {"trainscope": PeerVerdict(level="warn", version="1.8.1")}, ("lr_too_high", 1): {}}
+    peer_verdicts = {("lr_too_high", 0): {"trainscope": PeerVerdict(level="warn", version="1.8.1")}, ("lr_too_high", 1): {}}
     outcomes = [of_fault(fault, seed, 0, AuditVerdict()) for seed in (0, 1)]
-    table = cells.peers(replace(board("dev", outcomes, []), peers=rivals(heard, outcomes, [], [], bare=False)), interval=False)
+    table = cells.peers(
+        replace(board("dev", outcomes, []), peers=rivals(peer_verdicts, outcomes, [], [], bare=False)), interval=False
+    )
     assert [row[1:5] for row in table] == [
         ("reads", "runs", "fails", "or warns"),
         ("run folder", "2", "0 %", "0 %"),
@@ -156,19 +158,19 @@ def test_the_table_says_over_how_many_runs_each_was_scored() -> None:
 
 def test_an_interpreter_without_them_is_told() -> None:
     with pytest.raises(UsageError, match="--in-loop: /nowhere/python cannot be run"):
-        riders.attachable("/nowhere/python")
-    if not riders.versions(sys.executable, ["torchmortem", "trainscope", "torch-audit"]):
+        train_many.attachable("/nowhere/python")
+    if not train_many.versions(sys.executable, ["torchmortem", "trainscope", "torch-audit"]):
         with pytest.raises(UsageError, match="none of torchmortem, trainscope, torch-audit"):
-            riders.attachable(sys.executable)
+            train_many.attachable(sys.executable)
 
 
 def test_an_interpreter_that_cannot_train_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(riders, "versions", lambda *_, **__: {"torchmortem": "1"})
+    monkeypatch.setattr(train_many, "versions", lambda *_, **__: {"torchmortem": "1"})
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'torch'\" >&2\nexit 1\n")
     python.chmod(0o700)
     with pytest.raises(UsageError, match="cannot train: ModuleNotFoundError: No module named 'torch'"):
-        riders.attachable(str(python))
+        train_many.attachable(str(python))
 
 
 def test_trainings_that_fail_or_are_not_ours_are_told(cache: Path, tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_trainings_that_fail_or_are_not_ours_are_told(cache: Path, tmp_path: Pat
     python.chmod(0o700)
     done: list[FinishedTraining] = []
     names = [WHAT, recipe("healthy", 0), recipe("cosine", 0)]
-    assert riders.gather(str(python), names, cache, jobs=2, on_done=done.append) == done
+    assert train_many.gather(str(python), names, cache, jobs=2, on_done=done.append) == done
     errors = {each.name: each.error for each in done}
     assert errors == {
         "lr_too_high": "",
@@ -190,8 +192,8 @@ def test_the_command_says_what_it_does(cache: Path, monkeypatch: pytest.MonkeyPa
     def gather(python: str, recipes: list[object], *_: object, on_done: object, **__: object) -> list[FinishedTraining]:
         return [FinishedTraining(name=each.name, seed=each.seed, seconds=1.0, size=9) for each in recipes]  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(riders, "attachable", lambda _: VERSIONS)
-    monkeypatch.setattr(riders, "gather", gather)
+    monkeypatch.setattr(train_many, "attachable", lambda _: VERSIONS)
+    monkeypatch.setattr(train_many, "gather", gather)
     arguments = ["record", "--in-loop", "python", "--cache", str(cache), "--only"]
     assert main([*arguments, "lr_too_high.0,healthy.0"]) == 0
     told = capfd.readouterr().err

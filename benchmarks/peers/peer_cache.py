@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 SHARED = ("in_loop.py", "watched.py")  # when peers are told what
 
 
-class Heard(Struct, frozen=True, kw_only=True):
+class PeerAnswer(Struct, frozen=True, kw_only=True):
     """What one peer said of one training, in its own words; what they mean is looked up when they are scored.
 
     Attributes:
@@ -35,7 +35,7 @@ class Heard(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Ride(Struct, frozen=True, kw_only=True):
+class PeerRecording(Struct, frozen=True, kw_only=True):
     """One training with peers attached.
 
     Attributes:
@@ -46,7 +46,7 @@ class Ride(Struct, frozen=True, kw_only=True):
 
     made: Provenance
     torch: str
-    heard: dict[str, Heard]
+    heard: dict[str, PeerAnswer]
 
 
 def path_of(cache: Path, recipe: Recipe) -> Path:
@@ -54,21 +54,21 @@ def path_of(cache: Path, recipe: Recipe) -> Path:
     return cache / f"{recipe.name}.{recipe.seed}.peers.json"
 
 
-def cached_ride(cache: Path, recipe: Recipe) -> tuple[CachedTraining, Ride | None]:
+def cached_recording(cache: Path, recipe: Recipe) -> tuple[CachedTraining, PeerRecording | None]:
     """Return the state of a training's file as of a recording, and what it holds if it is one."""
     path = path_of(cache, recipe)
     if not path.exists():
         return CachedTraining(recipe=recipe, path=path, state="missing"), None
     try:
-        ride = msgspec.json.decode(path.read_bytes(), type=Ride)
+        recording = msgspec.json.decode(path.read_bytes(), type=PeerRecording)
     except (OSError, msgspec.DecodeError) as error:
         return CachedTraining(recipe=recipe, path=path, state="unreadable", why=str(error)), None
     now = provenance_of(recipe)
-    if not (why := ", ".join(differences(ride.made, now))):
-        return CachedTraining(recipe=recipe, path=path, state="fresh"), ride
+    if not (why := ", ".join(differences(recording.made, now))):
+        return CachedTraining(recipe=recipe, path=path, state="fresh"), recording
     return CachedTraining(
-        recipe=recipe, path=path, state="stale" if must_be_trained_again(ride.made, now) else "older", why=why
-    ), ride
+        recipe=recipe, path=path, state="stale" if must_be_trained_again(recording.made, now) else "older", why=why
+    ), recording
 
 
 def is_due(cache: Path, recipe: Recipe, peers: dict[str, str]) -> bool:
@@ -79,22 +79,22 @@ def is_due(cache: Path, recipe: Recipe, peers: dict[str, str]) -> bool:
         recipe: The training.
         peers: The versions of the peers that could be attached, by package.
     """
-    entry, ride = cached_ride(cache, recipe)
-    if not entry.usable or ride is None:
+    entry, recording = cached_recording(cache, recipe)
+    if not entry.usable or recording is None:
         return True
     wanted = {peer.name: (peers[peer.package], adapter(peer)) for peer in known() if peer.package in peers}
     return any(
-        name not in ride.heard or (ride.heard[name].version, ride.heard[name].adapter) != as_now
+        name not in recording.heard or (recording.heard[name].version, recording.heard[name].adapter) != as_now
         for name, as_now in wanted.items()
     )
 
 
-def heard(cache: Path, recipe: Recipe, peers: Sequence[InLoopPeer]) -> dict[str, PeerVerdict]:
+def peer_verdicts(cache: Path, recipe: Recipe, peers: Sequence[InLoopPeer]) -> dict[str, PeerVerdict]:
     """Return what peers said of a training, those left out that were attached in another way or not at all."""
-    entry, ride = cached_ride(cache, recipe)
-    if not entry.usable or ride is None:
+    entry, recording = cached_recording(cache, recipe)
+    if not entry.usable or recording is None:
         return {}
-    there = [(peer, ride.heard[peer.name]) for peer in peers if peer.name in ride.heard]
+    there = [(peer, recording.heard[peer.name]) for peer in peers if peer.name in recording.heard]
     return {
         peer.name: said(peer, each.found, version=each.version, error=each.error)
         for peer, each in there
