@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from ckaudit.audit import triage  # noqa: E402
-from ckaudit.contract.schema.import_options import Choice  # noqa: E402
+from ckaudit.contract.schema.import_options import ImportOptions  # noqa: E402
 from ckaudit.contract.schema.report import Report  # noqa: E402
 from ckaudit.errors import CkauditError, UsageError  # noqa: E402
 from ckaudit.importers import import_runs  # noqa: E402
@@ -111,7 +111,7 @@ def judged(path: Path) -> Verdict:
         return verdict_of([triage(path)])
     except UsageError:
         names = [str(number) for number in range(1, len(import_runs(path)) + 1)][:MAX_RUNS]
-        return verdict_of([triage(path, choice=Choice(run=name)) for name in names])
+        return verdict_of([triage(path, choice=ImportOptions(run=name)) for name in names])
     except CkauditError as error:
         return Verdict(error=str(error))
 

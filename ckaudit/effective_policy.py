@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.policy.gate import Gate
 from ckaudit.policy.policy_schema import Policy
 from ckaudit.policy.read import find, named, read_policy
@@ -69,7 +69,7 @@ def choice_under(
     run: str = "",
     tau_slices: tuple[str, str] | None = None,
     units: Mapping[str, str] | None = None,
-) -> Choice:
+) -> ImportOptions:
     """Return how a run is to be read: what the user says, and the columns that a policy names.
 
     Args:
@@ -80,7 +80,9 @@ def choice_under(
         units: The units of shares.
     """
     named_columns, file = ({}, "") if policy is None else (policy.columns, policy.file)
-    return Choice(columns=columns, run=run, tau_slices=tau_slices, units=units or {}, remembered=named_columns, policy=file)
+    return ImportOptions(
+        columns=columns, run=run, tau_slices=tau_slices, units=units or {}, remembered=named_columns, policy=file
+    )
 
 
 def gate_of(policy: PolicyNamed) -> Gate:

@@ -7,7 +7,7 @@ from functools import wraps
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.effective_policy import PolicyNamed, choice_under, gate_of
 from ckaudit.errors import CkauditError, UnreadableError
 from ckaudit.policy.gate import Gate
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 class Settings(NamedTuple):
     """How runs are read, and what findings are held against."""
 
-    choice: Choice
+    choice: ImportOptions
     gate: Gate
 
 

@@ -22,7 +22,7 @@ from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.contradictions import ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS, is_of_other_unit
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import list_files, list_folder
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, VitalCheck, worst
 from ckaudit.contract.summaries import across_files, same_kind
@@ -63,7 +63,7 @@ def triage(
     path: Path,
     *,
     step: int | None = None,
-    choice: Choice = NOTHING_SAID,
+    choice: ImportOptions = NO_IMPORT_OPTIONS,
     questions: Collection[int] = (),
     gate: Gate = OPEN,
     progress: Progress | None = None,
@@ -100,7 +100,12 @@ def triage_reads() -> frozenset[str]:
 
 
 def open_judged(
-    path: Path, *, reads: Iterable[str], step: int | None = None, choice: Choice = NOTHING_SAID, progress: Progress | None = None
+    path: Path,
+    *,
+    reads: Iterable[str],
+    step: int | None = None,
+    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    progress: Progress | None = None,
 ) -> Run:
     """Read a run, whose newest checkpoint until a step is held against the whole contract."""
     run = open_run(path, reads=reads, choice=choice, progress=progress)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.files import MANIFEST_NAME
 from ckaudit.contract.io.folder import first_bytes, holds_run, is_own_name, shown_name
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.run.builder import run_of_table
@@ -35,7 +35,7 @@ def open_run(
     path: Path,
     *,
     reads: Iterable[str],
-    choice: Choice = NOTHING_SAID,
+    choice: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
     logs: SessionLogs | None = None,
 ) -> Run:
@@ -64,7 +64,7 @@ def open_run(
     return _as_chosen(run, choice)
 
 
-def open_runs(path: Path, *, reads: Iterable[str], choice: Choice = NOTHING_SAID) -> Iterator[tuple[str, Run]]:
+def open_runs(path: Path, *, reads: Iterable[str], choice: ImportOptions = NO_IMPORT_OPTIONS) -> Iterator[tuple[str, Run]]:
     """Read every run at `path`, one after the other, with its name among them; a run that is the only one has none.
 
     Args:
@@ -98,13 +98,13 @@ def _run_of_log(path: Path, imported: "Imported", *, reads: Iterable[str], logs:
     )
 
 
-def _as_chosen(run: Run, choice: Choice) -> Run:
+def _as_chosen(run: Run, choice: ImportOptions) -> Run:
     """Return a run in the catalogue's units, with the slices that the user named."""
     run = in_catalogue_units(run, choice.units)
     return run if choice.tau_slices is None else replace(run, tau_slices=choice.tau_slices)
 
 
-def _foreign(path: Path, choice: Choice) -> "Imported | Path":
+def _foreign(path: Path, choice: ImportOptions) -> "Imported | Path":
     """Return the run of another program at `path`, or the one below it; a path: it is a run folder."""
     from ckaudit.importers import import_source, is_one_log, logs_below
 
@@ -141,7 +141,7 @@ def _notes_on_step(run: Run, step: int) -> list[str]:
     return []
 
 
-def scalars_of(path: Path, *, choice: Choice = NOTHING_SAID, progress: Progress | None = None) -> "LoggedScalars":
+def scalars_of(path: Path, *, choice: ImportOptions = NO_IMPORT_OPTIONS, progress: Progress | None = None) -> "LoggedScalars":
     """Read the scalars of a run folder, one of its files, or a log that an importer knows, every session of them.
 
     Args:

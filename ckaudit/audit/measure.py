@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.figures import shape_preserving
 from ckaudit.audit.load_run import at_step, open_run
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.metrics import Missing, Trend
 from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
 from ckaudit.errors import UsageError
@@ -81,7 +81,7 @@ def measure(
     *,
     names: Sequence[str] = (),
     stretch: StepRange = StepRange(),  # noqa: B008  it cannot change
-    choice: Choice = NOTHING_SAID,
+    choice: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> Measurement:
     """Compute metrics of one run.

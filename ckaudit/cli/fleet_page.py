@@ -13,7 +13,7 @@ from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.fleet import Fleet, FleetRun
-    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.policy.gate import Gate
 
 Html = Annotated[
@@ -52,7 +52,7 @@ def check(html: str, reports: str) -> None:
             raise UsageError(f"--reports {reports} is no folder", hint="name another one")
 
 
-def write(fleet: "Fleet", html: str, reports: str, choice: "Choice", gate: "Gate") -> None:
+def write(fleet: "Fleet", html: str, reports: str, choice: "ImportOptions", gate: "Gate") -> None:
     """Write the overview, after the reports that it links to; what was written before and still holds is left as it is."""
     if not html:
         return
@@ -68,7 +68,7 @@ def write(fleet: "Fleet", html: str, reports: str, choice: "Choice", gate: "Gate
     say(f"wrote {html}" + (f", and {plural(len(links), 'report')} in {reports}" if reports else ""))
 
 
-def _write_reports(runs: "list[FleetRun]", folder: Path, beside: Path, choice: "Choice", gate: "Gate") -> dict[str, str]:
+def _write_reports(runs: "list[FleetRun]", folder: Path, beside: Path, choice: "ImportOptions", gate: "Gate") -> dict[str, str]:
     """Write a report for each run, and return where it is as seen from the overview; one that fails costs only itself."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def _write_reports(runs: "list[FleetRun]", folder: Path, beside: Path, choice: "
     return links
 
 
-def _write_report(run: "FleetRun", file: Path, choice: "Choice", gate: "Gate") -> None:
+def _write_report(run: "FleetRun", file: Path, choice: "ImportOptions", gate: "Gate") -> None:
     from msgspec.structs import replace
 
     from ckaudit.cli.report import draw, drawn, judge

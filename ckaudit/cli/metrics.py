@@ -14,7 +14,7 @@ from ckaudit.remote.addresses import with_addresses
 
 if TYPE_CHECKING:
     from ckaudit.audit.measure import Measurement, StepRange
-    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.contract.schema.import_options import ImportOptions
 
 EPILOG = """
 \b
@@ -135,7 +135,7 @@ def _stretch(step: str, first: str, last: str, every: str) -> "StepRange":
     return StepRange(step=options.step(step or None), first=start, last=end, every=turn or 1)
 
 
-def _of_policy(choice: "Choice") -> "Choice":
+def _of_policy(choice: "ImportOptions") -> "ImportOptions":
     """Return a choice with the slices that the policy of this folder has tau compare, where the user names none."""
     from msgspec.structs import replace
 

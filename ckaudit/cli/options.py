@@ -14,7 +14,7 @@ from ckaudit.remote.addresses import address_of
 from ckaudit.reports import FORMATS
 
 if TYPE_CHECKING:
-    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.contract.schema.report import Severity
 
 
@@ -141,7 +141,7 @@ def choice(
     tau_slices: str = "",
     config: str = "",
     no_config: bool = False,
-) -> "Choice":
+) -> "ImportOptions":
     """Return what the user says of a run: --map, --run, --unit and --tau-slices, and the columns that the policy names."""
     from ckaudit.effective_policy import choice_under, policy_as_written
 
@@ -150,7 +150,7 @@ def choice(
     return choice_under(policy, columns=given, run=run, tau_slices=two_slices(tau_slices), units=in_units)
 
 
-def keep_columns(choice: "Choice", *, save: bool = False) -> None:
+def keep_columns(choice: "ImportOptions", *, save: bool = False) -> None:
     """Write the columns that the user named into the policy where that is wished, else say which lines keep them there."""
     new = {name: column for name, column in choice.columns.items() if choice.remembered.get(name) != column}
     if not new:

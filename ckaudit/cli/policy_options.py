@@ -11,7 +11,7 @@ from ckaudit.cli.output import say
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
-    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.contract.schema.report import Report, Severity
     from ckaudit.policy.gate import Gate
     from ckaudit.policy.policy_schema import Policy
@@ -62,7 +62,7 @@ def open_gate(command: str, *, config: str, no_config: bool, baseline: str, upda
     return Gate(policy=None if no_config else _policy(config), baseline=accepted, today=datetime.now(UTC).date())
 
 
-def hold_like(gate: "Gate", like: Sequence[str] | None, runs: Sequence[str], choice: "Choice") -> "Gate":
+def hold_like(gate: "Gate", like: Sequence[str] | None, runs: Sequence[str], choice: "ImportOptions") -> "Gate":
     """Return a gate that holds runs against the healthy siblings which --like names; without it, the same gate."""
     if not like:
         return gate

@@ -14,7 +14,7 @@ from ckaudit.errors import UsageError
 from ckaudit.remote.addresses import with_addresses
 
 if TYPE_CHECKING:
-    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.contract.schema.panels import Panels
     from ckaudit.contract.schema.report import Report
     from ckaudit.policy.gate import Gate
@@ -163,7 +163,7 @@ def drawn(format: str, report: "Report", panels: "Panels") -> WrittenReport:  # 
     return WrittenReport(render(report, panels).encode(errors="backslashreplace"))
 
 
-def judge(path: Path, step: int | None, choice: "Choice", gate: "Gate", *, beside: bool = False) -> TriagedRun:
+def judge(path: Path, step: int | None, choice: "ImportOptions", gate: "Gate", *, beside: bool = False) -> TriagedRun:
     """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
     from ckaudit.audit.engine import clauses_of, open_judged, triage_run, with_slices
     from ckaudit.audit.load_run import at_step

@@ -29,7 +29,7 @@ from ckaudit.reports import FEW_FORMATS, FORMATS
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import OutputRequest
-    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.policy.gate import Gate
 
 
@@ -190,7 +190,7 @@ def _autopsy(run: str, event: str, request: "OutputRequest", gate: "Gate") -> in
     return int(any(finding.severity in failing for finding in opened.findings))
 
 
-def _benchmark_drop(run: str, request: "OutputRequest", gate: "Gate", *, since: int | None, choice: "Choice") -> int:
+def _benchmark_drop(run: str, request: "OutputRequest", gate: "Gate", *, since: int | None, choice: "ImportOptions") -> int:
     """Show why a benchmark fell, and return the exit code."""
     from ckaudit.audit.drop import benchmark_drop
     from ckaudit.cli.deliver import write_output

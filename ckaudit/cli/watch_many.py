@@ -10,7 +10,7 @@ from ckaudit.errors import UsageError
 from ckaudit.remote.location import is_uri, scheme_of, shown
 
 if TYPE_CHECKING:
-    from ckaudit.contract.schema.import_options import Choice
+    from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.fleet.find_runs import FoundRuns
     from ckaudit.policy.gate import Gate
     from ckaudit.watch.many_runs import Place, Sources
@@ -23,7 +23,7 @@ def are_many(runs: Sequence[str]) -> bool:
     return any((is_uri(run) and scheme_of(run) != "file") or _is_pattern(run) for run in runs)
 
 
-def sources_of(runs: Sequence[str], *, gate: "Gate", choice: "Choice", patience: float, every: float) -> "Sources":
+def sources_of(runs: Sequence[str], *, gate: "Gate", choice: "ImportOptions", patience: float, every: float) -> "Sources":
     """Return what is watched for words of the command line.
 
     Args:

@@ -85,7 +85,7 @@ class CommonAxis(Struct, frozen=True, eq=False):
     left: Steps | None = None
     missing: str = ""
 
-    def of_left(self, steps: Steps) -> Steps:
+    def matching_steps(self, steps: Steps) -> Steps:
         """Return the steps of the first run that stand for `steps` of the second, -1 where none does."""
         if self.right is None or self.left is None:
             return steps
@@ -148,7 +148,7 @@ def pair_series(left: Series, right: Series, how: CommonAxis, *, few: float = 0.
 
 
 def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: Series, how: CommonAxis) -> PairedSeries:
-    wanted = how.of_left(steps)
+    wanted = how.matching_steps(steps)
     aligned = at(one, wanted)
     spacing = median(np.diff(one.steps)) if len(one.steps) > 1 else 0.0
     near = (aligned.age >= 0) & (aligned.age <= 2 * spacing) & (wanted >= 0)[:, None]

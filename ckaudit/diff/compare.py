@@ -11,7 +11,7 @@ from ckaudit.audit.engine import open_judged, triage_reads, triage_run
 from ckaudit.audit.load_run import at_step, is_ours
 from ckaudit.audit.vital_checks import limited
 from ckaudit.contract.schema.diff import Answer, Axis, Comparison, Curve, Departure, Drift, Noise, Pair, Unlike, Word
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
 from ckaudit.contract.schema.report import Report
 from ckaudit.diff.align import CommonAxis, common_axis
@@ -56,7 +56,7 @@ def compare(
     *,
     axis: Axis = "step",
     noise: Sequence[Path | Run] = (),
-    choice: Choice = NOTHING_SAID,
+    choice: ImportOptions = NO_IMPORT_OPTIONS,
     step: int | None = None,
     progress: Progress | None = None,
     gate: Gate = OPEN,
@@ -104,7 +104,7 @@ def compare_canary(
     good: Sequence[Path | Run],
     *,
     axis: Axis = "step",
-    choice: Choice = NOTHING_SAID,
+    choice: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
     gate: Gate = OPEN,
 ) -> list[Comparison]:
@@ -197,7 +197,7 @@ def _have_one_plan(left: Run, right: Run, mismatches: Sequence[Unlike]) -> bool:
     return all(mismatch.kind != "config" or mismatch.name.rpartition(".")[2] == "seed" for mismatch in mismatches)
 
 
-def _opened(subject: Path | Run, choice: Choice, step: int | None, progress: Progress | None, gate: Gate) -> JudgedRun:
+def _opened(subject: Path | Run, choice: ImportOptions, step: int | None, progress: Progress | None, gate: Gate) -> JudgedRun:
     if isinstance(subject, Run):
         path, run = Path(subject.name), subject
     else:

@@ -27,7 +27,7 @@ class Distribution(Struct, frozen=True):
     below: Sequence[float]
     count: float
 
-    def along(self, values: Sequence[float]) -> list[float]:
+    def cumulative(self, values: Sequence[float]) -> list[float]:
         """Return the share of the values below each of some rising ones."""
         edges, below, last = self.edges, self.below, len(self.edges) - 1
         shares, index = [], 0
@@ -116,7 +116,7 @@ def wasserstein(left: Distribution, right: Distribution) -> float:
     In the unit of the values (Villani 2009, remark 6.5: the transport distance of one dimension).
     """
     edges = sorted({*left.edges, *right.edges})
-    apart = [*map(sub, left.along(edges), right.along(edges))]
+    apart = [*map(sub, left.cumulative(edges), right.cumulative(edges))]
     total = 0.0
     for low, high, one, two in zip(edges, edges[1:], apart, apart[1:], strict=False):
         if one * two >= 0:
@@ -135,7 +135,7 @@ def stability_index(left: Distribution, right: Distribution, *, bins: int = DECI
     is no shift, above 0.25 a large one (Siddiqi 2006, Credit Risk Scorecards).
     """
     inner = left.quantiles([i / bins for i in range(1, bins)])
-    p, q = ([0.0, *density.along(inner), 1.0] for density in (left, right))
+    p, q = ([0.0, *density.cumulative(inner), 1.0] for density in (left, right))
     shares = zip(pairwise(p), pairwise(q), strict=True)
     floored = [(max(b - a, floor), max(d - c, floor)) for (a, b), (c, d) in shares]
     return total((there - here) * math.log(there / here) for here, there in floored)

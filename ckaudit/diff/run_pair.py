@@ -73,7 +73,7 @@ class RunPair(Struct, frozen=True, eq=False):
             self._paired[metric.name] = pair_series(metric(self.left.run), metric(self.right.run), self.axes)
         return self._paired[metric.name]
 
-    def along(self, axis: Axis) -> "RunPair | None":
+    def on_axis(self, axis: Axis) -> "RunPair | None":
         """Return the same runs on another axis, None where it is not recorded."""
         other_axes = common_axis(self.left.run, self.right.run, axis)
         return None if other_axes.missing else RunPair(self.left, self.right, other_axes, self.replicas)
@@ -86,9 +86,9 @@ class RunPair(Struct, frozen=True, eq=False):
     @property
     def fair(self) -> "RunPair":
         """The same runs by tokens, where equal steps have not seen as many; else as they are."""
-        along = self.along("tokens") if self.axes.axis != "tokens" else None
+        on_axis = self.on_axis("tokens") if self.axes.axis != "tokens" else None
         plain = self.in_training
-        return plain if along is None or plain.have_equal_tokens() else along
+        return plain if on_axis is None or plain.have_equal_tokens() else on_axis
 
     def have_equal_tokens(self, *, slack: float = 0.01) -> bool:
         """Tell whether both have seen as many tokens at the last step that both counted at, `slack` of them left open."""
@@ -154,7 +154,7 @@ class RunPair(Struct, frozen=True, eq=False):
 
     def _of_replicas(self, metric: Metric, steps: Steps, label: str) -> list[Floats]:
         """Return what each replica had in a column at steps of the second run, where it has all of them."""
-        there = self.axes.of_left(steps)
+        there = self.axes.matching_steps(steps)
         columns = [_looked_up(metric(side.run), there, label) for side in self.replicas]
         return [column for column in columns if column is not None]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from ckaudit import __version__
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.fleet.source import portable
 from ckaudit.plugins import packages
 from ckaudit.policy.gate import Gate
@@ -54,7 +54,7 @@ def state_of(path: str, audit: bytes, *, deep: bool = True) -> State:
     return State(digest.hexdigest(), newest / 1e9)
 
 
-def audit_key(gate: Gate, choice: Choice) -> bytes:
+def audit_key(gate: Gate, choice: ImportOptions) -> bytes:
     """Return what a verdict depends on besides the run: the auditor, its plugins, the policy, and how the run is read.
 
     The day belongs to it where a policy has an ignore that ends.

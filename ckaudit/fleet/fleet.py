@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ckaudit import __version__
 from ckaudit.contract.schema.fleet import VERSION, Fleet, FleetRun
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.fleet.common_causes import common_causes
 from ckaudit.fleet.dataset import DatasetWriter, Stored, read_stored
 from ckaudit.fleet.engines import Engine
@@ -47,7 +47,7 @@ class FleetRequest(Struct, frozen=True, kw_only=True):
 
     patterns: Sequence[str]
     folder: Path
-    choice: Choice = NOTHING_SAID
+    choice: ImportOptions = NO_IMPORT_OPTIONS
     gate: Gate = OPEN
     since: float = 0.0
     changed_only: bool = False

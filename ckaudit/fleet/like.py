@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.load_run import is_ours
 from ckaudit.contract.io.files import MANIFEST_NAME
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.diff.siblings.comparable import configuration_key
 from ckaudit.diff.siblings.yardstick import open_siblings, with_siblings
 from ckaudit.errors import CkauditError, UsageError
@@ -37,7 +37,7 @@ def gate_like(
     like: str | Path | Run | Sequence[str | Path | Run],
     *,
     runs: Sequence[Path | Run] = (),
-    choice: Choice = NOTHING_SAID,
+    choice: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> Gate:
     """Return a gate that holds runs against healthy siblings too; where none is named, the same gate.

@@ -3,11 +3,11 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.policy.gate import OPEN, Gate
 
 
-def portable(choice: Choice) -> Choice:
+def portable(choice: ImportOptions) -> ImportOptions:
     """Return the same choice, made of what can be sent to another process."""
     return replace(choice, columns=dict(choice.columns), units=dict(choice.units), remembered=dict(choice.remembered))
 
@@ -27,7 +27,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     name: str
     path: str
-    choice: Choice = portable(NOTHING_SAID)
+    choice: ImportOptions = portable(NO_IMPORT_OPTIONS)
     gate: Gate = OPEN
     fingerprint: str = ""
     written: float = 0.0

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.files import UNPACK, archive_of
 from ckaudit.contract.io.folder import refuse_shut
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import formats
@@ -23,7 +23,7 @@ from ckaudit.importers.tables.table import UTF16_MARKS
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.errors import summary_of
 
-__all__ = ["Choice", "Imported", "import_runs", "import_source", "importers", "is_known", "logs_below", "run_named"]
+__all__ = ["ImportOptions", "Imported", "import_runs", "import_source", "importers", "is_known", "logs_below", "run_named"]
 
 _POINTER = b"version https://git-lfs"
 _PAGE = (b"<!doctype html", b"<html")
@@ -37,7 +37,7 @@ def importers() -> tuple[Importer, ...]:
     return tuple(by_rank)
 
 
-def import_source(path: Path, *, choice: Choice = NOTHING_SAID) -> Imported:
+def import_source(path: Path, *, choice: ImportOptions = NO_IMPORT_OPTIONS) -> Imported:
     """Read one run out of the log of another program.
 
     Args:
@@ -52,7 +52,7 @@ def import_source(path: Path, *, choice: Choice = NOTHING_SAID) -> Imported:
 
 
 @takes_any_numbers
-def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
+def import_runs(path: Path, *, choice: ImportOptions = NO_IMPORT_OPTIONS) -> list[Imported]:
     """Read every run of a source, as `import_source` reads one."""
     source = Source(path)
     if choice.format:
@@ -68,7 +68,7 @@ def import_runs(path: Path, *, choice: Choice = NOTHING_SAID) -> list[Imported]:
     return [replace(run, notes=(*run.notes, *found.notes)) for run in found.runs] or _only_folders(found, source)
 
 
-def _read_as(importer: Importer, source: Source, choice: Choice) -> list[Imported]:
+def _read_as(importer: Importer, source: Source, choice: ImportOptions) -> list[Imported]:
     """Read a source as the format that the user named; what is not in it may break the importer anywhere."""
     try:
         return read_with(importer, source, choice)
@@ -81,7 +81,7 @@ def _read_as(importer: Importer, source: Source, choice: Choice) -> list[Importe
         raise UnreadableError(f"{source.shown} is not what {importer.NAME} writes, or holds nothing", hint=hint) from None
 
 
-def logs_below(path: Path, *, choice: Choice = NOTHING_SAID) -> FoundLogs:
+def logs_below(path: Path, *, choice: ImportOptions = NO_IMPORT_OPTIONS) -> FoundLogs:
     """Find and read the logs below a folder that is none itself.
 
     Raises:

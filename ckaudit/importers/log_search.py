@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.contract.io.folder import holds_run, shown_name
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import list_names, shorten_name, writable
@@ -97,7 +97,7 @@ class _Place(Struct, frozen=True):
     importer: "Importer | None"
 
 
-def find_logs(folder: Path, choice: Choice, detect: Detect) -> FoundLogs:
+def find_logs(folder: Path, choice: ImportOptions, detect: Detect) -> FoundLogs:
     """Find and read every log below a folder.
 
     Args:
@@ -150,7 +150,7 @@ def _is_parent(source: Source, importer: Importer) -> bool:
     return getattr(importer, "SIDE_BY_SIDE", False) and any(map(importer.detects, source.folders()))
 
 
-def _read(found: FoundLogs, place: _Place, choice: Choice) -> None:
+def _read(found: FoundLogs, place: _Place, choice: ImportOptions) -> None:
     importer = place.importer
     if importer is None:
         return

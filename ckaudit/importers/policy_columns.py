@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.names import SHORT_NAMES, shorten_name
 
 
-def read_with(importer: Importer, source: Source, choice: Choice) -> list[Imported]:
+def read_with(importer: Importer, source: Source, choice: ImportOptions) -> list[Imported]:
     """Read every run of a source with the columns that the user names, and those that the policy does, as far as they are there.
 
     Raises:

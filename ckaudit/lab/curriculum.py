@@ -169,17 +169,17 @@ def studies(chosen: Iterable[Experiment], folder: Path) -> Iterator[Study]:
     changed of is in `folder`/healthy/<family>, and carried out once for all experiments that compare with it.
 
     Raises:
-        FileExistsError: If something is `in_the_way`.
+        FileExistsError: If `blocking_path` finds one.
     """
     for experiment in chosen:
         places = {name: folder / place_of(experiment, name) for name in experiment.arms}
         for name, change in experiment.arms.items():
-            if not (is_healthy(change) and is_whole(places[name])):
+            if not (is_healthy(change) and is_complete(places[name])):
                 trained(experiment.family, change, places[name])
         yield written(experiment, [audited(name, change, places[name]) for name, change in experiment.arms.items()], folder)
 
 
-def in_the_way(chosen: Iterable[Experiment], folder: Path) -> Path | None:
+def blocking_path(chosen: Iterable[Experiment], folder: Path) -> Path | None:
     """Return what experiments must not write over or beside; None: nothing, for all that is there are other experiments.
 
     Args:
@@ -194,7 +194,7 @@ def in_the_way(chosen: Iterable[Experiment], folder: Path) -> Path | None:
         if (place := folder / "healthy" / family).exists()
     )
     strange = (path for path in sorted(folder.iterdir()) if path.name not in known)
-    return next(chain(strange, (place for place in healthy if not is_whole(place))), None)
+    return next(chain(strange, (place for place in healthy if not is_complete(place))), None)
 
 
 def is_healthy(change: Change) -> bool:
@@ -202,7 +202,7 @@ def is_healthy(change: Change) -> bool:
     return type(change) is Change
 
 
-def is_whole(place: Path) -> bool:
+def is_complete(place: Path) -> bool:
     """Tell whether a training was carried out here, to its end."""
     from ckaudit.run.read import read_run
 

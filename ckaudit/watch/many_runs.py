@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ckaudit.audit.load_run import is_ours
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.report import SEVERITIES, Severity
 from ckaudit.contract.schema.watch import VERSION, Event, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError
@@ -63,7 +63,7 @@ class WatchOptions(Struct, frozen=True, kw_only=True):
     until: Severity | None = None
     stall_after: float | None = None
     notes: bool = False
-    choice: Choice = field(default_factory=lambda: NOTHING_SAID)
+    choice: ImportOptions = field(default_factory=lambda: NO_IMPORT_OPTIONS)
     require_vital: bool = False
     every: float = 30.0
 

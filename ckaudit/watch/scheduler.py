@@ -10,7 +10,7 @@ from msgspec import UNSET
 from ckaudit.audit.engine import triage_reads
 from ckaudit.audit.load_run import is_ours, open_run, run_folder_of
 from ckaudit.contract.io.folder import list_folder, refuse_special
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import SEVERITIES, Severity
 from ckaudit.contract.schema.watch import VERSION, Snapshot, WatchEvent
@@ -50,7 +50,7 @@ class ForeignWatcher(Announcer):
         gate: Gate = OPEN,
         stall_after: float | None = None,
         notes: bool = False,
-        choice: Choice = NOTHING_SAID,
+        choice: ImportOptions = NO_IMPORT_OPTIONS,
     ) -> None:
         """Begin with nothing read.
 
@@ -136,7 +136,7 @@ class WatchRounds:
         until: Severity | None = None,
         stall_after: float | None = None,
         notes: bool = False,
-        choice: Choice = NOTHING_SAID,
+        choice: ImportOptions = NO_IMPORT_OPTIONS,
         require_vital: bool = False,
     ) -> None:
         """Begin.

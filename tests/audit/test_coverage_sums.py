@@ -8,7 +8,7 @@ import pytest
 
 from ckaudit.audit.coverage.recorded import coverage_of
 from ckaudit.audit.coverage.remedies import best_metric
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import parse_needs
 from ckaudit.metrics import metrics
@@ -106,7 +106,7 @@ def test_the_losses_of_a_table_are_a_column_too():
     assert "--map microbench_score/hellaswag=COLUMN" in besides
     assert "--map microbench_score/hellaswag=COLUMN" in words_of(found).partition("What to record next")[0]
     columns = {"microbench_score/hellaswag": "eval/downstream/hellaswag_len_norm"}
-    assert "benchmark_regression" not in {each.name for each in coverage(PETEISH, choice=Choice(columns=columns)).waiting}
+    assert "benchmark_regression" not in {each.name for each in coverage(PETEISH, choice=ImportOptions(columns=columns)).waiting}
     assert "microbench_score" not in coverage_of(logged(["train_loss_raw"], source="CSV")).remedies[0].besides
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.recorded import coverage_of
 from ckaudit.audit.coverage.remedies import attention_weights, lines_in_words_of
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import RANKS, actions, entries
@@ -230,7 +230,7 @@ def test_columns_that_were_left_out_are_named_with_the_way_to_read_them(tmp_path
     text = render(coverage(log), "terminal", PLAIN)
     assert "heldout_nll" in text
     assert "--map val_loss=COLUMN" in text
-    assert row(coverage(log, choice=Choice(columns={"val_loss": "heldout_nll"})), "val_loss").recorded
+    assert row(coverage(log, choice=ImportOptions(columns={"val_loss": "heldout_nll"})), "val_loss").recorded
 
 
 def test_a_broken_file_is_named(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from ckaudit.cli.options import base
 from ckaudit.cli.run import run
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.reports import FORMATS, render
 from tests.reports.sample import clean, ill, invalid
 
@@ -30,7 +30,7 @@ def test_triage_passes_step_and_columns_on(engine):
 def test_triage_without_step_judges_the_end(engine):
     calls = engine(ill())
     run(["triage", "run"])
-    assert (calls[0][1]["step"], calls[0][1]["choice"]) == (None, Choice())
+    assert (calls[0][1]["step"], calls[0][1]["choice"]) == (None, ImportOptions())
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -58,7 +58,7 @@ def test_by_time_a_pause_between_sessions_does_not_count():
     )
     whole = run(time=[1, 2, 3, 4])
     how = common_axis(paused, whole, "time")
-    assert how.of_left(np.array([1, 2, 3])).tolist() == [1, 3, 4]
+    assert how.matching_steps(np.array([1, 2, 3])).tolist() == [1, 3, 4]
 
 
 @pytest.mark.parametrize(("axis", "missing"), [("tokens", "tokens_seen"), ("loss", "train_loss_raw"), ("time", "time")])
@@ -69,7 +69,7 @@ def test_an_axis_that_is_not_recorded_says_what_is_missing(axis, missing):
 def test_by_loss_a_run_twice_as_fast_is_met_at_half_the_step():
     slow, fast = 4 * np.exp(-np.arange(400) / 100), 4 * np.exp(-np.arange(400) / 50)
     how = common_axis(run(train_loss_raw=fast), run(train_loss_raw=slow), "loss")
-    met = how.of_left(np.array([200, 300]))
+    met = how.matching_steps(np.array([200, 300]))
     # the average of the last fifty steps lags the curve by about as much in both
     assert np.all(np.abs(met / np.array([200, 300]) - 0.6) < 0.15)
 

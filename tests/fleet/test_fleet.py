@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit import triage
 from ckaudit.contract.schema.fleet import Fleet, FleetRun
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.errors import UsageError
 from ckaudit.fleet import fleet as module
 from ckaudit.fleet.audit_run import audit_run
@@ -101,7 +101,7 @@ def test_a_row_says_what_triage_says(audited, name):
 
 def test_one_of_several_runs_in_a_tracker_is_told_as_triage_tells_it(audited):
     run = next(run for run in audited[0].runs if run.run.endswith("mlruns#second"))
-    report = triage(FIXTURES / "trackers" / "mlruns", choice=Choice(run="second"))
+    report = triage(FIXTURES / "trackers" / "mlruns", choice=ImportOptions(run="second"))
     assert (run.verdict, run.severity, run.cause) == (report.verdict, report.severity, report.diagnoses[0].cause)
     assert run.source == str(FIXTURES / "trackers" / "mlruns")
     assert run.facts["config.lr"] == "0.1"
@@ -182,11 +182,11 @@ def test_only_what_changed_is_read_again(tmp_path):
 
 def test_what_else_a_verdict_depends_on_makes_it_anew(tmp_path):
     log = a_fleet(tmp_path / "logs")[0]
-    key = audit_key(OPEN, Choice())
+    key = audit_key(OPEN, ImportOptions())
     policy = Policy(file="p", base=PolicyClauses(ignore=[Ignore(code="LOSS001", reason="known")]), profiles={})
-    keys = [key, audit_key(Gate(policy=policy), Choice()), audit_key(OPEN, Choice(columns={"loss": "x"}))]
+    keys = [key, audit_key(Gate(policy=policy), ImportOptions()), audit_key(OPEN, ImportOptions(columns={"loss": "x"}))]
     assert len({state_of(str(log), each).fingerprint for each in keys}) == 3
-    assert state_of(str(log), key) == state_of(str(log), audit_key(OPEN, Choice()))
+    assert state_of(str(log), key) == state_of(str(log), audit_key(OPEN, ImportOptions()))
     os.utime(log, (1, 1))
     assert state_of(str(log), key).written == 1
     assert state_of(str(tmp_path / "gone"), key).fingerprint == ""

@@ -18,7 +18,7 @@ from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.files import BrokenFile, read_blocks
 from ckaudit.contract.io.jsonl import parse_lines
 from ckaudit.errors import CkauditError
-from ckaudit.importers import Choice, format_key, import_runs, importers
+from ckaudit.importers import ImportOptions, format_key, import_runs, importers
 from ckaudit.resume.check import resume_check
 from ckaudit.validate import validate
 from tests.fuzz.corpus import FIXTURES, laid_out, seeds
@@ -53,7 +53,7 @@ def read_as(name: str) -> Callable[[bytes, Path], None]:
         laid_out(data, path)
         try:
             with suppress(CkauditError):
-                import_runs(path, choice=Choice(format=name))
+                import_runs(path, choice=ImportOptions(format=name))
         finally:
             rmtree(path) if path.is_dir() else path.unlink()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ckaudit.importers import Choice, Imported, import_source
+from ckaudit.importers import Imported, ImportOptions, import_source
 
 Import = Callable[..., Imported]
 
@@ -19,7 +19,7 @@ def imported(tmp_path: Path) -> Import:
     def run(content: bytes | str, name: str = "log.csv", **columns: str) -> Imported:
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return import_source(path, choice=Choice(columns=columns))
+        return import_source(path, choice=ImportOptions(columns=columns))
 
     return run
 

@@ -17,7 +17,7 @@ import pytest
 from ckaudit.audit.load_run import scalars_of
 from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
-from ckaudit.importers import Choice, import_runs, import_source
+from ckaudit.importers import ImportOptions, import_runs, import_source
 from ckaudit.reports.scalars import write, write_folder
 from tests.loops import for_each
 
@@ -247,7 +247,7 @@ def test_tables_that_are_none_are_refused(tmp_path, columns, reason):
 def test_its_columns_need_no_map(tmp_path):
     path = exported(recorded(tmp_path / "run", lines(1)), "csv", tmp_path / "x.csv")
     with pytest.raises(UsageError, match="need no --map"):
-        import_source(path, choice=Choice(columns={"loss": "train_loss_raw"}))
+        import_source(path, choice=ImportOptions(columns={"loss": "train_loss_raw"}))
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UsageError
 from ckaudit.importers import import_runs, import_source, run_named
@@ -156,6 +156,6 @@ def test_one_of_several_runs_must_be_named():
 def test_a_format_may_be_named_and_another_may_not(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("step,loss\n1,2\n")
-    assert import_source(path, choice=Choice(format="CSVfile")).rows == [{"step": 1, "train_loss_raw": 2.0}]
+    assert import_source(path, choice=ImportOptions(format="CSVfile")).rows == [{"step": 1, "train_loss_raw": 2.0}]
     with pytest.raises(UsageError, match="no format is called 'xml'"):
-        import_source(path, choice=Choice(format="xml"))
+        import_source(path, choice=ImportOptions(format="xml"))

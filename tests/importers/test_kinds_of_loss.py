@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from ckaudit.audit import triage
-from ckaudit.importers import Choice, import_source
+from ckaudit.importers import ImportOptions, import_source
 from ckaudit.importers.trackers.points import LoggedSeries
 from ckaudit.importers.trackers.tracked import TrackedRun, runs_of
 
@@ -23,7 +23,11 @@ def test_the_loss_of_a_policy_is_no_training_loss_unless_it_is_named(tmp_path):
     run = import_source(file)
     assert values(run, "train_loss_raw") == []
     assert any("train/loss was left out: beside rewards of rollouts" in note for note in run.notes)
-    assert values(import_source(file, choice=Choice(columns={"loss": "train/loss"})), "train_loss_raw")[:3] == [1.0, 2.0, 0.0]
+    assert values(import_source(file, choice=ImportOptions(columns={"loss": "train/loss"})), "train_loss_raw")[:3] == [
+        1.0,
+        2.0,
+        0.0,
+    ]
 
 
 def test_the_loss_of_a_policy_that_is_no_number_any_more_is_an_illness_like_any_other(tmp_path):
@@ -50,7 +54,11 @@ def test_the_loss_of_a_policy_beside_the_spread_of_its_rewards_is_no_training_lo
     assert (values(run, "train_loss_raw"), len(values(run, "grad_global_norm"))) == ([], 40)
     assert any("loss was left out: beside rewards of rollouts" in note for note in run.notes)
     assert triage(file).severity in (None, "note")
-    assert values(import_source(file, choice=Choice(columns={"loss": "loss"})), "train_loss_raw")[:3] == [0.0, 0.001, 0.002]
+    assert values(import_source(file, choice=ImportOptions(columns={"loss": "loss"})), "train_loss_raw")[:3] == [
+        0.0,
+        0.001,
+        0.002,
+    ]
 
 
 def test_a_policy_of_completions_whose_loss_is_no_number_is_ill(tmp_path):
@@ -121,7 +129,7 @@ def test_either_of_two_losses_that_is_no_number_is_told(tmp_path, ending):
 
 def test_one_of_two_losses_that_is_named_is_read_alone(tmp_path):
     file = written(tmp_path, "csv", ("g_loss", "d_loss"), GAME)
-    run = import_source(file, choice=Choice(columns={"loss": "g_loss"}))
+    run = import_source(file, choice=ImportOptions(columns={"loss": "g_loss"}))
     assert values(run, "train_loss_raw") == [first for first, _ in GAME]
     assert run.manifest.takes_turns is True
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.errors import CkauditError
-from ckaudit.importers import Choice, format_key, import_runs, importers
+from ckaudit.importers import ImportOptions, format_key, import_runs, importers
 from tests.loops import for_each
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -26,7 +26,7 @@ HEADS = [path for path in sorted((FIXTURES / "real").rglob("*")) if path.suffix 
 
 def read(path, name):
     with suppress(CkauditError):
-        import_runs(path, choice=Choice(format=name))
+        import_runs(path, choice=ImportOptions(format=name))
 
 
 @for_each("name", [format_key(importer) for importer in importers()])

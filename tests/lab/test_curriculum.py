@@ -78,15 +78,15 @@ def test_a_page_shows_what_each_training_recorded_and_what_the_audit_says(tmp_pa
 def test_experiments_come_together_in_one_folder_and_share_the_healthy_training(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(curriculum, "short", lambda _: replace(SHORT, stop=5))
     first, second = experiments()["zeroed_projection"], experiments()["movement_ranking"]
-    assert curriculum.in_the_way([first], tmp_path) is None
+    assert curriculum.blocking_path([first], tmp_path) is None
     [*curriculum.studies([first], tmp_path)]
     healthy = tmp_path / "healthy" / "gpt"
     before = (healthy / "run.json").read_bytes()
-    assert curriculum.in_the_way([second], tmp_path) is None
+    assert curriculum.blocking_path([second], tmp_path) is None
     [*curriculum.studies([second], tmp_path)]
     assert (healthy / "run.json").read_bytes() == before
     assert {path.name for path in tmp_path.glob("*.md")} == {"zeroed_projection.md", "movement_ranking.md"}
-    assert curriculum.in_the_way([second], tmp_path) == tmp_path / "movement_ranking"
+    assert curriculum.blocking_path([second], tmp_path) == tmp_path / "movement_ranking"
 
 
 def test_what_others_wrote_and_a_healthy_training_that_was_broken_off_are_in_the_way(tmp_path) -> None:
@@ -94,10 +94,10 @@ def test_what_others_wrote_and_a_healthy_training_that_was_broken_off_are_in_the
     healthy = tmp_path / "healthy" / "gpt"
     healthy.mkdir(parents=True)
     (healthy / "scalars.jsonl").write_text('{"step": 1, "train_loss_raw": 2.0}\n')
-    assert curriculum.in_the_way([experiment], tmp_path) == healthy
+    assert curriculum.blocking_path([experiment], tmp_path) == healthy
     (healthy / "run.json").write_text('{"schema_version": "ck.run.v1", "sessions": [{"start": 1.0}]}')
-    assert curriculum.in_the_way([experiment], tmp_path) == healthy
+    assert curriculum.blocking_path([experiment], tmp_path) == healthy
     (healthy / "run.json").write_text('{"schema_version": "ck.run.v1", "sessions": [{"start": 1.0, "end": 2.0}]}')
-    assert curriculum.in_the_way([experiment], tmp_path) is None
+    assert curriculum.blocking_path([experiment], tmp_path) is None
     (tmp_path / "thesis.txt").touch()
-    assert curriculum.in_the_way([experiment], tmp_path) == tmp_path / "thesis.txt"
+    assert curriculum.blocking_path([experiment], tmp_path) == tmp_path / "thesis.txt"

@@ -25,7 +25,7 @@ from ckaudit.audit.load_run import is_run_folder, open_run, run_folder_of
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.causes.shared.links import causes_reading, rules_reading
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.contract.schema.report import Check
 from ckaudit.contract.summaries import needs_of
@@ -47,7 +47,7 @@ def coverage(
     *,
     scale: str | None = None,
     stage: str | None = None,
-    choice: Choice = NOTHING_SAID,
+    choice: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> Coverage:
     """Hold the catalogue against the run at `path`.

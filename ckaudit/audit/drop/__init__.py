@@ -14,7 +14,7 @@ from ckaudit.audit.drop.result import Advice, Drop, Evidence, Fall, Gate, Outcom
 from ckaudit.audit.drop.shift import value_with_unit
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.measure import notes_on_files
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
@@ -35,7 +35,12 @@ MOMENT = "name the step from which it is worse: --since STEP"
 
 
 def benchmark_drop(
-    path: Path, *, since: int | None = None, choice: Choice = NOTHING_SAID, gate: Policed = OPEN, progress: Progress | None = None
+    path: Path,
+    *,
+    since: int | None = None,
+    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    gate: Policed = OPEN,
+    progress: Progress | None = None,
 ) -> Drop:
     """Ask of a run, gate by gate, why a benchmark fell.
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ckaudit.cli.agents.arguments import Coverage, Diff, Explain, Metrics, Questions, Runs, Triage
 from ckaudit.cli.agents.folders import Folders
 from ckaudit.contract.schema.diff import Comparison
-from ckaudit.contract.schema.import_options import Choice
+from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.contract.schema.report import Report
 from ckaudit.effective_policy import choice_under
 from ckaudit.errors import UnreadableError, UsageError
@@ -127,7 +127,7 @@ class Auditor:
             return render(document, "terminal")
         return brief(document, more="more: coverage with details=true; explain NAME")
 
-    def _triaged(self, run: str, step: int | None, questions: Sequence[int], choice: Choice) -> Report:
+    def _triaged(self, run: str, step: int | None, questions: Sequence[int], choice: ImportOptions) -> Report:
         from ckaudit.audit import triage
 
         return triage(self.folders.find(run), step=step, questions=questions, choice=choice, gate=self._open_gate())
@@ -142,7 +142,7 @@ class Auditor:
                 raise
         return f"{self.folders.find(run)}@{step}"
 
-    def _choice(self, asked: Triage | Questions | Metrics | Coverage, *, with_slices: bool = False) -> Choice:
+    def _choice(self, asked: Triage | Questions | Metrics | Coverage, *, with_slices: bool = False) -> ImportOptions:
         """Return how a run is to be read: as the agent says, and as the policy does where the agent does not."""
         policy = self._open_gate().policy
         slices = policy.base.tau_slices if policy and with_slices else None

@@ -194,11 +194,11 @@ def curriculum(name: Experiments = "", *, out: StudyFolder = "runs/curriculum") 
 
 
 def _refuse_what_is_in_use(chosen: "list[Experiment]", folder: Path) -> None:
-    from ckaudit.lab.curriculum import in_the_way
+    from ckaudit.lab.curriculum import blocking_path
 
     if not folder.exists():
         return
-    there = in_the_way(chosen, folder) if folder.is_dir() else folder
+    there = blocking_path(chosen, folder) if folder.is_dir() else folder
     if there is not None:
         which = "" if there == folder else f": {there.relative_to(folder)} is there"
         raise UsageError(f"{folder} is in use{which}", hint="name an empty folder, or a new one: --out DIR")

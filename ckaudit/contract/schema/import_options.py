@@ -6,7 +6,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 
-class Choice(Struct, frozen=True):
+class ImportOptions(Struct, frozen=True):
     """How a run is to be read.
 
     Attributes:
@@ -28,4 +28,4 @@ class Choice(Struct, frozen=True):
     policy: str = ""
 
 
-NOTHING_SAID = Choice()
+NO_IMPORT_OPTIONS = ImportOptions()

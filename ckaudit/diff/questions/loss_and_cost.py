@@ -50,11 +50,11 @@ def smoothed_loss(both: RunPair) -> PairAnswer:
 @question(place=3, weighs="loss")
 def loss_at_equal_tokens(both: RunPair) -> PairAnswer:
     """What does the loss cost after as many tokens?"""
-    along = both.along("tokens")
-    if along is not None and (answer := nonfinite_answer(along, train_loss_raw)):
+    by_tokens = both.on_axis("tokens")
+    if by_tokens is not None and (answer := nonfinite_answer(by_tokens, train_loss_raw)):
         return answer
-    stretches = None if along is None else along.level(train_loss_raw)
-    if along is None or stretches is None:
+    stretches = None if by_tokens is None else by_tokens.level(train_loss_raw)
+    if by_tokens is None or stretches is None:
         return missing(both, "tokens_seen")
     step = int(stretches.last[-1])
     seen = tokens_seen(both.right.run).until(step)
@@ -145,10 +145,10 @@ def loss_at_equal_time(both: RunPair, *, min_speed_noise: float = 0.02) -> PairA
         both: The runs.
         min_speed_noise: Noise of the speed of a machine of its own, as a standard deviation over the speed.
     """
-    along = both.along("time")
-    clock = max(min_speed_noise, noise_of_speed(both, step_time)) if along is not None else 0.0
-    stretches = None if along is None else along.level(train_loss_raw, ahead=math.hypot(AHEAD, clock))
-    if along is None or stretches is None:
+    by_time = both.on_axis("time")
+    clock = max(min_speed_noise, noise_of_speed(both, step_time)) if by_time is not None else 0.0
+    stretches = None if by_time is None else by_time.level(train_loss_raw, ahead=math.hypot(AHEAD, clock))
+    if by_time is None or stretches is None:
         return missing(both, "time")
     return replace(loss_verdict(stretches, f"median loss after the time that step {int(stretches.last[-1])} took"), grave=False)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.engine import clauses_of, judge_run, open_judged, triage_reads, with_slices
-from ckaudit.contract.schema.import_options import NOTHING_SAID, Choice
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, worst
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.diff.align import CommonAxis
@@ -65,7 +65,7 @@ class JudgedSibling(Struct, frozen=True, eq=False):
 
 
 def open_siblings(
-    subjects: Sequence[Path | Run], *, choice: Choice = NOTHING_SAID, progress: Progress | None = None
+    subjects: Sequence[Path | Run], *, choice: ImportOptions = NO_IMPORT_OPTIONS, progress: Progress | None = None
 ) -> list[OpenedSibling]:
     """Read runs that are named as siblings; one that cannot be read keeps its error, and stops no other."""
     opened = []
@@ -160,7 +160,7 @@ def _until(axes: CommonAxis, run: Run) -> int | None:
     """Return the step of a sibling that stands for the last one of a run; None: it did not come so far, or the run has none."""
     if run.last_step is None:
         return None
-    until = int(axes.of_left(np.array([run.last_step]))[0])
+    until = int(axes.matching_steps(np.array([run.last_step]))[0])
     return until if until >= 0 else None
 
 

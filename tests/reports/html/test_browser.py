@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.cli.report import draw, judge
-from ckaudit.contract.schema.import_options import NOTHING_SAID
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS
 from ckaudit.policy.gate import OPEN
 from ckaudit.reports.html import render
 from ckaudit.reports.svg import picture
@@ -94,11 +94,11 @@ def drawn(page, chart):
 def real():
     """The report of a recorded run with everything in it, beside another."""
     from ckaudit.cli.report import draw, judge
-    from ckaudit.contract.schema.import_options import NOTHING_SAID
+    from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS
     from ckaudit.policy.gate import OPEN
 
     path = RUNS / "no_warmup_spike"
-    judged, other = (judge(each, None, NOTHING_SAID, OPEN, beside=True) for each in (path, RUNS / "healthy"))
+    judged, other = (judge(each, None, NO_IMPORT_OPTIONS, OPEN, beside=True) for each in (path, RUNS / "healthy"))
     return render(judged.report, draw(judged, other))
 
 
@@ -332,7 +332,7 @@ PAINTED = """() => [...document.querySelectorAll("svg, svg *:not(style, title)")
 
 @pytest.mark.parametrize("runs", [("nan_batch",), ("lr_too_high", "healthy")], ids="-".join)
 def test_a_picture_looks_the_same_where_styles_are_forbidden(browser, tmp_path, runs):
-    sides = [judge(RUNS / name, None, NOTHING_SAID, OPEN, beside=len(runs) > 1) for name in runs]
+    sides = [judge(RUNS / name, None, NO_IMPORT_OPTIONS, OPEN, beside=len(runs) > 1) for name in runs]
     whole = tmp_path / "whole.svg"
     whole.write_text(picture.render(sides[0].report, draw(*sides)), encoding="utf-8")
     bare = tmp_path / "bare.svg"

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.cli.report import draw, judge
-from ckaudit.contract.schema.import_options import NOTHING_SAID
+from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS
 from ckaudit.policy.gate import OPEN
 from ckaudit.reports import summary
 from ckaudit.reports.html import render
@@ -29,7 +29,7 @@ def made():
 
     def of(*names):
         if names not in found:
-            sides = [judge(RUNS / name, None, NOTHING_SAID, OPEN, beside=len(names) > 1) for name in names]
+            sides = [judge(RUNS / name, None, NO_IMPORT_OPTIONS, OPEN, beside=len(names) > 1) for name in names]
             found[names] = sides[0].report, draw(*sides)
         return found[names]
 
@@ -127,7 +127,7 @@ def test_both_maps_share_the_ends_of_their_cells(made):
 def test_a_run_without_a_loss_says_so_in_place_of_the_picture(tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("\n".join(["step,grad_norm", *(f"{step},{1 + 1 / step}" for step in range(1, 80))]))
-    judged = judge(log, None, NOTHING_SAID, OPEN)
+    judged = judge(log, None, NO_IMPORT_OPTIONS, OPEN)
     panels = draw(judged)
     assert panels.front[0].traces == []
     text = Tabs(render(judged.report, panels)).text["t-overview"]
@@ -172,7 +172,7 @@ def test_a_png_is_the_picture_at_twice_its_size(made):
 
 def test_a_user_of_a_trainer_is_told_in_its_words_and_a_tab_without_pictures_is_short():
     log = RUNS.parent / "real" / "hf_trainer" / "whisper_small_hi_overfit" / "trainer_state.json"
-    judged = judge(log, None, NOTHING_SAID, OPEN)
+    judged = judge(log, None, NO_IMPORT_OPTIONS, OPEN)
     page = Tabs(render(judged.report, draw(judged)))
     whole = " ".join(page.text.values())
     assert "after_backward" not in whole
