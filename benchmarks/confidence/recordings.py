@@ -60,7 +60,7 @@ def wild_recordings(cache: Path) -> Iterator[LabelledRecording]:
     for draw in sorted(cache.glob("wild-dev.*.*")):
         if (pair := read_note(draw)) is None:
             continue
-        if pair.is_fact or has_effect(draw / ILL, draw / HEALTHY):
+        if pair.is_fact or has_effect(pair, draw / ILL, draw / HEALTHY):
             right = frozenset({pair.truth, *pair.acceptable, *FAULTS[pair.fault].acceptable})
             yield LabelledRecording("wild", f"{draw.name}.{ILL}", pair.family, draw / ILL, right)
         if twin_learns(draw / HEALTHY):

@@ -74,7 +74,7 @@ def main() -> None:
         pair = read_note(folder)
         if pair is None or not twin_learns(folder / HEALTHY):
             continue
-        if pair.is_fact or has_effect(folder / ILL, folder / HEALTHY):
+        if pair.is_fact or has_effect(pair, folder / ILL, folder / HEALTHY):
             (facts if pair.is_fact else others).append(int(folder.name.rpartition(".")[2]))
     others = others[: given.draws]
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as trainers:

@@ -119,7 +119,7 @@ def test_any_numbers_of_one_run_end_in_a_verdict(capsysbinary, curves, files):
         ended(capsysbinary, "validate", path, "--no-config")
         watcher = Watcher(Path(path))
         for now in (0.0, 100.0):
-            assert [each for each in watcher.look(ClockReading(now, now)) if each.event == "error"] == []
+            assert [each for each in watcher.poll(ClockReading(now, now)) if each.event == "error"] == []
         watcher.vitals.gauges(None)
 
 

@@ -82,8 +82,8 @@ def test_words_mean_truths_of_the_lab(peer: InLoopPeer) -> None:
 def test_what_real_ones_say_is_read(
     peer: InLoopPeer, found: list[tuple[str, str]], level: str, causes: tuple[str, ...], alarms: int
 ) -> None:
-    peer_verdicts = said(peer, found, version="1")
-    assert (peer_verdicts.level, peer_verdicts.causes, len(peer_verdicts.messages)) == (level, causes, alarms)
+    verdict = said(peer, found, version="1")
+    assert (verdict.level, verdict.causes, len(verdict.messages)) == (level, causes, alarms)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def cache(tmp_path: Path) -> Path:
 
 def test_what_was_said_is_kept_in_its_own_words_and_read_when_it_is_scored(cache: Path) -> None:
     entry, ride = cached_recording(cache, WHAT)
-    assert (entry.state, ride and sorted(ride.peer_verdicts)) == ("fresh", ["torchmortem", "trainscope"])
+    assert (entry.state, ride and sorted(ride.heard)) == ("fresh", ["torchmortem", "trainscope"])
     found = peer_verdicts(cache, WHAT, known())
     assert found == {
         "torchmortem": PeerVerdict(
@@ -142,10 +142,10 @@ def test_a_table_of_words_is_no_part_of_how_a_peer_is_attached(tmp_path: Path) -
 
 def test_the_table_says_over_how_many_runs_each_was_scored() -> None:
     fault = faults()["lr_too_high"]
-    peer_verdicts = {("lr_too_high", 0): {"trainscope": PeerVerdict(level="warn", version="1.8.1")}, ("lr_too_high", 1): {}}
+    verdicts = {("lr_too_high", 0): {"trainscope": PeerVerdict(level="warn", version="1.8.1")}, ("lr_too_high", 1): {}}
     outcomes = [of_fault(fault, seed, 0, AuditVerdict()) for seed in (0, 1)]
     table = cells.peers(
-        replace(board("dev", outcomes, []), peers=rivals(peer_verdicts, outcomes, [], [], bare=False)), interval=False
+        replace(board("dev", outcomes, []), peers=rivals(verdicts, outcomes, [], [], bare=False)), interval=False
     )
     assert [row[1:5] for row in table] == [
         ("reads", "runs", "fails", "or warns"),
