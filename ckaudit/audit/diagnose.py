@@ -122,7 +122,6 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequen
     results = list(cause.function(seen, *inputs))
     evidence = sorted((evidence for evidence in results if isinstance(evidence, Evidence)), key=lambda item: -abs(item.weight))
     knob = next((advice.sentence for advice in results if isinstance(advice, Advice)), cause.knob)
-    gravest = min(explained, key=gravity)
     codes = [finding.code for finding in (*explained, *_followed(cause, ill, explained[0]))]
     explains = list(dict.fromkeys((*codes, *(of_nan if nonfinite_values.code in codes else ()))))
     candidate = CauseCandidate(
@@ -132,11 +131,18 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequen
         is_supported=any(item.weight > 0 for item in evidence),
         recorded_share=sum(value is not None for value in inputs) / len(inputs) if inputs else 1.0,
     )
-    return candidate, Diagnosis(
+    return candidate, _diagnosis(cause, explained, evidence, explains, knob=knob)
+
+
+def _diagnosis(
+    cause: Cause, explained: Sequence[Finding], evidence: list[Evidence], explains: list[str], *, knob: str
+) -> Diagnosis:
+    """Return a cause as a report shows it, at the place of the first finding that it explains; its confidence comes later."""
+    return Diagnosis(
         cause=cause.name,
         title=cause.title,
         confidence=0.0,
-        severity=gravest.severity,
+        severity=min(explained, key=gravity).severity,
         symptom=explained[0].message,
         knob=knob,
         inspect=cause.inspect,

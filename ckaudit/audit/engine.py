@@ -166,27 +166,20 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     """Audit a run that is in memory."""
     run = at_step(run, step)
     explained = explain_run(run, gate)
-    run, clauses, applied = explained.run, explained.clauses, explained.applied
+    run, applied = explained.run, explained.applied
     findings, diagnoses = explained.findings, explained.diagnoses
-    hidden = [suppressed.finding for suppressed in applied.suppressed]
     normal = sum(suppressed.by == "siblings" for suppressed in applied.suppressed)
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*applied.checks, *broken_plugins(), *broken_questions(answers, applied.checks)]
-    comparison = gate.compare_with_siblings(run)
-    notes = [*(() if comparison is None else comparison.notes), *run.notes]
-    notes += [
-        *ended_ignores(applied.ended, gate),
-        *unwatched(run, clauses),
-        *left_out(gradient_norm(run), run.tensors, element_type(run)),
-    ]
     vital = vital_checks(run, checks)
-    drawn = [*charts(run), *finding_charts(run, findings)]
+    comparison = gate.compare_with_siblings(run)
+    hidden = len(applied.suppressed)
     return Report(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
         command="triage",
         subject=run.name,
-        verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=len(hidden), normal=normal),
+        verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=hidden, normal=normal),
         severity=worst(findings),
         judged=judged(vital, checks),
         vital=vital,
@@ -198,8 +191,8 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
         response=response(run, findings, diagnoses),
         findings=findings,
         checks=checks,
-        charts=drawn,
-        notes=notes,
+        charts=[*charts(run), *finding_charts(run, findings)],
+        notes=_notes(run, explained, comparison, gate),
         files=run.files,
         policy=explained.policy,
         baseline=gate.baseline.file if gate.baseline else None,
@@ -210,6 +203,17 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     )
 
 
+def _notes(run: Run, explained: "ExplainedRun", comparison: SiblingComparison | None, gate: Gate) -> list[str]:
+    """Return what a reader must know of siblings, files, the policy and gradients that were left out."""
+    return [
+        *(() if comparison is None else comparison.notes),
+        *run.notes,
+        *ended_ignores(explained.applied.ended, gate),
+        *unwatched(run, explained.clauses),
+        *left_out(gradient_norm(run), run.tensors, element_type(run)),
+    ]
+
+
 class ExplainedRun(Struct, frozen=True):
     """What rules, questions and causes say of a run.
 
@@ -217,7 +221,7 @@ class ExplainedRun(Struct, frozen=True):
         run: The run, which knows the slices that its policy names.
         clauses: What the policy says of it.
         policy: The same for a report; None: no policy holds.
-        settled: What was found, and what of it counts.
+        applied: What was found, and what of it counts.
         findings: What counts, gravest first, with advice.
         diagnoses: Its causes, in the order in which they are told.
     """

@@ -30,6 +30,7 @@ from ckaudit.reports import FEW_FORMATS, FORMATS
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import OutputRequest
     from ckaudit.contract.schema.import_options import ImportOptions
+    from ckaudit.contract.schema.report import Report
     from ckaudit.policy.gate import Gate
 
 
@@ -148,16 +149,19 @@ def command(
     with progress("reading") as tick:
         report = triage(Path(run), step=at, choice=choice, questions=asked, gate=gate, progress=tick)
     write_baseline(report, gate)
-    if format == "sarif":  # the other formats show no lines, or have nothing to show them beside
-        from msgspec.structs import replace
-
-        from ckaudit.audit.evidence_files import evidence_files
-
-        findings = [*report.findings, *(suppressed.finding for suppressed in report.suppressed)]
-        request = replace(request, places=evidence_files(Path(run), findings))
-    code = deliver(report, request)
+    code = deliver(report, _with_evidence_files(request, report, run) if format == "sarif" else request)
     options.keep_columns(choice, save=save_map)
     return code
+
+
+def _with_evidence_files(request: "OutputRequest", report: "Report", run: str) -> "OutputRequest":
+    """Return a request that knows the files and lines of the evidence; only SARIF has a place to show them."""
+    from msgspec.structs import replace
+
+    from ckaudit.audit.evidence_files import evidence_files
+
+    findings = [*report.findings, *(suppressed.finding for suppressed in report.suppressed)]
+    return replace(request, places=evidence_files(Path(run), findings))
 
 
 def check_one_question(

@@ -270,19 +270,22 @@ def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]"
             if event.likely is not None:
                 causes[event.run] = event.likely.cause
             data = (line(event, view, with_cause=not again) + "\n").encode(encoding, "backslashreplace")
-        try:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        except OSError as error:
-            silence(sys.stdout)
-            unread = isinstance(error, BrokenPipeError)
-            if stop_unread:
-                raise (
-                    NobodyReadsError if unread else CkauditError(f"cannot write to standard output: {error.strerror}")
-                ) from None
-            say("" if unread else f"note: cannot write to standard output: {error.strerror}; the watch goes on")
+        _write_to_stdout(data, stop_unread=stop_unread)
 
     return write
+
+
+def _write_to_stdout(data: bytes, *, stop_unread: bool) -> None:
+    """Write data at once; where nobody reads it, raise or go on in silence."""
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        silence(sys.stdout)
+        unread = isinstance(error, BrokenPipeError)
+        if stop_unread:
+            raise (NobodyReadsError if unread else CkauditError(f"cannot write to standard output: {error.strerror}")) from None
+        say("" if unread else f"note: cannot write to standard output: {error.strerror}; the watch goes on")
 
 
 def _sum_up(rounds: "WatchRounds | ManyRuns") -> None:

@@ -155,13 +155,8 @@ def schedule_right(
         why = why or "the loss is zero but for rounding, as that of a policy"
         return SeriesAnswer(word=word, sentence=f"{text}; {why}", numbers=numbers)
     harmless_rise = why_rise_is_harmless(course.values, sizes, facts)
-    spike = None if harmless_rise else _spike(course, over_peak, near, until, lost, _planned(facts))
-    if spike is not None:  # what the log tells costs more than the spike, and is only asked where there is one
-        changes = [
-            *_planned(facts),
-            *_departing((sources, MIN_SOURCE_CHANGE), (languages, MIN_SOURCE_CHANGE), (lengths, MIN_LENGTH_CHANGE)),
-        ]
-        spike = _spike(course, over_peak, near, until, lost, changes)
+    logged = (sources, MIN_SOURCE_CHANGE), (languages, MIN_SOURCE_CHANGE), (lengths, MIN_LENGTH_CHANGE)
+    spike = None if harmless_rise else _unexplained_spike(course, over_peak, near, until, lost, _planned(facts), logged)
     if spike is not None:
         word, numbers["spike"] = "bad", spike.height
         text += f"; at step {spike.step}, at the peak, the loss is {spike.height:.3g} above the {spike.low:.4g} before"
@@ -231,6 +226,24 @@ def _departing(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
         is_away = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
         for row in np.flatnonzero(np.diff(is_away) > 0) + 1:
             yield _Change(int(series.steps[row - 1]), int(series.steps[row]))
+
+
+def _unexplained_spike(
+    course: CurvePoints,
+    over_peak: Series,
+    near: float,
+    until: int,
+    lost: float,
+    planned: Sequence[_Change],
+    logged: Sequence[tuple[Series | None, float]],
+) -> _Spike | None:
+    """Return the highest jump near the peak that no change of the data explains, planned or logged.
+
+    What the log tells costs more to find than the spike, and is only asked where there is one.
+    """
+    if _spike(course, over_peak, near, until, lost, planned) is None:
+        return None
+    return _spike(course, over_peak, near, until, lost, [*planned, *_departing(*logged)])
 
 
 def _spike(

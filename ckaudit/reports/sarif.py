@@ -33,6 +33,20 @@ def render(report: Report, view: View = PLAIN) -> str:
     ]
     name, _, version = report.tool.partition(" ")
     driver = {"name": name, "version": version or "0", "rules": rules}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"description": _text(f"{name} {report.command} {report.subject}")},
+        "invocations": [_invocation(report)],
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+    }
+    if _is_outside(view.base):
+        run["originalUriBaseIds"] = {RUN: {"uri": _absolute(view.base) + "/"}}
+    return dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _invocation(report: Report) -> dict[str, Any]:
+    """Return how the audit itself went: the checks that broke, and what a reader must know of the policy and what is missing."""
     broken = words.broken_checks(report.checks)
     invocation: dict[str, Any] = {
         "executionSuccessful": not broken,
@@ -42,16 +56,7 @@ def render(report: Report, view: View = PLAIN) -> str:
     }
     if notes := [*policy_sentences(report), *words.limits(report), *words.advice(report)]:
         invocation["toolConfigurationNotifications"] = [{"level": "note", "message": _text(sentence)} for sentence in notes]
-    run = {
-        "tool": {"driver": driver},
-        "automationDetails": {"description": _text(f"{name} {report.command} {report.subject}")},
-        "invocations": [invocation],
-        "columnKind": "unicodeCodePoints",
-        "results": results,
-    }
-    if _is_outside(view.base):
-        run["originalUriBaseIds"] = {RUN: {"uri": _absolute(view.base) + "/"}}
-    return dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+    return invocation
 
 
 def _findings_with_suppressions(report: Report) -> list[tuple[Finding, Suppressed | None]]:

@@ -144,9 +144,7 @@ def test_the_table_says_over_how_many_runs_each_was_scored() -> None:
     fault = faults()["lr_too_high"]
     verdicts = {("lr_too_high", 0): {"trainscope": PeerVerdict(level="warn", version="1.8.1")}, ("lr_too_high", 1): {}}
     outcomes = [of_fault(fault, seed, 0, AuditVerdict()) for seed in (0, 1)]
-    table = cells.peers(
-        replace(board("dev", outcomes, []), peers=rivals(verdicts, outcomes, [], [], bare=False)), interval=False
-    )
+    table = cells.peers(replace(board("dev", outcomes, []), peers=rivals(verdicts, outcomes, [], [], bare=False)), interval=False)
     assert [row[1:5] for row in table] == [
         ("reads", "runs", "fails", "or warns"),
         ("run folder", "2", "0 %", "0 %"),

@@ -5,8 +5,8 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ckaudit import __version__
 from ckaudit.cli.agents.folders import Folders
@@ -15,6 +15,9 @@ from ckaudit.cli.run import ISSUES
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.optional import install_command
 from ckaudit.reports.escape import visible
+
+if TYPE_CHECKING:
+    import mcp_types as types
 
 INSTRUCTIONS = """\
 ckaudit audits recorded training runs of neural networks. It reads below the folders {folders} and changes nothing.
@@ -41,13 +44,7 @@ def serve(tools: Mapping[str, Tool], folders: Folders) -> None:
     one_at_a_time = anyio.CapacityLimiter(1)
 
     async def listed(context: Any, params: Any) -> types.ListToolsResult:  # noqa: ARG001  the signature of the library
-        hints = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-        return types.ListToolsResult(
-            tools=[
-                types.Tool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints)
-                for tool in tools.values()
-            ]
-        )
+        return types.ListToolsResult(tools=_descriptions(tools.values()))
 
     async def called(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:  # noqa: ARG001
         work = anyio.to_thread.run_sync(
@@ -69,6 +66,15 @@ def serve(tools: Mapping[str, Tool], folders: Folders) -> None:
             await server.run(read, write, server.create_initialization_options())
 
     anyio.run(run)
+
+
+def _descriptions(tools: Iterable[Tool]) -> "list[types.Tool]":
+    import mcp_types as types
+
+    hints = types.ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+    return [
+        types.Tool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints) for tool in tools
+    ]
 
 
 MAPPED = re.compile(r"""--map ('[^'=]+=[^']*'|[\w/]+=[\w./-]*\w)(?: --map ('[^'=]+=[^']*'|[\w/]+=[\w./-]*\w))*""")

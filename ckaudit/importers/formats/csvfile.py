@@ -204,19 +204,10 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
 
 def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curves:
     """Return the series of a table: of several columns for one name the fullest, with a step for each row."""
-    epoch = epoch_of(table.header)
-    if "step" not in choices and (counter := _unnamed_counter(table, choices)) is not None:
-        choices = {**choices, "step": [counter]}
     of_policy = [position for position in policy_losses(table.header) if position in table.columns]
-    broken = [of_policy[place] for place in broken_losses([table.columns[position] for position in of_policy])]
-    choices = ({"train_loss_raw": broken} if broken else {}) | {**choices}
+    choices = _with_unnamed(table, choices, of_policy)
     chosen = {name: fullest_column(positions, table.columns) for name, positions in choices.items()}
-    series: dict[str, Numbers] = {}
-    for name, position in chosen.items():
-        values = table.columns[position]
-        if (factor := factor_of(table.header[position])) != 1:
-            values = values.times(factor)
-        series[name] = values
+    series = {name: _in_catalogue_unit(table, position) for name, position in chosen.items()}
     named = {name: table.header[position] for name, position in chosen.items()}
     notes = drop_placeholders(series, named, nan="nan")
     timing, timed = _take_times(table, series)
@@ -229,13 +220,28 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     layers = {
         table.header[each]: column
         for each, column in read.items()
-        if each not in used | timing | {epoch, *_against(table.header)}
+        if each not in used | timing | {epoch_of(table.header), *_against(table.header)}
     }
     passed = _passed_over(table.header, chosen, choices, read)
     notes = [*note_on_taken(named, many="columns"), *passed, *step_notes, *timed, *notes]
     # A column that was never filled tells nothing of the run.
     filled = [name for place, name in enumerate(table.header) if place not in table.columns or table.columns[place].count]
     return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, filled)
+
+
+def _with_unnamed(
+    table: NumberTable, choices: Mapping[str, Sequence[int]], of_policy: Sequence[int]
+) -> Mapping[str, Sequence[int]]:
+    """Return the choices with a step and a loss that no name tells: a column that counts, and losses of a policy that broke."""
+    if "step" not in choices and (counter := _unnamed_counter(table, choices)) is not None:
+        choices = {**choices, "step": [counter]}
+    broken = [of_policy[place] for place in broken_losses([table.columns[position] for position in of_policy])]
+    return ({"train_loss_raw": broken} if broken else {}) | {**choices}
+
+
+def _in_catalogue_unit(table: NumberTable, position: int) -> Numbers:
+    values, factor = table.columns[position], factor_of(table.header[position])
+    return values if factor == 1 else values.times(factor)
 
 
 def _unnamed_counter(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> int | None:
