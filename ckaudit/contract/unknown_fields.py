@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache, reduce
 from itertools import chain
-from operator import or_
+from operator import is_, or_
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -223,13 +223,9 @@ def _opened(hint: Any) -> Any:
         opened_hint = _opened(inner[0])
         return hint if opened_hint is inner[0] else Annotated[(opened_hint, *inner[1:])]
     opened_parts = tuple(map(_opened, inner))
-    if all(map(_is_same, opened_parts, inner)):
+    if all(map(is_, opened_parts, inner)):
         return hint
     return reduce(or_, opened_parts) if origin in (Union, UnionType) else origin[opened_parts]
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return one is other
 
 
 def _plain(hint: Any) -> Any:

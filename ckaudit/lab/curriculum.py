@@ -40,7 +40,9 @@ def page(experiment: Experiment, arms: Sequence[Arm]) -> str:
     lines = [f"# {experiment.id}: {experiment.title.rstrip('.')}", "", story, "", "## What was changed", ""]
     lines += _table(["arm", "change"], [[arm.name, change_text(arm.change)] for arm in arms])
     lines += ["", "## What the audit says", ""]
-    lines += _table(["arm", "severity", "verdict"], [[arm.name, *_verdict(arm.report)] for arm in arms])
+    lines += _table(
+        ["arm", "severity", "verdict"], [[arm.name, arm.report.severity or "none", arm.report.verdict] for arm in arms]
+    )
     lines += ["", "## Numbers", ""]
     names = sorted({look.partition("/")[0] for look in experiment.look if not is_map(look)})
     measured = {arm.name: {measured.name: measured for measured in measure(arm.folder, names=names).measured} for arm in arms}
@@ -56,10 +58,6 @@ def change_text(change: Change) -> str:
         return "nothing"
     first = cleandoc(type(change).__doc__ or "").partition("\n")[0]
     return first.replace("`strength`", f"{change.strength:g}").replace("`onset`", f"{change.onset}")
-
-
-def _verdict(report: Report) -> list[str]:
-    return [report.severity or "none", report.verdict]
 
 
 def is_map(look: str) -> bool:

@@ -150,7 +150,8 @@ class WorkerSession:
             if due:
                 self._held.append(self._notes.checkpoint(self._step, None, self._hash(batch)))
             while self._held:
-                self._write(self._held.pop(0))
+                checkpoint = self._held.pop(0)
+                self._background.submit("writing the facts of this rank", partial(self._write_checkpoint, checkpoint))
         finally:
             self._help()
             self._has_read = False
@@ -191,9 +192,6 @@ class WorkerSession:
         with self._guard("hashing the batch"):
             return batch_hash(batch)
         return None
-
-    def _write(self, checkpoint: Checkpoint) -> None:
-        self._background.submit("writing the facts of this rank", partial(self._write_checkpoint, checkpoint))
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         if not self._is_open:
