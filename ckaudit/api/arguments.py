@@ -1,4 +1,4 @@
-"""What the functions are told of runs, columns and a policy, as the engine takes it."""
+"""Arguments of the functions: runs, columns and a policy, turned into what the engine takes."""
 
 import os
 import re

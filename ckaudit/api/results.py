@@ -254,7 +254,7 @@ class Metrics(Mapping[str, Series]):
 
 
 def reached(report: Report, fail_on: Severity | None, *, allow_empty: bool = False) -> ExitOutcome:
-    """Return what a report comes to, or raise `UsageError` where there is no such severity."""
+    """Return the outcome of a report, or raise `UsageError` where there is no such severity."""
     if fail_on is not None and fail_on not in SEVERITIES:
         raise UsageError(f"there is no severity {fail_on!r}", hint=f"One of {', '.join(SEVERITIES)}.")
     return outcome(report, fail_on=fail_on, allow_empty=allow_empty)

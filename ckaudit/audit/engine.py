@@ -153,7 +153,7 @@ def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int 
 
 
 def _worth_a_word(findings: list[Finding]) -> Iterator[Finding]:
-    """Yield what is worth a word; the reader tells of triggers itself, for every checkpoint has some."""
+    """Yield the findings that a report shows; what was passed over becomes a note, but for unknown triggers."""
     for finding in findings:
         if finding.code not in UNREAD:
             yield from [finding] if finding.severity != "note" or finding.code in LOST_MAP_CODES else []
@@ -311,7 +311,7 @@ def verdict(
     normal: int = 0,
     sure: float = 0.5,
 ) -> str:
-    """Say in one sentence what the audit comes to.
+    """Return the result of the audit in one sentence.
 
     Args:
         checks: What became of each rule.

@@ -137,7 +137,7 @@ def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
 
 # One hit of many that say the same at overlapping times, and the sentence that tells of all their places.
 def merge_hits(hits: Iterable[Hit]) -> Iterator[Hit]:
-    """Make one hit of those that say the same of many places at overlapping times; of the first of them the worst speaks."""
+    """Merge hits that say the same of many places at overlapping times; the worst of the first gives the sentence."""
     groups: dict[tuple[str, str], list[Hit]] = {}
     for hit in hits:
         groups.setdefault((hit.severity, hit.message), []).append(hit)
@@ -193,7 +193,7 @@ def _sentence(hit: Hit, where: str | None) -> str:
 
 
 def _alike(hit: Hit) -> bool:
-    """Tell whether the sentence is the same of every place."""
+    """Tell whether the sentence is the same for every place."""
     return len({_sentence(replace(hit, value=member.value, limit=member.limit), "") for member in hit.members}) <= 1
 
 

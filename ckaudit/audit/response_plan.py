@@ -213,7 +213,7 @@ def _replay(run: Run, since: int) -> str:
 
 
 def _call_that_pins(run: Run) -> str:
-    """Return the call that records a fixed batch, in brackets; nothing where whoever wrote the run has none."""
+    """Return the call that records a fixed batch, in brackets; empty where the tool that wrote the run has none."""
     if not source_of(run).startswith(OUR_RECORDER):
         return ""
     return " (callback.pin)" if trainer_of(run) else " (recorder.pin)"

@@ -1,4 +1,4 @@
-"""How large a run is and how far it has come, where nobody says."""
+"""Scale and stage of a run, estimated where neither the policy nor the user names them."""
 
 import re
 from typing import NamedTuple

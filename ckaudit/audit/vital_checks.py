@@ -229,7 +229,7 @@ def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:
 
 
 def writer_of(run: Run) -> Writer:
-    """Return in whose words a remedy is told: our recorder's user, a trainer's, a program that writes our files, or a log."""
+    """Return who wrote the run, whose words a remedy uses: our recorder, a trainer, a program that writes our files, or a log."""
     source, trainer = source_of(run), trainer_of(run)
     if source.startswith(OUR_RECORDER):
         return trainer or "recorder"

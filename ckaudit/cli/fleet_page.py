@@ -33,7 +33,7 @@ MAX_LETTERS = 60
 
 
 def check(html: str, reports: str) -> None:
-    """Say before the work, and not after, what of it could not be written.
+    """Raise before the work, not after it, where a page could not be written.
 
     Raises:
         UsageError: Where reports are asked for without an overview, or a place cannot be written to.

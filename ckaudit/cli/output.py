@@ -99,7 +99,7 @@ def _file(path: Path) -> Iterator[BinaryIO]:
 
 # Words to the user: single lines on standard error, safe whatever a name holds.
 def say(line: str) -> None:
-    """Write one line to standard error, unless it is empty; that nobody listens any more changes no exit code."""
+    """Write one line to standard error, unless it is empty; a closed standard error changes no exit code."""
     if not line:
         return
     try:

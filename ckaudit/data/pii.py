@@ -68,7 +68,7 @@ def find_pii(text: str) -> Iterator[Span]:
 
 
 def addresses(text: str) -> Iterator[tuple[Span, bool]]:
-    """Yield what is personal in `text`, and what would be if it were somebody's: each with whether it is.
+    """Yield everything in `text` that has the form of personal data, each with whether it is personal.
 
     >>> [is_somebodys for _, is_somebodys in addresses("ann@example.com, no-reply@ckaudit.dev, bob@ckaudit.dev, 192.0.2.44")]
     [False, False, True, False]

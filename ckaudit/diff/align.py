@@ -117,7 +117,7 @@ def common_axis(left: Run, right: Run, axis: Axis) -> CommonAxis:
 
 
 def _see_equal_tokens(left: Run, right: Run, *, few: float = 0.5) -> bool:
-    """Tell whether both have seen as many tokens at each of their common steps, of which there are more than `few`."""
+    """Tell whether both had seen as many tokens at each common step; they must share more than `few` of the steps."""
     (first, there), (second, here) = (_column(tokens_seen(run)) for run in (left, right))
     shared, rows_of_first, rows_of_second = np.intersect1d(first, second, assume_unique=True, return_indices=True)
     enough = len(shared) > few * min(len(first), len(second))

@@ -303,7 +303,7 @@ def _middle(values: Floats) -> Number:
 
 # The verdict on a pair: one word and one sentence from all answers.
 def pair_word(weighed: Sequence[WeighedPairAnswer], parting: Parting) -> Word:
-    """Return the word that a pair comes to.
+    """Return the word for a pair.
 
     Incomparable where no question on the loss can be answered because something is not alike; worse where any answer that
     counts is; better where one is and none worse; same where everything agrees in every bit; different where the runs
@@ -326,7 +326,7 @@ def pair_word(weighed: Sequence[WeighedPairAnswer], parting: Parting) -> Word:
 def verdict_sentence(
     word: Word, weighed: Sequence[WeighedPairAnswer], departures: Sequence[Departure], unlike: Sequence[Unlike]
 ) -> str:
-    """Say in one sentence what a pair comes to."""
+    """Return the result of a pair in one sentence."""
     parted = ""
     if departures:
         where = f" of {departures[0].where}" if departures[0].where else ""

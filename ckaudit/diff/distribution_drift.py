@@ -58,7 +58,7 @@ def drifts(left: Path, right: Path, steps: Sequence[int], *, max_places: int = 3
 
 
 class RankedDistance(Struct, frozen=True, gc=False):
-    """One distance; only of the few that are told a sentence is made.
+    """One distance; only the few that are shown get a sentence.
 
     Attributes:
         measure: Which.

@@ -131,7 +131,7 @@ class RunPair(Struct, frozen=True, eq=False):
         )
 
     def level(self, metric: Metric, *, share: float = 0.05, min_points: int = 20, ahead: float = AHEAD) -> Stretches | None:
-        """Return stretches of which the last is what a series comes to: `share` of its points, but `min_points`.
+        """Return stretches whose last one is the final level of a series: `share` of its points, at least `min_points`.
 
         With 20 points about half of the noise is the batches', half the seed's.
         """

@@ -199,7 +199,7 @@ class _Cell(Struct, frozen=True):
 
 
 def _is_named(path: str) -> bool:
-    """Tell whether what follows the parting is told of a series: of scalars, and of one quantity of each section."""
+    """Tell whether differences after the parting are shown for a series: for scalars, and for one quantity of each section."""
     return path in NAMES or ".*" not in path
 
 

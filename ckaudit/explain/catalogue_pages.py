@@ -161,7 +161,7 @@ def drawn_shapes() -> dict[str, RuleShapes]:
 
 
 def shapes_of(rule: Rule) -> Shapes | None:
-    """Return how a rule's illness looks, or None for the rule of a plugin on a metric that nobody has drawn."""
+    """Return the shapes of a rule's illness; None for the rule of a plugin on a metric without drawn shapes."""
     if pair := drawn_shapes().get(rule.name):
         return Shapes(of=pair.of, good=pair.good, bad=pair.bad, good_values=pair.good_shape, bad_values=pair.bad_shape)
     first = next((metric for metric in (*rule.needs, *rule.wants) if isinstance(metric, Metric)), None)

@@ -33,7 +33,7 @@ _AGAINST = frozenset("adv adversarial gan g d gen generator dis disc discriminat
 
 
 class OnlyLoss(Struct, frozen=True):
-    """The only loss of a log, under a name that nobody else uses.
+    """The only loss of a log, under a name that no other column has.
 
     Attributes:
         train: Position of the training loss.

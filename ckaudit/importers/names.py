@@ -160,7 +160,7 @@ def looks_like_a_loss(header: str) -> bool:
 
 
 def is_named_like_a_score(header: str) -> bool:
-    """Tell whether a name is that of a score, of which more is better.
+    """Tell whether a name is that of a score, where higher is better.
 
     >>> is_named_like_a_score("val_acc"), is_named_like_a_score("mean reward"), is_named_like_a_score("reward_loss")
     (True, True, False)

@@ -1,4 +1,4 @@
-"""A run folder in one small file: a tar inside zstd, and safe to unpack whoever wrote it.
+"""A run folder in one small file: a tar inside zstd, safe to unpack even from an unknown source.
 
 Checkpoints that are packed one by one are unpacked before all are packed together, which halves them, and are packed
 again to the same bytes; where that would not give the same bytes, as for a file that was cut off, they stay as they are.

@@ -112,7 +112,7 @@ class Reading(Struct, frozen=True):
     named: MappedColumns = field(default_factory=MappedColumns)
 
     def records(self, report: FaultReporter, progress: Progress | None = None) -> Iterator[Record]:
-        """Yield every record that can be read; what cannot is told, and costs no more than itself.
+        """Yield every record that can be read; one that cannot is reported and skipped.
 
         Args:
             report: Called with each fault.

@@ -125,7 +125,7 @@ def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int
 
 
 def _cells(grid: object) -> Grid | None:
-    """Return a matrix as bytes, whoever wrote it and how; None where it is none."""
+    """Return a matrix as bytes, from either of its encodings; None where it is no matrix."""
     try:
         import msgspec
 
@@ -234,7 +234,7 @@ def why_none(scene: Scene, section: str, field: str) -> str:
 
 
 def _line(scene: Scene) -> str:
-    """Return the line that has checkpoints recorded, in the words of whoever trains."""
+    """Return the line of code that has checkpoints recorded, for the trainer that wrote the run."""
     return actions()["recorder"].way(trainer_of(scene.run)).call.replace("{options}", "").replace("(, ", "(")
 
 

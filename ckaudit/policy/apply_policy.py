@@ -13,7 +13,7 @@ from ckaudit.policy.policy_schema import NOTHING, Ignore, PolicyClauses, matches
 
 
 class AppliedPolicy(Struct, frozen=True):
-    """Findings after the policy: those that count, and those that somebody accepted.
+    """Findings after the policy: those that count, and those that were accepted.
 
     Attributes:
         findings: Those that count, in the order they came.
@@ -40,7 +40,7 @@ def apply_policy(
     notes_fail: bool = False,
     why_normal: Callable[[Finding], str | None] | None = None,
 ) -> AppliedPolicy:
-    """Sort findings into those that count and those that somebody accepted.
+    """Sort findings into those that count and those that were accepted.
 
     Args:
         findings: Everything that was found.

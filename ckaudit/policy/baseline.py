@@ -61,7 +61,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
         return entries
 
     def gone(self, findings: Sequence[Finding]) -> list[Accepted]:
-        """Return the entries of which nothing is left, not even something worse."""
+        """Return the entries that no finding matches any more, not even a worse one."""
         there: dict[Spot, list[Finding]] = {}
         for finding in findings:
             there.setdefault(_spot(finding), []).append(finding)

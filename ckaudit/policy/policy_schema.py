@@ -77,7 +77,7 @@ class GateTerms(Struct, frozen=True, kw_only=True):
 
 
 class Ignore(Struct, frozen=True, kw_only=True):
-    """Findings that somebody has decided to live with.
+    """Findings that the team has decided to live with.
 
     Attributes:
         code: Code or name of a rule or violation, or a pattern such as "GRAD*".

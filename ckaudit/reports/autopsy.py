@@ -148,7 +148,7 @@ def departure_lines(moment: Moment, *, verbose: bool) -> Iterator[str]:
 
 
 def black_box_sentence(autopsy: Autopsy) -> str:
-    """Return what the steps before the event are told from."""
+    """Return the sentence on the source of the steps before the event."""
     return "black box" if autopsy.boxed else "record without a black box"
 
 

@@ -96,7 +96,7 @@ def _item(row: Row, reason: str) -> str:
 
 
 def headline(coverage: Coverage, *, max_names: int | None = 3) -> str:
-    """Return how many rules cannot judge, and what helps most; `max_names` names at most of those that are told by name."""
+    """Return how many rules cannot judge, and what helps most; at most `max_names` are named."""
     if coverage.part_of:
         return part_sentence(coverage)
     if coverage.waiting:

@@ -38,7 +38,7 @@ def _line(cells_of_line: Iterable[str]) -> str:
 
 
 def listed_and_counted(fleet: Fleet, view: View) -> tuple[list[FleetRun], list[FleetRun]]:
-    """Return the runs that are told one by one, and those that are counted: what is well, unless everything is asked for."""
+    """Return the runs that are listed, and those that are only counted: healthy ones, unless everything is asked for."""
     if view.verbose:
         return fleet.runs, []
     worth = [run for run in fleet.runs if run.status != "audited" or run.severity not in (None, "note")]
@@ -129,6 +129,6 @@ def group_values(group: FleetGroup) -> list[str]:
 
 
 def group_cells(group: FleetGroup) -> list[str]:
-    """Return what is told of a group, in the order of `GROUP_HEAD`."""
+    """Return the cells of a group, in the order of `GROUP_HEAD`."""
     cause = f"{group.cause.replace('_', ' ')} ({group.with_cause:,})" if group.cause else ""
     return [f"{group.runs:,}", f"{group.ill:,}", f"{100 * float(group.share):.0f} %" if group.runs else "", cause]

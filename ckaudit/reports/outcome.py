@@ -1,4 +1,4 @@
-"""What a report comes to for who has to decide by it: passed, failed, or not judged; as an exit code with the reason."""
+"""The outcome of a report for a pipeline: passed, failed, or not judged; an exit code with the reason."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from ckaudit.reports.words import broken_checks, failing_severities
 
 
 class ExitOutcome(NamedTuple):
-    """What a report comes to.
+    """The outcome of a report.
 
     Attributes:
         code: 0 passed, 1 failed, 2 not judged.
@@ -24,7 +24,7 @@ class ExitOutcome(NamedTuple):
 def outcome(
     report: Report, *, fail_on: Severity | None = None, require: str | None = None, allow_empty: bool = False
 ) -> ExitOutcome:
-    """Return what a report comes to.
+    """Return the outcome of a report.
 
     A finding counts before anything that went missing: what is found is found. A check that broke is not a clean one.
 
@@ -50,7 +50,7 @@ def outcome(
 
 
 def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None, allow_empty: bool = False) -> ExitOutcome:
-    """Return what a fleet comes to: a finding of any run counts before what went missing in another.
+    """Return the outcome of a fleet: a finding in any run counts before what is missing in another.
 
     Args:
         fleet: The runs.

@@ -66,7 +66,7 @@ def read_metadata(source: OpenFile) -> ShardIndex:
 
 
 def missing_pieces(plan: ShardIndex, file: str) -> list[Finding]:
-    """Return the tensors of which fewer pieces are stored than they have."""
+    """Return the tensors with fewer pieces stored than they consist of."""
     there = Counter(piece.name for pieces in plan.pieces.values() for piece in pieces)
     short = [name for name, count in plan.wanted.items() if there[name] < count]
     if not short:

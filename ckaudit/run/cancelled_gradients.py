@@ -120,7 +120,7 @@ def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozens
 
 
 def zero_of_unknown_make(gradient: Series, table: TensorTable) -> frozenset[str]:
-    """Return the biases that are left out though they never have any gradient, and nobody says what makes one for them.
+    """Return the biases that are left out though they never have a gradient and no operator is recorded that could make one.
 
     Their parts cancel exactly, as in a loss of distances, or nobody wrote their backward pass: only the program tells.
     """
@@ -145,7 +145,7 @@ def never_applied(norm: Series) -> Mask:
 
 
 def never_applied_counts(count: Series) -> Mask:
-    """Tell the same of counts of elements of a gradient that are not finite, shape (T, P)."""
+    """Do as `never_applied` for counts of elements of a gradient that are not finite, shape (T, P)."""
     return _left_behind(count.nonfinite | (count.finite & (count.values > 0)), count.finite & (count.values == 0))
 
 

@@ -74,7 +74,7 @@ def _begins_at_a_dip(before: Floats, middle: float) -> bool:
 
 
 def _rise_of_thirds(values: Floats, share: float, large: float) -> Turn | None:
-    """Return the rise from the first third to the last of a noisy curve, of which the last sixth holds it.
+    """Return the rise of a noisy curve from its first third to its last, where the last sixth still holds it.
 
     By five standard errors, or three where it is `large` and three quarters of the last third lie above as many of the first.
     """

@@ -84,7 +84,7 @@ class TensorBudget:
 
     @property
     def notes(self) -> list[str]:
-        """One sentence on each section of which something was left out."""
+        """One sentence for each section that something was left out of."""
         return [
             f"checkpoints name ever new tensors in {section}: of the first {len(self._names[section]):,} everything was read, "
             f"and {count:,} entries of later ones were left out"

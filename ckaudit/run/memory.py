@@ -72,7 +72,7 @@ def _container_limits() -> Iterator[int]:
 
 
 def scratch_file() -> IO[bytes]:
-    """Return a file without a name, which is gone with whoever holds it."""
+    """Return a file without a name, which is deleted with the last object that holds it."""
     return TemporaryFile(prefix="ckaudit-")
 
 

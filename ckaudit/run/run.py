@@ -125,7 +125,7 @@ class Run(Struct, frozen=True, eq=False):
 
     @property
     def names_no_slices(self) -> bool:
-        """Whether nobody says which two slices tau compares."""
+        """Whether neither the run nor its user names the two slices that tau compares."""
         return self.tau_slices is None and (self.manifest is None or self.manifest.tau_slices is UNSET)
 
     @property
@@ -178,7 +178,7 @@ class Run(Struct, frozen=True, eq=False):
         return self._derived.get(key, lambda: _computed(make))
 
     def with_slices(self, tau_slices: tuple[str, str]) -> "Run":
-        """Return the same run, of which tau compares other slices."""
+        """Return the same run with other slices for tau to compare."""
         return replace(self, tau_slices=tau_slices, _derived=ResultCache())
 
     def until(self, step: int) -> "Run":

@@ -106,7 +106,7 @@ class ColumnJoiner:
 
 
 class ScalarColumns(Struct):
-    """Values by catalogue name, gathered line by line; the notes say of which there are too many for a table."""
+    """Values by catalogue name, gathered line by line; the notes name those with too many labels for a table."""
 
     numbers: dict[str, ScalarColumn] = field(default_factory=dict)
     words: dict[str, dict[int, str]] = field(default_factory=dict)

@@ -104,7 +104,7 @@ class TensorTable(Struct, frozen=True):
         return f"{block}/{kind}" if block is not None and kind in BRANCHES and self.is_trainable(name) else None
 
     def module(self, name: str) -> str:
-        """Return the module that holds a tensor; where nobody said it, the tensor's own name."""
+        """Return the module that holds a tensor; where none is recorded, the tensor's own name."""
         fact = self.facts.get(name)
         return name if fact is None or fact.module is UNSET else fact.module
 
@@ -154,7 +154,7 @@ class TensorTable(Struct, frozen=True):
         return [name, *below] if below else []
 
     def elements(self, names: Iterable[str]) -> Floats:
-        """Return how many elements each of `names` has, shape (P,); NaN where nobody said its shape, 1 of a single number.
+        """Return how many elements each of `names` has, shape (P,); NaN where no shape is recorded, 1 for a single number.
 
         >>> TensorTable({"up": TensorFacts(shape=(4, 3)), "bias": TensorFacts()}).elements(["up", "bias"])
         array([12., nan])
@@ -205,13 +205,13 @@ class TensorTable(Struct, frozen=True):
         return max((min(shape) for shape in shapes if len(shape) == 2), default=None)
 
     def is_trainable(self, name: str) -> bool:
-        """Tell whether a tensor takes a gradient, as far as anybody said otherwise."""
+        """Tell whether a tensor takes a gradient: it does unless the run records otherwise."""
         fact = self.facts.get(name)
         return fact is None or fact.trainable is not False
 
 
 def whole_parts(chosen: Iterable[str], names: Iterable[str]) -> set[str]:
-    """Return those of the chosen tensors that lie in a module of which all tensors are chosen, and that holds several blocks.
+    """Return the chosen tensors in modules that are chosen completely and hold several blocks.
 
     >>> names = ["tower.blocks.0.up", "tower.blocks.1.up", "tower.norm", "text.blocks.0.up", "text.blocks.1.up"]
     >>> sorted(whole_parts(names[:4], names))

@@ -1,1 +1,1 @@
-"""The engine over time: runs are judged while they grow, and each finding is told once."""
+"""The engine over time: runs are judged while they grow, and each finding is announced once."""

@@ -206,7 +206,7 @@ class Announcer:
         return "waiting" if self.step is None else "running"
 
     def _weigh(self, run: Run, moment: ClockReading, *, in_full: int = 0) -> Iterator[WatchEvent]:
-        """Judge what is known of the run, of which all from a step on is known in full, and yield what is new."""
+        """Judge the run as far as it was read, complete from some step on, and yield the events that are new."""
         clauses, _ = clauses_of(run, self._gate)
         applied = judge_run(run, clauses, self._gate)
         findings = [finding for finding in applied.findings if self._notes or finding.severity != "note"]

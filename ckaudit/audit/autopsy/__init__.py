@@ -81,7 +81,7 @@ def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress
 
 @takes_any_numbers
 def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: Gate = OPEN) -> Autopsy:
-    """Say the same of a run that is in memory, and one of its checkpoints."""
+    """Return the autopsy of an event in a run that is in memory, given the checkpoint of the event."""
     name = file.name
     history = file.history if file.has_box and file.history else rebuilt_black_box(run, name.event_step)
     box_channels = channels(history) if file.has_box else channels_of_record(run, history)

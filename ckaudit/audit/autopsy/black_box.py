@@ -41,7 +41,7 @@ class EventFile(Struct, frozen=True, kw_only=True):
 
     @property
     def is_event(self) -> bool:
-        """Whether an event asked for it: it says of which step, or names a trigger that is no plan."""
+        """Whether an event asked for the checkpoint: it names the step of the event, or a trigger that is not planned."""
         return self.event_step is not UNSET or not PLANNED.issuperset(self.triggers or ())
 
     @property
@@ -156,7 +156,7 @@ def _global(parts: list[Channel], count: int) -> Channel:
 
 
 def batch_distances(history: History) -> list[int | None]:
-    """Return of each step how many steps ago its batch was seen before; None: it was not, or nobody hashed it."""
+    """Return for each step how many steps ago its batch was seen before; None: never, or no hash was recorded."""
     if history.batch_hash is UNSET or len(history.batch_hash) != len(history.steps):
         return [None] * len(history.steps)
     seen: dict[str, int] = {}

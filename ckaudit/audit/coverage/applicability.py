@@ -26,7 +26,7 @@ QUERY_OR_KEY = re.compile(r"q|k|qk|qkv|kv|c_attn|q_proj|k_proj|qkv_proj|query|ke
 
 
 def source_of(run: Run) -> str:
-    """Return what wrote a run, or what it was imported from; empty: nobody says."""
+    """Return the program that wrote a run, or the format that it was imported from; empty: not known."""
     return run.manifest.source if run.manifest and run.manifest.source is not UNSET else ""
 
 
@@ -42,12 +42,12 @@ def trainer_of(run: Run) -> Trainer:
 
 
 def why_not_applicable(run: Run, condition: Condition) -> str:
-    """Return why a number makes no sense for a run, or an empty string where it does or nobody can tell."""
+    """Return why a number makes no sense for a run; empty where it makes sense, or that is not known."""
     return run.derived(("why not", condition), lambda: _ANSWERS[condition](run)) if condition else ""
 
 
 def why_metric_not_applicable(run: Run, name: str) -> str:
-    """Return why a metric, or an argument of the recorder, makes no sense for a run; empty: it does, or nobody can tell."""
+    """Return why a metric or an argument of the recorder makes no sense for a run; empty: it does, or that is not known."""
     if name in ARGUMENTS:
         return why_not_applicable(run, ARGUMENTS[name].only_with)
     owner = entry_of(name)

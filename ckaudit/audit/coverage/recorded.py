@@ -297,7 +297,7 @@ def _ways_to_meet(run: Run, needs: Needs) -> list[list[frozenset[str]]]:
 
 
 def _required_inputs(run: Run, name: str) -> frozenset[str]:
-    """Return what must be brought for a metric or an argument: its entry, what that is made of, what the Recorder is told."""
+    """Return the inputs that a metric or an argument requires: its entry, the inputs of that, the arguments of the Recorder."""
     owner = owner_of(name)
     if owner is None:
         return frozenset((FACTS,) if " " in name else (name,))  # a sentence says what of the run is not told

@@ -108,7 +108,7 @@ def lines_for(name: str, trainer: Trainer = "") -> tuple[str, ...]:
 
 
 def lines_in_words_of(run: Run, name: str) -> tuple[str, ...]:
-    """Return the lines that record one entry, as whoever wrote the run says it: where there is no recorder it is made first."""
+    """Return the lines that record one entry with the tool that wrote the run; without a recorder they make one first."""
     trainer, source = trainer_of(run), source_of(run)
     lines = lines_for(name, trainer)
     if not source or source.startswith("ckaudit") or not any(line.startswith(("recorder.", "callback.")) for line in lines):
@@ -256,7 +256,7 @@ def best_metric(run: Run) -> str:
 
 
 def metric_set_argument(run: Run) -> str:
-    """Return the argument of the Trainer that names the metric among several sets, of which one is called all; or nothing."""
+    """Return the argument of the Trainer that names the metric of one of several sets, the one called "all"; or nothing."""
     name = best_metric(run)
     if not name:
         return ""

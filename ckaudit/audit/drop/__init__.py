@@ -62,7 +62,7 @@ def benchmark_drop(
 
 @takes_any_numbers
 def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPEN) -> Drop:
-    """Ask the same of a run that is in memory."""
+    """Return why a benchmark fell in a run that is in memory."""
     fall = largest_score_fall(run) if since is None else fall_since(run, since)
     notes = (*notes_on_files(run), *run.notes)
     if fall is None:

@@ -82,7 +82,7 @@ MAPPED = re.compile(r"""--map ('[^'=]+=[^']*'|[\w/]+=[\w./-]*\w)(?: --map ('[^'=
 
 
 def answer(tools: Mapping[str, Tool], folders: Folders, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return what a tool answers and whether it failed: a fault is told in the command line's own words."""
+    """Return the answer of a tool and whether it failed: an error has the words of the command line."""
     try:
         if name not in tools:
             raise UsageError(f"there is no tool {name!r}", hint=f"There is {', '.join(tools)}.")  # noqa: TRY301  one handler

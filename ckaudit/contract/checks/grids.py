@@ -106,7 +106,7 @@ def _probabilities(subject: CheckInput, place: PointerParts, grid: Any, rounding
 
 
 def _plausible(grid: Any, rounding: float) -> bool:
-    """Tell whether no element is negative and no row sums above 1: then none is above 1 either, and nobody need look."""
+    """Tell whether no element is negative and no row sums above 1: then no element is above 1 either."""
     try:
         return bool(min(map(min, grid)) >= 0 and max(map(sum, grid)) <= 1 + rounding)
     except (TypeError, ValueError):  # packed, words among the numbers, or an empty row

@@ -91,7 +91,7 @@ def is_own_name(name: str) -> bool:
 
 
 def refuse_special(path: Path) -> None:
-    """Refuse a pipe, a socket or a device, unopened: it may never end, and whoever opens it takes what others wait for.
+    """Refuse a pipe, a socket or a device without opening it: it may never end, and reading takes data from its other readers.
 
     Raises:
         UnreadableError: Where the path is there and is neither a folder nor a file.
@@ -156,7 +156,7 @@ def refuse_shut(folder: Path) -> None:
 
 
 def shown_name(name: str) -> str:
-    r"""Return a file name as text that every writer of UTF-8 can write: a byte that is none is shown as its number.
+    r"""Return a file name as valid UTF-8 text: a byte that does not decode is shown as its number.
 
     >>> print(shown_name(os.fsdecode(b"a\xff.json")))
     a\xff.json

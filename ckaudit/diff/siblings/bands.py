@@ -1,4 +1,4 @@
-"""The band that siblings make of a quantity, and where a run leaves it for good."""
+"""The band of values that siblings have of a quantity, and where a run leaves it for good."""
 
 from collections.abc import Iterator, Sequence
 
@@ -76,7 +76,7 @@ class Band(Struct, frozen=True, eq=False):
 
     @property
     def least(self) -> float:
-        """The least difference that is worth a word, in the scale of the stretches."""
+        """The smallest difference that is reported, in the scale of the stretches."""
         return float(np.log(self.quantity.min_ratio)) if self.quantity.is_ratio else 0.0
 
     def value(self, number: float) -> float:

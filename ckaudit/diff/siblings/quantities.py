@@ -1,4 +1,4 @@
-"""What a run is held against its siblings in: losses, gradients by block, update sizes, attention by layer, speed."""
+"""Quantities in which a run is compared with its siblings: losses, gradients by block, update sizes, attention, speed."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal

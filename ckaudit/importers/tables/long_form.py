@@ -148,7 +148,7 @@ def _rows_of(split: LabelColumn, words: frozenset[str]) -> NDArray[np.bool_]:
 
 
 def split_note(name: str, split: LabelColumn) -> str:
-    """Return a note on the rows that were told apart."""
+    """Return a note on the rows that were split."""
     held_out = _held_out_words(split)
     left_out = [word for word in split.words if word.lower() not in _TRAIN | held_out]
     taken = list_names([word for word in split.words if word.lower() in held_out])

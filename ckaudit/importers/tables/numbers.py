@@ -55,7 +55,7 @@ def count_of(text: str) -> int | None:
 
 
 def counts_of(texts: Iterable[str]) -> list[int]:
-    """Return the counts that texts say; what says none is left out."""
+    """Return the counts in texts; a text without one is left out."""
     return [count for text in texts if (count := count_of(text)) is not None]
 
 

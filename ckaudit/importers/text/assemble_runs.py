@@ -1,4 +1,4 @@
-"""Runs assembled from the lines of a text log: lines of one step are joined, restarts and further runs are told apart.
+"""Runs assembled from the lines of a text log: lines of one step are joined, restarts and further runs are separated.
 
 A log is written in the order of time. Where its steps go back, the training was started again: from a checkpoint, which makes
 another session of the same run, or from the beginning, which makes another run.

@@ -1,4 +1,4 @@
-"""Lines of a text log that tell of an error: its kind, on which rank and node, and when."""
+"""Lines of a text log that report an error: its kind, rank, node and time."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -138,7 +138,7 @@ def shortened(text: str) -> str:
 
 
 def error_lines(data: bytes, *, max_lines: int = 10_000) -> list[ErrorLine]:
-    """Return the lines that tell of errors in a log of no known format.
+    """Return the lines that report errors in a log of no known format.
 
     Args:
         data: The whole file.

@@ -42,7 +42,7 @@ class ErrorEvent(Struct):
 
 
 def error_events(sightings: Sequence[ErrorLine], lines: Sequence[int]) -> list[ErrorEvent]:
-    """Group the lines that tell of errors into events.
+    """Group the lines that report errors into events.
 
     Args:
         sightings: In the order of the log.

@@ -88,7 +88,7 @@ class StepLines(Struct):
 
 
 def step_lines(found: Sequence[tuple[int, int, Mapping[str, float]]]) -> StepLines:
-    """Return lines of steps out of the number, the step and the values by key of each, of which nobody knows rank or time."""
+    """Return lines of steps from the number, step and values of each; rank and time are not known."""
     keys = dict.fromkeys(key for _, _, values in found for key in values)
     columns = {}
     for key in keys:

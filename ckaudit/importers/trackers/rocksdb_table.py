@@ -178,7 +178,7 @@ def _index(block: bytes) -> Iterator[tuple[bytes, Place]]:
 
 
 def _plain_index(block: bytes) -> Iterator[tuple[bytes, Place]]:
-    """Yield the same of an index whose entries do not say how long their values are."""
+    """Yield the entries of an index that does not store the lengths of its values."""
     end, place = _end(block), 0
     while place < end:
         shared, place = varint(block, place)

@@ -1,4 +1,4 @@
-"""Draws and groups of trainings are recorded, each in a process of its own; and of what trainings a group is made.
+"""Recording of draws and groups of trainings, each in a process of its own; and the trainings that make up a group.
 
 A draw is a training with a fault, and its healthy twin. A group is good runs that differ by chance alone, and runs with one
 change each.

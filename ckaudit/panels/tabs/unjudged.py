@@ -1,4 +1,4 @@
-"""The tab on what nobody could judge, with what would have to be recorded."""
+"""The tab on checks that could not judge, with what would have to be recorded."""
 
 from collections import Counter
 

@@ -19,7 +19,7 @@ MIN_UPDATES = 10  # updates before the ratio of two averages means anything
 
 
 class NoiseParts(Struct, frozen=True):
-    """Both parts of the noise scale, each a mean over updates, the latest of which count most.
+    """Both parts of the noise scale, each a mean over updates that weights the latest most.
 
     Attributes:
         trace: Of the covariance of the gradient of one example.

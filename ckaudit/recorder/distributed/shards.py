@@ -165,7 +165,7 @@ class Shards:
         return vector.tolist()
 
     def _summed(self, gradient: Array) -> Array:
-        """Return a gradient of which no rank holds a mere summand."""
+        """Return a gradient that is summed over ranks where each rank held only its own summand."""
         if not is_sharded(gradient) or not any(placement.is_partial() for placement in gradient.placements):
             return gradient
         from torch.distributed.tensor import Replicate

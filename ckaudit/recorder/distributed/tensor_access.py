@@ -21,7 +21,7 @@ TensorInspector: TypeAlias = Callable[[str, Tensor, WrittenStats], T]
 
 
 class TensorAccess(Protocol):
-    """What differs between tensors that this process holds and those of which every rank holds a part.
+    """Access to tensors that this process holds as a whole, or that every rank holds a part of.
 
     Attributes:
         sample: Takes a few elements of every weight for vital signs; None: this rank has too few of them.

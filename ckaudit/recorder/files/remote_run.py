@@ -85,7 +85,7 @@ class RemoteRun:
             self._may_not_fetch = True
 
     def _is_known(self, names: dict[str, int]) -> bool:
-        """Tell whether nobody but this spool has written the run that is at the address, or whether it has none."""
+        """Tell whether the run at the address was written from this spool alone, or the address has none."""
         if MANIFEST_NAME in names:
             there = self._remote.read(MANIFEST_NAME)
             return _hash(there) in self.journal.manifests or _read(self.spool.run / MANIFEST_NAME) == there
@@ -127,7 +127,7 @@ class RemoteRun:
                 self.journal.add(name, lines=Stretch(start, log.tell()))
 
     def _set_aside_stale(self) -> None:
-        """Keep a run that was not put up whole before somebody else wrote to its address."""
+        """Keep a run that was not uploaded completely before another recorder wrote to its address."""
         if self.spool.is_complete or not (self.spool.run / MANIFEST_NAME).exists():
             return
         number = sum(1 for _ in self.spool.folder.glob("stale-*"))

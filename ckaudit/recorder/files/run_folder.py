@@ -304,7 +304,7 @@ class RunFolderWriter:
 
 
 def wait_for_writes(path: Path) -> None:
-    """Wait a moment for what recorders of this process have not written to a folder yet, for somebody who reads it at once."""
+    """Wait until recorders of this process have written what is pending, so that the folder can be read at once."""
     for folder in [*_OPEN]:
         if folder.path == path.absolute():
             folder.wait_for_writes()

@@ -45,13 +45,13 @@ class AttentionCall(Struct, frozen=True):
     logits: Callable[[Sequence[Tensor], int, Tensor], tuple[Tensor, Tensor]]
 
     def first_sequences(self, count: int = SEQUENCES) -> "AttentionCall":
-        """Return the same of the first sequences alone."""
+        """Return the call for the first sequences alone."""
         return replace(
             self, shape=(min(count, self.shape[0]), *self.shape[1:]), inputs=tuple(tensor[:count] for tensor in self.inputs)
         )
 
     def some_sequences(self, start: int, end: int) -> "AttentionCall":
-        """Return the same of sequences from `start` to before `end`; what all sequences share stays as it is."""
+        """Return the call for the sequences from `start` to before `end`; tensors that all sequences share stay as they are."""
         batch = self.shape[0]
         inputs = tuple(tensor[start:end] if len(tensor) == batch else tensor for tensor in self.inputs)
         return replace(self, shape=(min(end, batch) - start, *self.shape[1:]), inputs=inputs)

@@ -297,7 +297,7 @@ def _note_noise_scale(noise: NoiseParts | None, attempt: StepState) -> None:
 
 # Whether rows that are held out are trained on: hashes of whole rows, compared at the steps that are looked at.
 def rows_of(batch: Any) -> list[int]:
-    """Return the hashes of the rows of a batch's inputs that are long enough to be told apart; none where they are no rows."""
+    """Return hashes of the input rows of a batch that are long enough to be distinguished; none where the inputs have no rows."""
     inputs = inputs_and_targets(batch)[0]
     if inputs is None or len(inputs.shape) < 2 or 0 in inputs.shape:
         return []

@@ -66,7 +66,7 @@ def regular_triggers(step: int, cadence: Sequence[Cadence], planned_steps: int |
 
 
 class CheckpointSchedule:
-    """Decides which steps of one session have a checkpoint, for `Recorder` and for `Writer`; both tell it of every step.
+    """Decides which steps of one session have a checkpoint, for `Recorder` and for `Writer`; both report every step to it.
 
     Attributes:
         next_due: The step at which the cadence asks for a checkpoint next; None: it never does again.

@@ -96,7 +96,7 @@ class _OtherModel:
         return self._model.is_touched or self._other.is_touched
 
     def after_update(self, optimizer: Optimizer, step: int) -> None:
-        """Look at an optimizer of anybody's that has made an update in this step."""
+        """Observe any optimizer that has made an update in this step."""
         tensors = _parameters(optimizer)
         if any(id(tensor) in self._own_ids for tensor in tensors):
             return

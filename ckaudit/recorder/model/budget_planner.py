@@ -131,7 +131,7 @@ def newest_that_fit(history: History, room: float, *, at_least: int = 8) -> Hist
 
 
 def _newest(history: History, count: int) -> History:
-    """Return the last steps; a tensor of which they hold nothing has no column."""
+    """Return the last steps; a tensor without a value in them has no column."""
     start = len(history.steps) - count
 
     def cut(column: Any) -> Any:

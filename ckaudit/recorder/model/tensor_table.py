@@ -245,7 +245,7 @@ def _is_optional(part: str, names: Sequence[str], idle: Container[str], table: M
 
 
 def _switched_off(table: Mapping[str, TensorFacts]) -> set[str]:
-    """Return the tensors that nothing reads in modules of which other tensors are read, positions left out."""
+    """Return the tensors that nothing reads while others of their module are read, positions left out."""
     read = {str(facts.module) for facts in table.values() if facts.operator is not UNSET}
     around = {module[: end.start()] for module in read for end in re.finditer(r"^|\.|$", module)}
     return {

@@ -56,7 +56,7 @@ def dense(array: Array) -> Array:
 
 
 def real_shape(array: Array) -> tuple[int, ...]:
-    """Return the shape of an array of which every real number counts: a complex element is two of them, side by side.
+    """Return the shape of an array in real numbers: a complex element counts as two, side by side.
 
     Who takes every so many of the elements of `line` goes by this shape, or else by real parts alone.
     """

@@ -229,7 +229,7 @@ def _sums_of_one(values: Values, *, magnitudes: bool) -> StretchSums:
 
 
 def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *, magnitudes: bool) -> Iterator[StretchSums]:
-    """Yield the same of stretches that lie end to end in `values`."""
+    """Yield the sums of stretches that lie end to end in `values`."""
     x, counts = values.astype(np.float64), np.array(sizes)
     mean = np.add.reduceat(x, starts) / counts
     low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)

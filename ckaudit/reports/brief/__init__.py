@@ -1,1 +1,1 @@
-"""A few hundred words for whoever reads in tokens: what to know first, and which command says the rest."""
+"""A few hundred words for readers that pay by the token: what to know first, and which command prints the rest."""

@@ -1,4 +1,4 @@
-"""Findings as they stand on the page: each is told once, and everywhere else its code leads there."""
+"""Findings on the page: each is shown once, and its code links there from everywhere else."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -51,12 +51,12 @@ def render(coverage: Coverage, view: View) -> str:
 
 
 def is_shown_in_full(row: Row, view: View) -> bool:
-    """Return whether a row is told in full and not by its name alone, however many stand with it."""
+    """Return whether a row is shown in full and not by its name alone, however many there are."""
     return view.verbose or row.level == "must"
 
 
 def _most(max_names: int, view: View) -> int | None:
-    """Return how many names of a list are told: all of them, where everything is asked for."""
+    """Return how many names of a list are shown: all of them, where everything is asked for."""
     return None if view.verbose else max_names
 
 

@@ -72,7 +72,7 @@ def _runs(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
 
 
 def _table(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
-    """Return head and rows, of which names and places give way where the screen is too narrow for all."""
+    """Return head and rows; names and places are shortened where the screen is too narrow."""
     head = ["severity", "run", "since", "where", "first cause"]
     rows = [
         [severity_word(run), run.run, _since(run), run.where or "", brief(run) if run.status == "audited" else ""] for run in runs
