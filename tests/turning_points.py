@@ -100,7 +100,7 @@ def with_input(inputs: Inputs, place: int, other: object) -> Inputs:
 def gaps(inputs: Inputs, place: int) -> Ways:
     """Yield inputs of which one is zero, negative, without a label, or holds NaN or nothing at its ends."""
     series: Series = inputs[place]
-    yield "zero", with_input(inputs, place, replace(series, values=0 * series.values))
+    yield "zero", with_input(inputs, place, replace(series, values=np.where(np.isfinite(series.values), 0.0, np.nan)))
     yield "negative", with_input(inputs, place, replace(series, values=-series.values))
     yield "NaN", with_input(inputs, place, replace(series, values=np.nan * series.values))
     for row, at in ((0, "first"), (-1, "last")):

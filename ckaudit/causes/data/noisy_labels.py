@@ -50,9 +50,9 @@ def noisy_labels(
     evaluation the two losses are within `max_first_gap` times, and the training loss ends no further above where it began.
     Weights are starting values, to be fitted on runs of known truth.
     """
-    if match is not None and match.finite.any():
-        wrong = findings.first(target_misalignment)
-        values = match.values[match.finite & (match.steps >= (wrong.first_step or 0 if wrong else 0))[:, None]]
+    wrong = findings.first(target_misalignment)
+    since = wrong.first_step or 0 if wrong else 0
+    if match is not None and (values := match.values[match.finite & (match.steps >= since)[:, None]]).size:
         usual = median(values)
         if not min_match <= usual < well:
             yield contradicts(

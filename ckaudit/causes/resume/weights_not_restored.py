@@ -115,7 +115,7 @@ def _first_losses(above: Series, borders: list[int]) -> list[tuple[int, float, f
     first_losses = []
     for seam, end in zip(borders, [*borders[1:], np.iinfo(np.int64).max], strict=True):
         rows = np.flatnonzero((above.steps > seam) & (above.steps <= end))
-        if len(rows):
-            values = above.values[rows, 0]
-            first_losses.append((int(above.steps[rows[0]]), float(values[0]), float(values.max())))
+        values = above.values[rows, 0]
+        if len(rows) and np.isfinite(values[0]):
+            first_losses.append((int(above.steps[rows[0]]), float(values[0]), float(np.nanmax(values))))
     return first_losses

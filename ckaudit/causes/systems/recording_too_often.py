@@ -46,8 +46,9 @@ def recording_too_often(
     if share is None or not share.finite.any():
         return
     known = share.recorded_rows()
-    distance = median(np.diff(known.steps)) if len(known.steps) > 1 else np.inf
-    if distance <= apart:
+    if len(known.steps) < 2:
+        yield contradicts(2 * strong, "there is a single checkpoint: it is slow, not one of too many", share.name)
+    elif (distance := median(np.diff(known.steps))) <= apart:
         yield supports(strong, f"there is a checkpoint at every {distance:.3g} steps", share.name)
     else:
         yield contradicts(2 * strong, f"checkpoints are {distance:.3g} steps apart: each one is slow, not too many", share.name)

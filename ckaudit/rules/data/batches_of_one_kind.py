@@ -30,11 +30,11 @@ def batches_of_one_kind(
         yield Skip("not_applicable", TURNS)
         return
     yield from too_few(spread, min_checkpoints)
-    known = spread.recorded_rows()
-    if len(known.steps) < min_checkpoints or (middle := median(known.values[:, 0])) >= note_spread:
+    known = spread.finite_in(0)
+    if known.sum() < min_checkpoints or (middle := median(spread.values[known, 0])) >= note_spread:
         return
     yield Hit.at(
-        known.steps,
+        spread.steps[known],
         "sev2" if middle < sev2_spread else "note",
         "the targets of a batch are {value:.0%} as varied as those of all batches: the data are not shuffled",
         where="targets",
