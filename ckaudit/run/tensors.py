@@ -23,6 +23,8 @@ MAX_BLOCKS = 2000
 _DEPTH = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
 _EXPERT = re.compile(r"(^|[._])experts?[._]?\d+([._]|$)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
+_PRODUCT = re.compile(r"mm\b|conv|linear|matmul|einsum|mv\b|rnn|lstm|gru")
+"""Words of the operators that multiply their inputs by a matrix, as PyTorch names them."""
 _KINDS = (
     ("norm", re.compile(r"norm|(^|[._])ln(_?\w*)?([._]|$)|gamma", re.IGNORECASE)),
     ("embedding", re.compile(r"emb|wte|wpe", re.IGNORECASE)),
@@ -52,6 +54,16 @@ class TensorTable(Struct, frozen=True):
         if fact is not None and fact.kind is not UNSET:
             return fact.kind
         return _kind_by_name(name)
+
+    def is_factor(self, name: str) -> bool:
+        """Tell whether a matrix multiplies its inputs, as far as is known: only then does its gain say how large outputs are.
+
+        >>> table = TensorTable({"thresholds": TensorFacts(operator="sub"), "up": TensorFacts(operator="addmm")})
+        >>> [table.is_factor(name) for name in ("thresholds", "up", "unknown")]
+        [False, True, True]
+        """
+        fact = self.facts.get(name)
+        return fact is None or not fact.operator or bool(_PRODUCT.search(fact.operator))
 
     def block(self, name: str) -> str | None:
         """Return the name of the block's module that a tensor lies in, None outside the blocks.

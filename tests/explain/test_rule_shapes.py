@@ -115,7 +115,7 @@ TOLD = {
     "updates_held_back": RuleInputs(label="blocks.0.mlp.weight", beside={"optimizer_adapts": 1.0, "grad_global_norm": 0.7}),
     "validation_noise": RuleInputs(points=None, beside={"learning_rate": 0.0}),
     "vanishing_gradient": RuleInputs(along="block.{}"),
-    "weight_scale_off": RuleInputs(start=0, label="blocks.0.mlp.weight", facts=MATRIX),
+    "weight_scale_off": RuleInputs(start=0, label="blocks.0.mlp.weight", others={"blocks.1.mlp.weight": None}, facts=MATRICES),
     "weights_alike": RuleInputs(label="blocks.0.mlp.weight", beside={"weight_norm": 10.0}, facts=MATRIX),
     "decay_outweighs_learning": RuleInputs(label="blocks.0.mlp.weight", facts=MATRIX),
     "weights_grow": RuleInputs(label="blocks.0.mlp.weight", others={"blocks.1.mlp.weight": None}, facts=MATRICES),

@@ -66,9 +66,10 @@ def frozen_parameter(
     ## False alarms
     What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant, and so
     is what is called a teacher, a target or a reference.
-    Fixed tables of sinusoids and parts that the forward pass does not use are left out, and so is what is thawed later, and a
-    matrix with its bias beside which two trained ones make up a product of its shape and lower rank (LoRA): what else stands
-    still there is a note. Where every block trains the same of its tensors and freezes the same, as where only biases or norms
+    Fixed tables of sinusoids, parts that the forward pass does not use, what is thawed later, and a matrix with its bias beside
+    which two trained ones make up a product of its shape and lower rank (LoRA) are left out: what else stands still beside
+    adapters, or beside what was thawed as planned, is a note.
+    Where every block trains the same of its tensors and freezes the same, as where only biases or norms
     are trained, it is a note. A part of the model with blocks of its own that is frozen as a whole, such as an image tower, a
     teacher or the first stages, is a note, and so are single numbers and vectors, as a mean that is taken off or the lengths of a
     head's rows: what they are is not drawn at random. What is random on purpose, as in a reservoir or random features, is to be
@@ -85,10 +86,12 @@ def frozen_parameter(
     unintended = [name for name in still if name not in meant]
     if not unintended or len(unintended) == len(names):
         return
+    thawed = _are_thawed(gradient)
     learnt = start is not None and start.finite.any() and float(start.values[start.finite][0]) < -min_nats_below_guess
     is_large = len(still) >= max_frozen_share * len(names) or whole_parts(still, names) >= {*unintended}
     by_intent = (
         learnt
+        or thawed
         or bool(adapted)
         or all(_is_line(tensors, name) for name in unintended)
         or _is_chosen_by_role(still, names, tensors)
@@ -108,6 +111,12 @@ def frozen_parameter(
         message="{where} is not trained, while " + f"{len(names) - len(still)} of {len(names)} tensors are; "
         "run.json declares nothing of it",
     )
+
+
+def _are_thawed(gradient: Series, *, min_tensors: int = 2) -> bool:
+    """Tell whether several tensors were frozen at first and are trained later: then there is a plan of what is frozen when."""
+    late = gradient.finite.any(axis=0) & ~gradient.recorded[: max(1, len(gradient.steps) // 10)].any(axis=0)
+    return int(late.sum()) >= min_tensors
 
 
 def _is_line(tensors: TensorTable, name: str) -> bool:

@@ -59,12 +59,16 @@ def weight_scale_off(
     ## Why it matters
     Far too large, outputs saturate and the first losses are huge; far too small, hardly any gradient comes back.
     ## False alarms
-    Projections that start at zero by design are left out, and so are embeddings. A run that goes on from trained weights
-    has none of the usual scales, and is judged by the same wide band.
+    Projections that start at zero by design are left out, and so are embeddings and what does not multiply its inputs; a single
+    matrix has no layer behind it. A run that goes on from trained weights has none of the usual scales, and is judged by the
+    same wide band.
     """
     gains = _gains(std, facts) if facts is not None and len(std.steps) and std.steps[0] == 0 else {}
     if not gains:
         yield from _by_spread(std, rms, facts, max_gain)
+        return
+    if len(gains) == 1:
+        yield Skip("not_applicable", "a single matrix has no layer behind it")
         return
     middle = median(list(gains.values()))
     if not min_gain <= middle <= max_gain:
@@ -118,6 +122,7 @@ def _gains(std: Series, facts: Manifest) -> dict[str, float]:
     for column, name in enumerate(std.labels):
         fact = tensors.facts.get(name)
         shape = fact.shape if fact is not None and fact.shape is not UNSET else ()
-        if len(shape) >= 2 and tensors.kind(name) != "embedding" and std.finite[0, column] and std.values[0, column] > 0:
+        multiplies = len(shape) >= 2 and tensors.kind(name) != "embedding" and tensors.is_factor(name)
+        if multiplies and std.finite[0, column] and std.values[0, column] > 0:
             gains[name] = float(std.values[0, column] * np.sqrt(np.prod(shape[1:])))
     return gains

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss_function import explained_share, has_used_inputs
@@ -11,7 +12,7 @@ from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
-from ckaudit.run.tensors import table_of
+from ckaudit.run.tensors import TensorTable, table_of
 
 MIN_EXPLAINED_SHARE = 0.5
 """Share of a constant guess's loss that a model saves: weights that make so much of their inputs have grown to good use."""
@@ -45,8 +46,9 @@ def weights_grow(
     ## Why it matters
     Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
     ## False alarms
-    A small initialization grows many times over without harm; what counts is where it comes to. Embeddings have no gain, and a
-    linear model has no layer behind its one matrix.
+    A small initialization grows many times over without harm; what counts is where it comes to. Embeddings have no gain, nor has
+    what does not multiply its inputs, and a linear model has no layer behind its one matrix. So has the matrix of a head or of
+    a single output, as of a value or a reward, which grows to the size of its targets: alone it is a note.
     Targets in the thousands need such weights: where the model saves half of what a constant guess costs to the end, all
     matrices together are a note.
     """
@@ -72,14 +74,21 @@ def weights_grow(
             limit=max_gain,
         )
     alone = (gains.values > max_single_gain) & (np.nan_to_num(grown / _largest_step(gains.values)) > max_single_growth)
+    tensors = table_of(facts)
     for span in spans(gains, alone & ~together, min_points=min_points):
         yield Hit.over(
             span,
-            "sev2",
+            "note" if _is_last(tensors, span.label) else "sev2",
             "the gain of {where} has come to {value:.3g}, and grows; above {limit:.2g} its outputs run away",
             badness=gains.values,
             limit=max_single_gain,
         )
+
+
+def _is_last(tensors: TensorTable, name: str) -> bool:
+    """Tell whether a matrix makes the outputs of the model."""
+    fact = tensors.facts.get(name)
+    return tensors.kind(name) == "head" or (fact is not None and fact.shape is not UNSET and fact.shape[0] == 1)
 
 
 def _of_unknown_shapes(std: Series, max_std: float, max_growth: float, min_points: int) -> Iterator[Hit]:
@@ -102,7 +111,8 @@ def _of_unknown_shapes(std: Series, max_std: float, max_growth: float, min_point
 def _gains(std: Series, facts: Manifest | None) -> Series:
     tensors = table_of(facts)
     wide = {name: np.prod(fact.shape[1:]) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) >= 2}
-    matrices = std.only(lambda name: name in wide and tensors.kind(name) != "embedding").recorded_rows()
+    multiplies = {name for name in wide if tensors.kind(name) != "embedding" and tensors.is_factor(name)}
+    matrices = std.only(lambda name: name in multiplies).recorded_rows()
     root = np.sqrt([float(wide[name]) for name in matrices.labels])
     values = np.where(matrices.finite, matrices.values * root if len(root) else matrices.values, np.nan)
     return Series("gain", "1", matrices.steps, matrices.labels, values, matrices.recorded)
