@@ -24,6 +24,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 from tests import turning_points
 from tests.cases import Case, load
+from tests.contract.byte_edges import readers
 from tests.contract.violation_edges import by_fixture
 from tests.metrics.kept_values import by_module
 
@@ -145,7 +146,7 @@ def _files() -> Iterator[tuple[Path, str]]:
         yield path, "".join(f"{HEADING}{case.name}\n{cause_verdict(case)}" for case in load(path)[1])
         yield TURNING_POINTS / "causes" / path.name, turning_points_of(path)
     yield from ((METRICS / name, text) for name, text in by_module().items())
-    yield from ((CONTRACT / name, text) for name, text in by_fixture().items())
+    yield from ((CONTRACT / name, text) for name, text in (by_fixture() | readers()).items())
     for path in sorted((HERE.parent / "fixtures" / "runs").glob("*/expected.toml")):
         yield RUNS / path.parent.name, of_run(triage(path.parent))
 
