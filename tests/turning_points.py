@@ -40,9 +40,10 @@ WORDS = {metric.name for metric in metrics().values() if metric.function.__modul
 """Metrics whose values stand for words, and cannot be more or less."""
 
 LADDERS = (1.3, 3.0, 100.0), (1 / 1.3, 1 / 3.0, 1 / 100.0)
+WHOLE_LADDERS = (*LADDERS[0], 1e8), (*LADDERS[1], 1e-8)
 FEW = ("", "late half")
 """What is done to cases of a kind that is known, and to series of more than `MANY` steps, which take their time."""
-MANY = 120
+MANY = 250
 PRECISION = 0.01
 BASES, CUTS = 8, 8
 DIGITS = re.compile(r"-?\d[\d.,e+-]*")
@@ -76,7 +77,7 @@ def turns(function: Function, inputs: Inputs, place: int, kinds: Sequence[str]) 
         def said(factor: float, change: Callable[[Floats, float], Floats] = change) -> Said:
             return function(with_input(inputs, place, replace(series, values=change(series.values, factor))))
 
-        for ladder in LADDERS:
+        for ladder in WHOLE_LADDERS if not name else LADDERS:
             turned = next((step for step, factor in enumerate(ladder) if said(factor)[0] != usual), None)
             if turned is not None:
                 least = _least(lambda factor, said=said: said(factor)[0] != usual, (1.0, *ladder)[turned], ladder[turned])
