@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Annotated
@@ -34,7 +35,7 @@ Examples:
   ckaudit fleet 'runs/**/seed-?' other/log.csv --jobs 16
   ckaudit fleet 'runs/*' --group-by config.lr,git.commit
   ckaudit fleet 'runs/*' --since 7d --changed-only --format json
-  ckaudit fleet 'runs/*' --like 'good/*'
+  ckaudit fleet 'runs/*' --like 'good/*' --timeout 60
   ckaudit fleet 'runs/*' --html overview.html --reports reports/
   ckaudit fleet query "SELECT cause, count(*) FROM runs GROUP BY ALL"
 \b
@@ -44,9 +45,10 @@ changed is not read again. `fleet query` asks these tables by SQL.
 \b
 Exit codes:
   0  no run has a finding at or above --fail-on
-  1  a run has one
-  2  a run could not be audited, or nothing vital of it could be judged; or
-     --require vital, and a vital check of a run could not judge
+  1  a run has one; one that cannot be read among others counts as sev1
+  2  no run could be read, the audit of one broke off or took too long, or
+     nothing vital of one could be judged; or --require vital, and a vital
+     check of a run could not judge
 """
 
 Patterns = Annotated[
@@ -77,6 +79,15 @@ Jobs = Annotated[
     str, typer.Option("--jobs", "-j", metavar="N", help="Processes; without it, as many as there are cores.", show_default=False)
 ]
 
+Timeout = Annotated[
+    str,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        help="End the audit of a run that takes longer, and go on with the others.",
+        show_default=False,
+    ),
+]
 Engine = Annotated[
     str,
     typer.Option(
@@ -97,6 +108,7 @@ def command(
     format: Annotated[str, options.format_option(FORMATS)] = "terminal",  # noqa: A002  what the option is called
     output: Output = DATASET,
     jobs: Jobs = "",
+    timeout: Timeout = "",
     engine: Engine = "",
     html: fleet_page.Html = "",
     reports: fleet_page.Reports = "",
@@ -132,7 +144,7 @@ def command(
         like=like or (),
         group_by=[name.strip() for word in group_by or () for name in word.split(",") if name.strip()],
     )
-    chosen = engine_at(engine, workers=workers(jobs))
+    chosen = engine_at(engine, workers=workers(jobs), seconds=seconds(timeout))
     with progress_bar() as progress:
         fleet = audit_fleet(request, chosen, progress=progress)
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
@@ -174,6 +186,21 @@ def workers(word: str) -> int | None:
     if not (word.isascii() and word.isdecimal() and 1 <= int(word) <= 1024):
         raise UsageError(f"--jobs {word!r} is no number of processes", hint="write it as digits from 1 to 1024, such as --jobs 8")
     return int(word)
+
+
+def seconds(word: str) -> float | None:
+    """Return the seconds that a word says, None for an empty one.
+
+    Raises:
+        UsageError: Where it is no number above 0.
+    """
+    try:
+        found = float(word) if word else None
+    except ValueError:
+        found = 0.0
+    if found is None or 0 < found < inf:
+        return found
+    raise UsageError(f"--timeout {word!r} is no number of seconds", hint="write it in digits, such as --timeout 60")
 
 
 @contextmanager

@@ -52,6 +52,8 @@ def outcome(
 def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None, allow_empty: bool = False) -> ExitOutcome:
     """Return the outcome of a fleet: a finding in any run counts before what is missing in another.
 
+    A run that cannot be read is a finding of sev1 as a file is among other files; where there is no other, nothing was audited.
+
     Args:
         fleet: The runs.
         fail_on: The least grave severity that fails.
@@ -59,9 +61,12 @@ def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None
         allow_empty: Whether runs in which nothing could be judged are fine, and a fleet without any.
     """
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    if any(run.severity in failing for run in fleet.runs):
+    is_among_others = fleet.unchanged > 0 or any(run.status == "audited" for run in fleet.runs)
+    unreadable = [run for run in fleet.runs if run.status == "unreadable"]
+    if any(run.severity in failing for run in fleet.runs) or (unreadable and is_among_others and "sev1" in failing):
         return ExitOutcome(1)
-    if failed := [run for run in fleet.runs if run.status != "audited"]:
+    failed = [run for run in fleet.runs if run.status == "error" or (run.status == "unreadable" and not is_among_others)]
+    if failed:
         return ExitOutcome(
             2, f"{failed[0].run} could not be audited" + (f", nor {len(failed) - 1:,} others" if failed[1:] else "")
         )

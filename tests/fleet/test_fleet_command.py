@@ -36,7 +36,9 @@ def fleet(*words: str) -> int:
         (("logs/short.csv",), 2),
         (("logs/short.csv", "--allow-empty"), 0),
         (("logs/short.csv", "--allow-empty", "--require", "vital"), 2),
-        ((WELL, "logs/none.csv"), 2),
+        ((WELL, "logs/none.csv"), 1),
+        ((WELL, "logs/none.csv", "--fail-on", "sev0"), 0),
+        (("logs/none.csv",), 2),
         (("logs/*.csv", "logs/none.csv"), 1),
     ],
 )
@@ -45,6 +47,15 @@ def test_the_exit_code_is_that_of_triage_over_all_runs(capfd, words, code):
     out, err = capfd.readouterr()
     assert out.splitlines()[0].startswith(("No illness in", "1 of "))
     assert bool(err) == (code == 2)
+
+
+def test_a_run_that_takes_too_long_is_told_and_audited_the_next_time(capfd, monkeypatch):
+    monkeypatch.setattr("ckaudit.fleet.engines.local.LOOK_EVERY", 0.001)
+    assert fleet(WELL, "--timeout", "0.002") == 2
+    out, err = capfd.readouterr()
+    assert "its audit took longer than 0.002 seconds, and was ended" in out
+    assert "could not be audited" in err
+    assert fleet(WELL) == 0
 
 
 def test_json_is_the_whole_and_the_data_set_is_where_it_says(capfd):
@@ -83,6 +94,9 @@ def test_columns_and_policy_hold_as_for_triage(capfd):
         (("nothing/*",), "'nothing/*' matches nothing"),
         (("logs/*", "--jobs", "0"), "--jobs '0' is no number of processes"),
         (("logs/*", "--jobs", "many"), "--jobs 'many' is no number of processes"),
+        (("logs/*", "--timeout", "0"), "--timeout '0' is no number of seconds"),
+        (("logs/*", "--timeout", "nan"), "--timeout 'nan' is no number of seconds"),
+        (("logs/*", "--timeout", "9", "--engine", "ray://nobody:1"), "--timeout is for the processes of this machine"),
         (("logs/*", "--since", "yesterday"), "--since 'yesterday' is no time"),
         (("logs/*", "--format", "pdf"), "unknown format 'pdf'"),
         (("logs/*", "--group-by", "config.nope"), "no run says its 'config.nope'"),

@@ -25,22 +25,25 @@ class Engine(Protocol):
         """
 
 
-def engine_at(address: str = "", *, workers: int | None = None) -> Engine:
+def engine_at(address: str = "", *, workers: int | None = None, seconds: float | None = None) -> Engine:
     """Return the engine at an address.
 
     Args:
         address: dask://HOST:PORT or ray://HOST:PORT; empty: the processes of this machine.
         workers: Of this machine; None: as many as this process may use cores.
+        seconds: A source that takes longer is given up; None: none is.
 
     Raises:
         ModuleNotFoundError: Where the library of that engine is not installed.
-        UsageError: Where the address is of another kind, or nobody answers there.
+        UsageError: Where the address is of another kind, nobody answers there, or a cluster is to watch the time.
     """
     kind, _, place = address.partition("://")
     if not address:
         from ckaudit.fleet.engines.local import LocalEngine
 
-        return LocalEngine(workers)
+        return LocalEngine(workers, seconds=seconds)
+    if seconds is not None:
+        raise UsageError("--timeout is for the processes of this machine", hint="Leave out --engine, or --timeout.")
     if kind == "dask" and place:
         from ckaudit.fleet.engines.dask_cluster import DaskEngine
 

@@ -3,11 +3,13 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from multiprocessing import get_context, parent_process
+from multiprocessing.queues import SimpleQueue
 
 from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.fleet.source import Source
@@ -20,8 +22,19 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 KILLED = "the process that audited it was killed or crashed, twice: it may need more memory than there is"
 
+LATE = "its audit took longer than {seconds}, and was ended"
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks at who takes too long."""
+
 _max_bytes: int | None = None
 """What a process of `LocalEngine` may take, an equal part of what is free; None: this is none of them."""
+
+_begun: "SimpleQueue[Beginning] | None" = None
+"""Where a process of `LocalEngine` says what it begins."""
+
+Beginning = tuple[str, int]
+"""A source's name, and the process that audits it."""
 
 Work = Callable[[Source], list[FleetRun]]
 Running = dict["Future[list[FleetRun]]", Source]
@@ -45,72 +58,124 @@ class LocalEngine:
         workers: How many.
     """
 
-    def __init__(self, workers: int | None = None, *, work: Work = work) -> None:
-        """Take a number of processes, without one as many as this process may use cores, and what is done with a source."""
+    def __init__(self, workers: int | None = None, *, seconds: float | None = None, work: Work = work) -> None:
+        """Take how the work is done.
+
+        Args:
+            workers: How many processes; None: as many as this process may use cores.
+            seconds: How long one source may take; None: as long as it wants.
+            work: What is done with a source.
+        """
         self.workers = workers or len(os.sched_getaffinity(0))
-        self._work = work
+        self._seconds, self._work = seconds, work
 
     def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
-        """Yield the rows of each source as they come; a source that was with a killed process is tried once more, alone."""
+        """Yield the rows of each source as they come.
+
+        A source that was with a killed process is tried once more, alone; one that took too long is not, and what was on its way
+        beside it is begun anew.
+        """
         waiting = iter(sources)
         while True:
-            lost: list[Source] = []
-            yield from self._until_broken(waiting, lost)
+            lost, late = list[Source](), set[str]()
+            yield from self._until_broken(waiting, lost, late)
             if not lost:
                 return
             for source in lost:
-                yield _alone(source, self._work)
+                if source.name in late:
+                    yield self._too_late(source)
+                elif not late:
+                    yield self._alone(source)
+            waiting = chain([source for source in lost if late and source.name not in late], waiting)
 
-    def _until_broken(self, waiting: Iterator[Source], lost: list[Source]) -> Iterator[list[FleetRun]]:
-        """Yield rows until nothing is waiting, or a process was killed: then `lost` gets what was on its way."""
-        with _pool(self.workers) as pool:
+    def _until_broken(self, waiting: Iterator[Source], lost: list[Source], late: set[str]) -> Iterator[list[FleetRun]]:
+        """Yield rows until nothing is waiting, or a process was killed.
+
+        Args:
+            waiting: Sources.
+            lost: Gets what was on its way when a process was killed.
+            late: Gets the names of those that took too long, whose processes are killed for it.
+        """
+        with _pool(self.workers) as (pool, begun):
             running: Running = {}
+            since: dict[Beginning, float] = {}
             try:
                 self._hand_out(pool, islice(waiting, self.workers * QUEUED), running)
                 while running:
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    done, _ = wait(running, LOOK_EVERY if self._seconds else None, return_when=FIRST_COMPLETED)
                     for future in done:
                         rows = future.result()
+                        since = {begin: at for begin, at in since.items() if begin[0] != running[future].name}
                         del running[future]
                         self._hand_out(pool, islice(waiting, 1), running)
                         yield rows
+                    late |= self._end_late(begun, since, {source.name for source in running.values()})
             except BrokenExecutor:
                 lost += running.values()
+
+    def _end_late(self, begun: "SimpleQueue[Beginning]", since: dict[Beginning, float], running: set[str]) -> set[str]:
+        """Kill the processes of sources that take too long, and return the names of these."""
+        while not begun.empty():
+            begin = begun.get()
+            if begin[0] in running:  # else its rows came before the word that it begins
+                since[begin] = time.monotonic()
+        if self._seconds is None:
+            return set()
+        ends = {begin for begin, at in since.items() if time.monotonic() - at > self._seconds}
+        for begin in ends:
+            with suppress(ProcessLookupError):
+                os.kill(begin[1], signal.SIGKILL)
+            del since[begin]
+        return {name for name, _ in ends}
 
     def _hand_out(self, pool: ProcessPoolExecutor, sources: Iterable[Source], running: Running) -> None:
         """Give sources to the pool; one that it does not take, because it broke, is among the running ones too."""
         for source in sources:
             try:
-                running[pool.submit(self._work, source)] = source
+                running[pool.submit(_begin_work, self._work, source)] = source
             except BrokenExecutor as error:
                 future: Future[list[FleetRun]] = Future()
                 future.set_exception(error)
                 running[future] = source
 
+    def _alone(self, source: Source) -> list[FleetRun]:
+        """Return the rows of a source that nothing else is audited beside."""
+        from ckaudit.fleet.audit_run import failed
 
-def _alone(source: Source, work: Work) -> list[FleetRun]:
-    """Return the rows of a source that nothing else is audited beside."""
-    from ckaudit.fleet.audit_run import failed
-
-    with _pool(1) as pool:
         try:
-            return pool.submit(work, source).result()
+            with _pool(1) as (pool, _):
+                return pool.submit(_begin_work, self._work, source).result(self._seconds)
         except BrokenExecutor:
             return [failed(source, KILLED)]
+        except TimeoutError:
+            return self._too_late(source)
+
+    def _too_late(self, source: Source) -> list[FleetRun]:
+        from ckaudit.fleet.audit_run import failed
+
+        return [failed(source, LATE.format(seconds=f"{self._seconds:g} {'second' if self._seconds == 1 else 'seconds'}"))]
+
+
+def _begin_work(work: Work, source: Source) -> list[FleetRun]:
+    """Audit a source, and say first which process does."""
+    if _begun is not None:
+        _begun.put((source.name, os.getpid()))
+    return work(source)
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Give processes of one thread each that end with this one, however that ends."""
+def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Beginning]]]":
+    """Give processes of one thread each that end with this one, however that ends, and where they say what they begin."""
     from ckaudit.run.memory import free_memory
 
     context = get_context("forkserver")
     context.set_forkserver_preload(["ckaudit.fleet.engines.preload"])
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(free_memory() // workers,))
+    begun: SimpleQueue[Beginning] = context.SimpleQueue()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(free_memory() // workers, begun))
     try:
-        yield pool
+        yield pool, begun
     except BaseException:  # whoever asked has gone away: nobody waits for what is half done
         for process in list((getattr(pool, "_processes", None) or {}).values()):
             process.kill()
@@ -121,12 +186,12 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin(max_bytes: int) -> None:
+def _begin(max_bytes: int, begun: "SimpleQueue[Beginning]") -> None:
     """Leave Ctrl-C to the parent, and end with it: a pool's own processes outlive a parent that is killed."""
     from ckaudit.fleet.engines.preload import forget_garbage
 
-    global _max_bytes  # noqa: PLW0603  a process begins once
-    _max_bytes = max_bytes
+    global _max_bytes, _begun
+    _max_bytes, _begun = max_bytes, begun
     forget_garbage()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
