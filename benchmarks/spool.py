@@ -1,10 +1,11 @@
-"""What a step takes whose recorder writes to an address, against one that writes to a folder.
+"""What a step takes whose recorder writes to an address, against one that writes to a folder: step by step, in one process.
 
-    python benchmarks/spool.py [--rounds N] [--write]
+    python benchmarks/spool.py [--steps N] [--write]
 
-Short trainings of one model take turns, each with a recorder of its own: to a folder, and to addresses whose server answers,
-answers after a second, takes connections and says nothing, or is not there. The server and the proxy that delays are processes
-of their own on the same processors. `--write` puts the table into benchmarks/README.md.
+Two trainings of one model take turns at every step, in changing order and on the same batches: one has a recorder to a folder,
+the other one to an address whose server answers, answers after a second, takes connections and says nothing, or is not there.
+What a step takes longer is the difference of two that stand side by side. The server and the proxy that delays are processes of
+their own on the same processors. `--write` puts the table into benchmarks/README.md.
 """
 
 import argparse
@@ -15,19 +16,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import quantiles
-from tempfile import TemporaryDirectory, mkdtemp
-from time import perf_counter, process_time, sleep
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter, sleep, thread_time
+from typing import NamedTuple
 
 import torch
-from msgspec import Struct
+from torch import Tensor
 from torch.optim import AdamW
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from loops import error, middle  # noqa: E402  stands beside this
-from models import MINI, loss_of  # noqa: E402
+from models import MINI, loss_of  # noqa: E402  stands beside this
 from pairs import machine, write_table  # noqa: E402
 
 from ckaudit.contract.schema.manifest import Cadence  # noqa: E402  after the path is known
@@ -35,9 +36,12 @@ from ckaudit.recorder import Recorder  # noqa: E402
 from ckaudit.recorder.files import uploader  # noqa: E402
 from tests.object_storage import environment, forget_clients, free_port  # noqa: E402
 
-STEPS, WARM_UP, EVERY = 60, 5, 10
+WARM_UP, EVERY = 10, 10
 DELAY = 1.0  # seconds until the slow server answers
-HEADER = "| recorder writes to | step ms | over a folder's | processor, over a folder's | is up at the end |\n" + "|---" * 5 + "|"
+HEADER = (
+    "| recorder writes to | step, ms | more on the clock, ms | more of the training's thread, ms "
+    "| the same, of steps with a checkpoint | is up at the end |\n" + "|---" * 6 + "|"
+)
 PROXY = """
 import sys, threading
 from tests.object_storage import Fault, Proxy
@@ -47,43 +51,59 @@ with Proxy(sys.argv[1], lambda *_: Fault(delay=float(sys.argv[2]))) as proxy:
 """
 
 
-class Training(Struct, frozen=True, kw_only=True):
-    """One short training.
-
-    Attributes:
-        wall: Seconds of a step, the lowest decile: what else runs on the machine disturbs it least.
-        processor: Seconds of processor time a step, of all threads, the mean.
-        is_up: Whether everything was at the address at the end.
-    """
+class Took(NamedTuple):
+    """What one step took, in ms: on the clock, and of the processor for its own thread."""
 
     wall: float
     processor: float
+
+
+class Training:
+    """A model in training, and its recorder."""
+
+    def __init__(self, folder: str) -> None:
+        torch.manual_seed(0)
+        self.model = MINI.build()
+        self.optimizer = AdamW(self.model.parameters(), lr=1e-3)
+        cadence = (Cadence(until=None, every=EVERY),)
+        self.recorder = Recorder(self.model, folder, optimizer=self.optimizer, cadence=cadence)
+
+    def step(self, batch: tuple[Tensor, Tensor]) -> Took:
+        """Train one step."""
+        wall, processor = perf_counter(), thread_time()
+        loss = loss_of(self.model, *batch)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.recorder.after_backward()
+        self.optimizer.step()
+        self.recorder.step(loss, batch=batch)
+        return Took((perf_counter() - wall) * 1e3, (thread_time() - processor) * 1e3)
+
+    def close(self) -> bool:
+        """End the training, and tell whether everything was at the address before it did."""
+        up = self.recorder._session._folder._uploader  # noqa: SLF001
+        self.recorder.close()
+        return up is None or up.is_up
+
+
+class Pair(NamedTuple):
+    """Two trainings that took turns: each step of the one to a folder and the one to an address, and whether the latter is up."""
+
+    folder: list[Took]
+    address: list[Took]
     is_up: bool
 
 
-def train(folder: str) -> Training:
-    """Train MiniGPT for a while, with a checkpoint every ten steps."""
-    torch.manual_seed(0)
-    model = MINI.build()
-    optimizer = AdamW(model.parameters(), lr=1e-3)
-    recorder = Recorder(model, folder, optimizer=optimizer, cadence=(Cadence(until=None, every=EVERY),))
-    walls, begin = [], 0.0
-    for step in range(1, STEPS + 1):
-        if step == WARM_UP + 1:
-            begin = process_time()
-        start = perf_counter()
+def take_turns(folder: str, address: str, steps: int, *, is_first: bool = False) -> Pair:
+    """Train two models side by side; with `is_first` the one to the address is made first: the second is a little faster."""
+    made = {place: Training(place) for place in ((address, folder) if is_first else (folder, address))}
+    trainings = (made[folder], made[address])
+    took: tuple[list[Took], list[Took]] = ([], [])
+    for step in range(1, steps + 1):
         batch = MINI.batch(step)
-        loss = loss_of(model, *batch)
-        optimizer.zero_grad()
-        loss.backward()
-        recorder.after_backward()
-        optimizer.step()
-        recorder.step(loss, batch=batch)
-        walls.append(perf_counter() - start)
-    spent = process_time() - begin
-    up = recorder._session._folder._uploader  # noqa: SLF001
-    recorder.close()
-    return Training(wall=quantiles(walls[WARM_UP:], n=10)[0], processor=spent / (STEPS - WARM_UP), is_up=up is None or up.is_up)
+        for which in (0, 1) if step % 2 else (1, 0):
+            took[which].append(trainings[which].step(batch))
+    return Pair(took[0], took[1], [training.close() for training in trainings][1])
 
 
 @contextmanager
@@ -120,48 +140,59 @@ def endpoints(folder: Path) -> Iterator[dict[str, str]]:
         }
 
 
-def measure(rounds: int) -> dict[str, list[Training]]:
-    """Return the trainings of each way, by rounds."""
-    found: dict[str, list[Training]] = {}
+def measure(steps: int) -> dict[str, list[Pair]]:
+    """Return the pairs of each way."""
+    found: dict[str, list[Pair]] = {}
     with TemporaryDirectory() as temporary, endpoints(Path(temporary)) as servers:
         os.environ["CKAUDIT_SPOOL"] = f"{temporary}/spools"
-        ways = ["a folder", *servers]
-        for number in range(rounds):
-            for turn in range(len(ways)):
-                way = ways[(number + turn) % len(ways)]
-                os.environ |= environment(servers.get(way, ""))
-                forget_clients()
-                folder = f"{temporary}/{number}" if way == "a folder" else f"s3://bucket/{number}-{turn}"
-                found.setdefault(way, []).append(train(folder))
+        take_turns(f"{temporary}/first", f"{temporary}/other", 2 * EVERY)  # what is loaded and settles only once
+        for number, (way, endpoint) in enumerate(servers.items()):
+            os.environ |= environment(endpoint)
+            forget_clients()
+            found[way] = both_orders(f"{temporary}/{number}", f"s3://bucket/{number}", steps)
+        found["another folder"] = both_orders(f"{temporary}/one", f"{temporary}/two", steps)
     return found
 
 
-def rows(found: dict[str, list[Training]]) -> Iterator[str]:
+def both_orders(folder: str, address: str, steps: int) -> list[Pair]:
+    """Train two models side by side, and two others made in the other order, half of the steps each."""
+    return [take_turns(f"{folder}-{turn}", f"{address}-{turn}", steps // 2, is_first=bool(turn)) for turn in (0, 1)]
+
+
+def interval(values: Sequence[float]) -> str:
+    """Return the median, and what it lies between with a probability of 95 % whatever the distribution (by order statistics).
+
+    >>> interval([float(number) for number in range(101)])
+    '50.00 (40.00 to 60.00)'
+    """
+    ordered, half = sorted(values), min(0.98 * len(values) ** 0.5, (len(values) - 1) / 2)
+    low, high = (ordered[round((len(ordered) - 1) / 2 + sign * half)] for sign in (-1, 1))
+    return f"{median(ordered):.2f} ({low:.2f} to {high:.2f})"
+
+
+def rows(found: dict[str, list[Pair]]) -> Iterator[str]:
     """Yield a row for each way."""
-    local = found["a folder"]
-    for way, trainings in found.items():
-        walls = [each.wall / other.wall for each, other in zip(trainings, local, strict=True)]
-        spent = [each.processor / other.processor for each, other in zip(trainings, local, strict=True)]
-        up = sum(each.is_up for each in trainings)
-        yield (
-            f"| {way} | {middle([each.wall for each in trainings]) * 1e3:.1f} | {middle(walls):.3f} ± {error(walls):.3f} "
-            f"| {middle(spent):.3f} ± {error(spent):.3f} | {'' if trainings is local else f'{up} of {len(trainings)}'} |"
-        )
+    for way, pairs in found.items():
+        steps = [(pair, step) for pair in pairs for step in range(WARM_UP, len(pair.folder))]
+        more = [Took(*(a - b for a, b in zip(pair.address[step], pair.folder[step], strict=True))) for pair, step in steps]
+        due = [each.processor for (_, step), each in zip(steps, more, strict=True) if (step + 1) % EVERY == 0]
+        step_ms = median(took.wall for pair in pairs for took in pair.folder)
+        wall, processor = interval([each.wall for each in more]), interval([each.processor for each in more])
+        is_up = "yes" if all(pair.is_up for pair in pairs) else "no"
+        yield f"| {way} | {step_ms:.1f} | {wall} | {processor} | {interval(due)} | {is_up} |"
 
 
 def main() -> None:
     """Measure, print, and write where asked."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
     uploader.START_PATIENCE, uploader.CLOSE_PATIENCE = 2.0, 3.0  # neither is part of a step
     uploader.PAUSE = 0.5  # ten times as often as in a real run
-    train(f"{mkdtemp()}/run")  # what is loaded and settles only once
-    found = dict(sorted(measure(wanted.rounds).items(), key=lambda pair: pair[0] != "a folder"))
-    title = f"{machine()}, torch {torch.__version__} on one thread; {wanted.rounds} rounds of {STEPS} steps of {MINI.name}."
-    table = "\n".join([title, "", HEADER, *rows(found)])
+    title = f"{machine()}, torch {torch.__version__} on one thread; {wanted.steps} pairs of steps of {MINI.name}."
+    table = "\n".join([title, "", HEADER, *rows(measure(wanted.steps))])
     print(table)
     if wanted.write:
         write_table("spool", table)
