@@ -127,6 +127,20 @@ def test_what_keras_prints(tmp_path):
     assert curve(run, "val_loss") == [(1, 2.0), (2, 1.0), (3, 0.6667)]
 
 
+def test_batches_that_no_line_numbers_stand_in_their_order(tmp_path):
+    text = "".join(
+        f"##### Epoch {epoch} #####\n"
+        + "".join(f"Epoch {epoch} - Batch loss: {loss}\n" for loss in losses)
+        + f"Epoch {epoch} - Average Train Loss: {sum(losses) / len(losses)}\nEpoch {epoch} - Val loss: {2 / epoch}\n"
+        for epoch, losses in ((1, [9.0, 8.0, 7.0, 6.0]), (2, [5.0, 4.5, 4.0]), (3, [3.5, 3.0, 2.5, 2.25]))
+    )
+    (run,) = read(tmp_path, text)
+    values = {1: 9.0, 2: 8.0, 3: 7.0, 4: 6.0, 5: 5.0, 6: 4.5, 7: 4.0, 9: 3.5, 10: 3.0, 11: 2.5, 12: 2.25}
+    assert dict(curve(run, "train_loss_raw")) == values  # the second epoch has a batch less
+    assert curve(run, "val_loss") == [(4, 2.0), (8, 1.0), (12, pytest.approx(0.6667, abs=1e-4))]
+    assert any("numbered from 1" in note for note in run.notes)
+
+
 def test_starts_in_one_file_are_runs(tmp_path):
     start = "".join(f"Epoch {n:03d} | loss: {1 / n:.4f}\n" for n in range(1, 15))
     first, second = read(tmp_path, start + start.replace("loss: 1.0", "loss: 1.1"))

@@ -6,13 +6,15 @@ anew in each epoch, so an update is epochs finished times batches of an epoch pl
 the axis. PyTorch's tutorials print the epoch and the batch as `[2,  4000] loss: 1.2`, and samples instead of batches as
 `Train Epoch: 2 [640/60000 (1%)]` or `loss: 2.3  [  640/60000]`. A bare `loss` in a line on validation is the validation loss, and
 so is one on a test after each epoch where no line tells of validation; a single one, or one of a batch of an evaluation, is left
-out. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch; the second is the mean so far.
+out. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch; the second is the mean so far. Lines in a row that name one
+epoch and no batch are of its batches, in their order.
 """
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -59,6 +61,7 @@ class EpochLine(Struct, frozen=True):
         batches: Batches of an epoch, None where the line does not say.
         values: Text of the values by key.
         in_samples: Whether it counts samples, not batches.
+        names_epoch: Whether the line names its epoch itself.
     """
 
     line: int
@@ -68,6 +71,7 @@ class EpochLine(Struct, frozen=True):
     batches: int | None
     values: dict[str, str]
     in_samples: bool = False
+    names_epoch: bool = False
 
 
 def detects(source: Source) -> bool:
@@ -92,11 +96,12 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what no line holds.
     """
     lines, counted = _of_one_unit(list(_lines(source.data)))
+    lines, numbered = _with_numbers(lines)
     lines, tested = _with_tests(lines)
     # A line of unknown numbers, such as "Starting training for 30 epochs", is of no step, and its time is none of the training.
     known = lines if columns else [line for line in lines if any(name_of(key) for key in line.values)]
     rows, notes = _rows(_of_one_grain(known or lines))
-    notes += counted + tested
+    notes += counted + numbered + tested
     count = source.data.count(b"\n") + 1
     keys = {key for line in lines for key in line.values}
     unwanted = [] if columns else sorted(key for key in keys if name_of(key) is None)
@@ -135,7 +140,7 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
             elif begins := _BEGINS.match(line[begin:]):
                 phase = f"{begins[1]} "
             if epoch is not None and (told := _values_of_line(line, begin, phase, place)):
-                yield replace(told, line=number_of, epoch=epoch)
+                yield replace(told, line=number_of, epoch=epoch, names_epoch=bool(mark))
 
 
 def _values_of_line(line: str, begin: int, phase: str, place: re.Match[str] | None) -> EpochLine | None:
@@ -193,6 +198,31 @@ def _of_one_unit(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
         for line in lines
     ]
     return scaled, [f"its lines count samples, in multiples of {unit:,}: a batch here is {unit:,} of them"]
+
+
+def _with_numbers(lines: list[EpochLine], *, min_lines: int = 3) -> tuple[list[EpochLine], list[str]]:
+    """Return the lines, those of batches that no line numbers as they stand in their epoch, and a note that says so.
+
+    They are lines that name their epoch and hold one key of the training loss, at least `min_lines` in the median epoch.
+    """
+    if any(line.batch is not None for line in lines):
+        return lines, []
+    epochs = [list(of_epoch) for _, of_epoch in groupby(lines, key=lambda line: line.epoch)]
+    repeats: dict[str, list[int]] = {}
+    for of_epoch in epochs:
+        keys = Counter(key for line in of_epoch if line.names_epoch for key in line.values if name_of(key) == "train_loss_raw")
+        for key, in_epoch in keys.items():
+            repeats.setdefault(key, []).append(in_epoch)
+    of_batches = [key for key, in_epochs in repeats.items() if np.median(in_epochs) >= min_lines]
+    if len(of_batches) != 1:
+        return lines, []
+    numbered: list[EpochLine] = []
+    for of_epoch in epochs:
+        batch = 0
+        for line in of_epoch:
+            batch += of_batches[0] in line.values
+            numbered.append(replace(line, batch=batch) if of_batches[0] in line.values else line)
+    return numbered, ["no line names a batch: those of an epoch were numbered from 1, as they stand"]
 
 
 def _with_tests(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
