@@ -19,10 +19,11 @@ from statistics import median
 
 import orjson
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[:0] = [str(Path(__file__).parents[number]) for number in (1, 2)]
 
-from fleet import write_fleet
-from fleet_engines import dask, ray
+from fleet import write_fleet  # noqa: E402  stands beside this
+
+from tests.clusters import dask, ray  # noqa: E402
 
 Parse = Callable[[str], int]
 
@@ -95,9 +96,9 @@ def main() -> None:
         write_fleet(Path(temporary), 1, 60)
         asked = (str(next(Path(temporary).iterdir())), given.times, given.tasks, 4 * given.workers)
         for name, cluster, on_cluster in (("Dask", dask, on_dask), ("Ray", ray, on_ray)):
-            with cluster(given.workers) as address:
+            with cluster(given.workers) as there:
                 time.sleep(5)
-                pairs = [(on_cluster(address, *asked), on_processes(given.workers, *asked)) for _ in range(given.rounds)]
+                pairs = [(on_cluster(there.address, *asked), on_processes(given.workers, *asked)) for _ in range(given.rounds)]
             rate = (given.tasks - asked[-1]) / median(remote for remote, _ in pairs)
             print(f"| {name} | {rate:.1f} | {median(local / remote for remote, local in pairs):.0%} |")
 

@@ -1,12 +1,6 @@
 """Clusters of Dask and Ray that somebody runs: the rows are those of local processes, whatever becomes of a worker."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.fleet import Fleet, FleetRun
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.fleet.dataset import read_stored
-from ckaudit.fleet.engines import Engine, engine_at
+from ckaudit.fleet.engines import engine_at
 from ckaudit.fleet.engines.cluster import check_versions
 from ckaudit.fleet.engines.dask_cluster import DaskEngine
 from ckaudit.fleet.engines.local import KILLED, LocalEngine
@@ -23,81 +17,34 @@ from ckaudit.fleet.engines.ray_cluster import RayEngine
 from ckaudit.fleet.fleet import FleetRequest, audit_fleet
 from ckaudit.fleet.source import Source
 from ckaudit.reports import render
+from tests import clusters
+from tests.clusters import Cluster, connected, dask_worker, end
 from tests.fleet.crashing import crash
+from tests.object_storage import free_port
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "RAY_DISABLE_IMPORT_WARNING": "1"}
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
-def start(*words: str) -> subprocess.Popen[bytes]:
-    folder = Path(sys.executable).parent
-    return subprocess.Popen(
-        [str(folder / words[0]), *words[1:]],
-        env=ENVIRONMENT,
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-def end(*processes: subprocess.Popen[bytes]) -> None:
-    for process in processes:
-        with_group = os.getpgid(process.pid) if process.poll() is None else None
-        if with_group:
-            os.killpg(with_group, signal.SIGKILL)
-        process.wait()
-
-
-def connected(make: Callable[[], Engine], workers: int) -> Engine:
-    """Wait until a cluster that was just started has its workers."""
-    until = time.monotonic() + 60
-    while True:
-        try:
-            engine = make()
-            if engine.workers >= workers:
-                return engine
-        except UsageError:
-            pass
-        assert time.monotonic() < until
-        time.sleep(0.3)
 
 
 @pytest.fixture(scope="module")
-def dask() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    address = f"127.0.0.1:{free_port()}"
-    scheduler = start("dask", "scheduler", "--host", "127.0.0.1", "--port", address[-5:].lstrip(":"), "--no-dashboard")
-    worker = ("dask", "worker", f"tcp://{address}", "--nworkers", "1", "--nthreads", "1", "--no-dashboard", "--no-nanny")
-    workers = [start(*worker), start(*worker)]
-    connected(lambda: DaskEngine(address), 2)
-    yield address, workers
-    end(*workers, scheduler)
+def dask() -> Iterator[Cluster]:
+    with clusters.dask(2, "--no-nanny") as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def ray() -> Iterator[str]:
-    port = free_port()
-    limits = ("--num-cpus", "2", "--object-store-memory", "100000000", "--include-dashboard", "false")
-    head = start("ray", "start", "--head", "--block", "--node-ip-address", "127.0.0.1", "--port", str(port), *limits)
-    address = f"127.0.0.1:{port}"
-    connected(lambda: RayEngine(address), 2)
-    yield address
-    import ray as library
-
-    library.shutdown()
-    end(head)
+def ray() -> Iterator[Cluster]:
+    with clusters.ray(2) as cluster:
+        yield cluster
 
 
 def sources() -> list[Source]:
     names = ["healthy", "lr_too_high", "experts_two_ranks", "float16_overflow", "there_is_none"]
     return [Source(name=name, path=str(RUNS / name)) for name in names]
+
+
+def place_of(cluster: Cluster) -> str:
+    return cluster.address.partition("://")[2]
 
 
 def settled(results: Iterator[list[FleetRun]]) -> list[FleetRun]:
@@ -108,8 +55,8 @@ def settled(results: Iterator[list[FleetRun]]) -> list[FleetRun]:
 
 def test_clusters_say_what_local_processes_say(dask, ray):
     local = settled(LocalEngine(2).results(sources()))
-    assert settled(engine_at(f"dask://{dask[0]}").results(sources())) == local
-    assert settled(engine_at(f"ray://{ray}").results(sources())) == local
+    assert settled(engine_at(dask.address).results(sources())) == local
+    assert settled(engine_at(ray.address).results(sources())) == local
 
 
 def crashing(folder: Path) -> list[Source]:
@@ -118,31 +65,29 @@ def crashing(folder: Path) -> list[Source]:
 
 
 def test_a_ray_worker_that_is_killed_changes_nothing_and_prints_nothing(ray, tmp_path, capfd):
-    rows = settled(RayEngine(ray, work=crash).results(crashing(tmp_path)))
+    rows = settled(RayEngine(place_of(ray), work=crash).results(crashing(tmp_path)))
     assert rows == all_well(crashing(tmp_path))
-    always = RayEngine(ray, work=crash).results([Source(name="always", path=str(tmp_path / "always"))])
+    always = RayEngine(place_of(ray), work=crash).results([Source(name="always", path=str(tmp_path / "always"))])
     assert [row.problem for rows in always for row in rows] == [KILLED]
     assert capfd.readouterr().out == ""
 
 
 def test_a_dask_worker_that_is_killed_changes_nothing(dask, tmp_path):
-    address, workers = dask
     slow = [Source(name=f"{number}-slow", path=str(tmp_path / str(number))) for number in range(10)]
-    results = DaskEngine(address, work=crash).results(slow)
+    results = DaskEngine(place_of(dask), work=crash).results(slow)
     first = next(results)
-    end(workers[0])
+    end(dask.workers[0])
     assert settled(iter([first, *results])) == all_well(slow)
 
 
 def test_a_fleet_whose_worker_is_killed_is_the_same_to_the_byte(dask, tmp_path):
     """Same files, same findings, same order: of the JSON only the times and the folder are left out."""
-    address, _ = dask
-    other = start("dask", "worker", f"tcp://{address}", "--nworkers", "1", "--nthreads", "1", "--no-dashboard", "--no-nanny")
-    connected(lambda: DaskEngine(address), 2)
+    other = dask_worker(dask.address, "--no-nanny")
+    connected(lambda: engine_at(dask.address), 2)
     patterns = [str(RUNS / name) for name in ("healthy", "lr_too_high", "nan_batch", "experts_two_ranks", "float16_overflow")]
     undisturbed = audit_fleet(FleetRequest(patterns=patterns, folder=tmp_path / "one"), LocalEngine(1))
     killed = audit_fleet(
-        FleetRequest(patterns=patterns, folder=tmp_path / "two"), DaskEngine(address), progress=lambda *_: end(other)
+        FleetRequest(patterns=patterns, folder=tmp_path / "two"), engine_at(dask.address), progress=lambda *_: end(other)
     )
     assert as_bytes(killed) == as_bytes(undisturbed)
     assert [as_bytes(replace(killed, runs=read_stored(tmp_path / name).runs)) for name in ("one", "two")] == [
