@@ -23,7 +23,7 @@ CATALOGUE = frozenset(
     min_normalized_entropy dead_head_fraction dead_unit_fraction residual_rms_p50 residual_rms_p99
     moe_drop_rate moe_util_entropy moe_load_balance_loss
     source_mix_share language_share filter_reject_rate bytes_per_token seq_len_p50_p95 pad_fraction token_kl_drift
-    near_dup_rate train_val_overlap doc_repeat_hotspots batch_repeat_distance held_out_rows_trained_on
+    near_dup_rate train_val_overlap doc_repeat_hotspots batch_repeat_distance batch_reused held_out_rows_trained_on
     tokens_per_sec step_time mfu gpu_util gpu_mem_used dataloader_stall_frac comm_time_frac compute_time_frac straggler_ratio
     data_toxicity_rate rtp_toxicity_prob rtp_prompt_stats pii_hit_rate memorization_rate
     val_loss val_ppl train_val_gap slice_val_loss fixed_probe_loss microbench_score eval_artifact_hash

@@ -115,3 +115,14 @@ def batch_repeat_distance(run: Run) -> Series:
     stands still; the step itself, right after a resume, is one that began anew; a constant is an epoch.
     """
     return run.scalar("batch_repeat_distance")
+
+
+@metric(unit="1", reads=["batch_reused"], source="playbook D1.6", memory=1)
+def batch_reused(run: Run) -> Series:
+    r"""Whether the inputs are the very array of the step before, which the program holds; a loader makes a new one each time.
+
+    $$1 \text{ where } x_t \text{ is } x_{t-1}$$
+
+    Shape (T, 1): 1 at steps where they are; all others are not recorded.
+    """
+    return run.scalar("batch_reused")

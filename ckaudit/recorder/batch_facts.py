@@ -4,6 +4,7 @@ import inspect
 import math
 import re
 import sys
+import weakref
 from collections import deque
 from functools import cache, lru_cache
 from math import prod
@@ -365,6 +366,7 @@ class BatchesSeen:
         self._most = max_batches
         self._last: dict[str, int] = {}
         self._order: deque[tuple[int, str]] = deque()
+        self._inputs: weakref.ref[Any] | None = None
 
     def recall(self, lines: Path, *, until: int) -> None:
         """Remember the batches of the steps up to a resume, as the log tells them; what was replaced does not count."""
@@ -384,3 +386,9 @@ class BatchesSeen:
             if self._last.get(gone) == old:
                 del self._last[gone]
         return None if before is None else step - before
+
+    def is_reused(self, inputs: Array | None) -> bool:
+        """Return whether inputs are the very array of the step before, which the program holds: a loader makes new ones."""
+        before = None if self._inputs is None else self._inputs()
+        self._inputs = None if inputs is None else weakref.ref(inputs)
+        return inputs is not None and before is inputs

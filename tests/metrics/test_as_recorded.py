@@ -14,6 +14,7 @@ PLAIN = {
     "target_equals_input": "data.target_equals_input",
     "gradient_check_error": "parity.gradient_error",
     "batch_repeat_distance": "batch_repeat_distance",
+    "batch_reused": "batch_reused",
     "curvature_trace_est": "curvature_trace_est",
     "curvature_trace_error": "curvature_trace_error",
 }

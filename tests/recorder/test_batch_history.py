@@ -108,3 +108,18 @@ def test_a_log_is_read_backwards_past_what_was_replaced(tmp_path):
     assert values_backwards(path, "h", until=4, max_values=2) == {4: "d", 3: "c"}
     assert values_backwards(path, "h", until=2, max_values=9) == {2: "b", 1: "a"}
     assert values_backwards(tmp_path / "none", "h", until=2, max_values=9) == {}
+
+
+def test_an_array_that_the_program_holds_is_no_new_one_of_a_loader(tiny, batches, tmp_path, lines):
+    (held,) = batches(1)
+    run(tiny(), tmp_path / "held", [held] * 12)
+    told = [line.get("batch_reused") for line in lines(tmp_path / "held")]
+    assert told == [None] + [1] * 11
+    run(tiny(), tmp_path / "made anew", [tuple(part.clone() for part in held) for _ in range(12)])
+    assert all("batch_reused" not in line for line in lines(tmp_path / "made anew"))
+    assert [line["batch_repeat_distance"] for line in lines(tmp_path / "made anew")[1:]] == [1] * 11
+    buffer, other = held[0].clone(), batches(2)[1][0]
+    with Recorder(tiny(), tmp_path / "filled anew", vocabulary=17) as recorder:
+        for place in range(12):  # one buffer, and new rows in it at each step
+            recorder.step(1.0, batch=(buffer.copy_(held[0] if place % 2 else other), held[1]))
+    assert not any("batch_reused" in line for line in lines(tmp_path / "filled anew"))

@@ -223,7 +223,14 @@ OF_CALLBACKS = {"batch_of": "batch_of, a function that takes inputs and targets,
 OF_TARGETS = ("target_shift_match", "target_equals_input")
 
 
-OF_BATCHES = ("batch_duplicate_share", "target_shift_match", "batch_repeat_distance", "token_kl_drift", "input_kl_drift")
+OF_BATCHES = (
+    "batch_duplicate_share",
+    "target_shift_match",
+    "batch_repeat_distance",
+    "batch_reused",
+    "token_kl_drift",
+    "input_kl_drift",
+)
 
 
 def manifest_says(facts: Manifest | None, name: str) -> bool:

@@ -35,7 +35,11 @@ from ckaudit.rules import rules
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 
-OF_EVENTS = ("batch_repeat_distance", "replay_first_difference")  # nothing is missing where nothing repeated or differed
+OF_EVENTS = (
+    "batch_repeat_distance",
+    "batch_reused",
+    "replay_first_difference",
+)  # nothing is missing where nothing repeated or differed
 
 Needs = Sequence[Sequence[str]]
 

@@ -74,14 +74,14 @@ def fed(healthy: Recipe, change: Callable[[int, dict[str, Tensor]], dict[str, Te
 
 
 def repeat_one_batch(healthy: Recipe, amount: Amount) -> Recipe:
-    """Give the same batch from the onset on."""
+    """Give the same batch from the onset on, in new tensors, as a loader that begins anew makes them."""
     last: list[dict[str, Tensor]] = []
     at = amount.onset * healthy.accumulate
 
     def change(index: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         if index < at or not last:
             last[:] = [batch]
-        return last[0]
+        return {name: column.clone() for name, column in last[0].items()}
 
     return fed(healthy, change)
 

@@ -185,7 +185,7 @@ class RunSession:
         unread = attempt.unread = attempt.unread or PendingStats()
         unread.loss, checkpoint = loss, None
         with self._guard("looking at the batch"):
-            unread.take_batch(batch)
+            attempt.is_batch_reused = self._folder.batches.is_reused(unread.take_batch(batch))
         if attempt.step % EVERY == 0:
             with self._guard("the pace of the training"):
                 attempt.note(self._throughput.values(attempt, batch))

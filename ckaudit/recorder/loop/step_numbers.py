@@ -23,7 +23,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep
 from ckaudit.recorder.model.gradient_norms import FULL_TYPES, LONG_ELEMENTS, Norms, are_on_cpu, common_dtype_and_size
-from ckaudit.recorder.stats.arrays import is_away, is_sharded, line, pack_bytes, unpack_bytes
+from ckaudit.recorder.stats.arrays import Array, is_away, is_sharded, line, pack_bytes, unpack_bytes
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 
 
@@ -94,6 +94,7 @@ def finish_plain(
         return False
     # From here on nothing turns back.
     attempt.loss, attempt.global_norm, attempt.norms, attempt.input_hash, attempt.unread = value, norm, norms, name, None
+    attempt.is_batch_reused = folder.batches.is_reused(inputs)
     attempt.values = _known(attempt, batch_id, folder) | attempt.values
     try:
         folder.append(attempt.step, attempt.time, attempt.values)
@@ -108,6 +109,8 @@ def _known(attempt: StepState, batch_id: str | int | None, folder: RunFolderWrit
         values["batch_hash"] = attempt.input_hash
         if (ago := folder.batches.observe(attempt.step, attempt.input_hash)) is not None:
             values["batch_repeat_distance"] = ago
+            if ago == 1 and attempt.is_batch_reused:
+                values["batch_reused"] = 1
     folder.steps_seen += 1
     values["learning_rate"], values["steps_seen"] = attempt.rates[0], folder.steps_seen
     if batch_id is not None:
@@ -172,11 +175,12 @@ class PendingStats(Struct):
     shape: tuple[int, ...] = ()
     _copy: AsyncCopy | None = None
 
-    def take_batch(self, batch: Any) -> None:
-        """Take the fingerprint of a batch."""
+    def take_batch(self, batch: Any) -> Array | None:
+        """Take the fingerprint of a batch, and return its inputs."""
         inputs = inputs_and_targets(batch)[0]
         if inputs is not None:
             self.batch, self.shape = fingerprint(inputs), tuple(inputs.shape)
+        return inputs
 
     def send(self) -> bool:
         """Send for what is on an accelerator, and tell whether there is any."""

@@ -32,6 +32,7 @@ class StepState(Struct):
         norms: Gradient norm of every tensor that has one, after unscaling; once they are fetched.
         global_norm: Norm of all gradients together (M9), None where there are none.
         input_hash: Hash of the batch, once it is fetched.
+        is_batch_reused: Whether its inputs are the very array of the step before.
         gradients: Their statistics, where a checkpoint is due.
         source: Where in the step they were read.
         before: Copies of the weights before the update, where a checkpoint is due.
@@ -58,6 +59,7 @@ class StepState(Struct):
     norms: dict[str, float] = field(default_factory=dict)
     global_norm: float | None = None
     input_hash: str | None = None
+    is_batch_reused: bool = False
     gradients: dict[str, GradientStats] = field(default_factory=dict)
     source: GradientsSource | None = None
     before: dict[str, Array] = field(default_factory=dict)
@@ -110,7 +112,8 @@ class StepState(Struct):
         """Put what was fetched into the line, and how many steps ago the same batch came."""
         loss, norm = self.loss, self.global_norm
         known = {"train_loss_raw": loss, "grad_global_norm": norm, "batch_hash": self.input_hash}
-        self.note(known | {"batch_repeat_distance": repeat_distance})
+        reused = 1 if self.is_batch_reused and repeat_distance == 1 else None
+        self.note(known | {"batch_repeat_distance": repeat_distance, "batch_reused": reused})
 
     def moment(self, deltas: Mapping[str, DeltaStats]) -> HistoryStep:
         """Return the step as the black box keeps it."""

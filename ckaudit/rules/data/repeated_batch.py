@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
-from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
+from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance, batch_reused
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, rule
 from ckaudit.run.falls import ends_lower
@@ -20,7 +20,7 @@ from ckaudit.run.spans import spans
     "DATA003",
     severity="sev1",
     needs=[train_loss_raw],
-    wants=[batch_repeat_distance, batch_duplicate_share, FACTS, val_loss],
+    wants=[batch_repeat_distance, batch_duplicate_share, FACTS, val_loss, batch_reused],
     unit="steps",
 )
 def repeated_batch(
@@ -29,6 +29,7 @@ def repeated_batch(
     duplicates: Series | None,
     facts: Manifest | None,
     val: Series | None,
+    reused: Series | None,
     *,
     max_steps_back: int = 10,
     max_repeated_share: float = 0.2,
@@ -50,7 +51,8 @@ def repeated_batch(
     ## False alarms
     An epoch repeats the data at a distance of its own length, and is silent. Where every step of the run has the same batch, from
     the second on, that may be all data, as of a graph or of a differential equation, or one batch that is overfitted on purpose:
-    sev2, and a note where the held-out loss falls.
+    sev2, and a note where the held-out loss falls, or where nobody evaluates and the program holds one array in hand, as no
+    loader does.
     """
     if duplicates is not None:
         yield from _within(duplicates, max_duplicate_share)
@@ -69,7 +71,8 @@ def repeated_batch(
         is_whole = highest >= stuck_share and first <= 1 and bool(again[1:].all())
         severity: Severity = "sev1" if highest >= stuck_share else "sev2"
         if is_whole:
-            severity = "note" if _carries_over(val, loss) else "sev2"
+            is_held = val is None and reused is not None and len(reused.steps) == len(distance.steps)
+            severity = "note" if is_held or _carries_over(val, loss) else "sev2"
         yield Hit(
             severity=severity,
             where="batches",
