@@ -11,6 +11,7 @@ from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
 from ckaudit.metrics.loss import ends_at_best, is_no_higher, learnt_since, times_a_guess, train_loss_raw, where_unsolved
+from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
@@ -31,7 +32,7 @@ from ckaudit.questions.values import (
 )
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
-from ckaudit.rules.gradients.frequent_clipping import frequent_clipping, leaves_more_at_the_end
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping, is_divided_out, leaves_more_at_the_end
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
@@ -53,7 +54,7 @@ FELT_LOSS_SHARE: float = exploding_gradient.thresholds["felt_loss_share"]
     "D4.1",
     needs=[train_loss_raw],
     wants=[loss_over_median, grad_norm_over_median, learning_rate, gradient_share, FINDINGS],
-    rules=("loss_spike", "seam_jump", "optimizer_state_reset", "nonfinite_values", "hidden_nonfinite"),
+    rules=("loss_spike", "validation_spike", "seam_jump", "optimizer_state_reset", "nonfinite_values", "hidden_nonfinite"),
     weighs=("loss_rises",),
 )
 def spike_recovers(
@@ -251,7 +252,7 @@ def gradient_explodes(
 @question(
     "D4.4",
     needs=[grad_clip_rate, clip_coefficient],
-    wants=[gradient_share, train_loss_raw],
+    wants=[gradient_share, train_loss_raw, epsilon_to_gradient],
     rules=("frequent_clipping", "dominant_tensor"),
 )
 def clipping_hides(
@@ -259,11 +260,13 @@ def clipping_hides(
     factor: Series,
     shares: Series | None,
     loss: Series | None,
+    epsilon: Series | None,
     *,
     warmup: int = frequent_clipping.thresholds["warmup"],
     often: float = frequent_clipping.thresholds["note_rate"],
     always: float = frequent_clipping.thresholds["max_rate"],
     deep: float = frequent_clipping.thresholds["deep_coefficient"],
+    felt: float = frequent_clipping.thresholds["felt_epsilon"],
 ) -> SeriesAnswer:
     """Does clipping hide a cause?
 
@@ -274,7 +277,8 @@ def clipping_hides(
     ## Good
     At most `often` (playbook D4.4; the limits are those of frequent_clipping).
     ## Watch
-    More often, but mildly, or no longer deeply at the end.
+    More often, but mildly, or no longer deeply at the end, or by an optimizer that divides the size of the gradient out again:
+    epsilon is below `felt` of the clipped gradient in every matrix.
     ## Bad
     More than `always`, and less than `deep` is left, to the end, of a loss that is larger than a guess among tokens costs as many
     times less.
@@ -293,7 +297,11 @@ def clipping_hides(
         numbers["offender"] = tops.count(name) / len(tops)
         text += f"; {name} is the largest part of the gradient at {tops.count(name)} of {len(tops)} checkpoints"
     limit = deep / times_a_guess(loss)
-    is_deep = share > always and left < limit and not leaves_more_at_the_end(factor, limit, MIN_AT_THE_END)
+    is_deep = (
+        share > always
+        and left < limit
+        and not (leaves_more_at_the_end(factor, limit, MIN_AT_THE_END) or is_divided_out(epsilon, felt))
+    )
     word = "bad" if is_deep else above(share, watch=often, bad=np.inf)
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.loss import times_a_guess, train_loss_raw
+from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, share_of_last
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.medians import median
@@ -14,17 +15,26 @@ from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import Span, reaching_back, spans
 
 
-@rule("CLIP001", severity="sev2", needs=[], wants=[grad_clip_rate, clip_coefficient, train_loss_raw], unit="1", memory=100)
+@rule(
+    "CLIP001",
+    severity="sev2",
+    needs=[],
+    wants=[grad_clip_rate, clip_coefficient, train_loss_raw, epsilon_to_gradient],
+    unit="1",
+    memory=100,
+)
 def frequent_clipping(
     rate: Series | None,
     coefficient: Series | None,
     loss: Series | None,
+    epsilon: Series | None,
     *,
     warmup: int = 100,
     note_rate: float = 0.5,
     max_rate: float = 0.9,
     deep_coefficient: float = 0.03,
     min_points: int = 3,
+    felt_epsilon: float = 0.1,
 ) -> Iterator[Hit | Skip]:
     """Clipping acts at almost every step and takes most of the gradient away.
 
@@ -40,7 +50,9 @@ def frequent_clipping(
     Many healthy recipes clip at nearly every step but mildly: the norm hovers around the limit. That stays a note. A
     coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips. Gradients that begin large and
     shrink, as of batch normalization, are clipped deeply at first alone: where the last tenth of the coefficients is not, a note.
-    Where only the share of clipped steps is logged nobody knows how much clipping leaves: a note.
+    Where only the share of clipped steps is logged nobody knows how much clipping leaves: a note. An adaptive optimizer divides
+    the size of the gradient out again: its update feels a limit only where epsilon reaches `felt_epsilon` of the clipped gradient
+    of an element, in some matrix; else a note (DETR limits norms of 10 and more to 0.1, and trains by AdamW).
     """
     if coefficient is not None and (rate is None or rate.points < min_points):  # the metric begins at its tenth point
         rate = share_of_last(coefficient, coefficient.values < 1, window=100, min_points=min_points)
@@ -59,15 +71,18 @@ def frequent_clipping(
     rows = np.concatenate([span.rows for span in severe_spans]) if severe_spans else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
         rests = leaves_more_at_the_end(coefficient, deep_coefficient, min_points)
+        is_void = is_divided_out(epsilon, felt_epsilon)
         hit = _over(
             rate,
             rows,
-            "note" if rests else "sev2",
+            "note" if rests or is_void else "sev2",
             left,
             at_least=False,
             limit=deep_coefficient,
             message=f"clipping leaves {median(left[rows, 0]):.2g} of the gradient at the median step, {{value:.2g}} at the "
-            "worst; limits usually leave over {limit:.1g}" + ("; at the end it leaves more" if rests else ""),
+            "worst; limits usually leave over {limit:.1g}"
+            + ("; at the end it leaves more" if rests else "")
+            + ("; the optimizer divides it out again" if is_void else ""),
         )
         began = _began(coefficient, int(rate.steps[rows[0]]), deep_coefficient)
         judged &= ~((rate.steps >= began) & (rate.steps <= rate.steps[rows[-1]]))[:, None]
@@ -89,6 +104,19 @@ def leaves_more_at_the_end(coefficient: Series, deep: float, min_points: int, *,
     """Tell whether clipping leaves more of the gradient at the end, as where gradients shrink with what is learnt."""
     known = coefficient.values[coefficient.finite & (coefficient.values > 0)]
     return median(known[-max(min_points, int(end_share * len(known))) :]) >= deep
+
+
+def is_divided_out(epsilon: Series | None, felt: float) -> bool:
+    """Tell whether updates are the same with and without clipping: adaptive ones, of which no matrix feels epsilon.
+
+    Args:
+        epsilon: Epsilon over the clipped gradient of an element, shape (C, P); None or empty: the optimizer is none that adapts.
+        felt: Fraction from which on an update is smaller for it.
+    """
+    if not epsilon:
+        return False
+    columns = [epsilon.values[known, index] for index in range(len(epsilon.labels)) if (known := epsilon.finite_in(index)).any()]
+    return bool(columns) and all(median(column) < felt for column in columns)
 
 
 def _began(coefficient: Series, judged: int, deep: float) -> int:
