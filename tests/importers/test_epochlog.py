@@ -141,6 +141,30 @@ def test_batches_that_no_line_numbers_stand_in_their_order(tmp_path):
     assert any("numbered from 1" in note for note in run.notes)
 
 
+def test_the_dcgan_tutorial_counts_epochs_and_batches_in_brackets(tmp_path):
+    text = "Starting Training Loop...\n" + "".join(
+        f"[{epoch}/3][{batch}/1583]\tLoss_D: 0.{epoch}5\tLoss_G: 3.{batch:04d}\tD(x): 0.8\tD(G(z)): 0.3 / 0.1\n"
+        for epoch in range(3)
+        for batch in range(0, 1583, 500)
+    )
+    (run,) = read(tmp_path, text)
+    sums = dict(curve(run, "train_loss_raw")[:5])
+    assert sums == pytest.approx({1: 3.05, 501: 3.1, 1001: 3.15, 1501: 3.2, 1584: 3.15})
+    assert any("play against each other" in note for note in run.notes)
+
+
+def test_the_name_may_stand_before_the_epoch(tmp_path):
+    (run,) = read(tmp_path, "".join(f"Training loss after epoch {n}: {1 / n:.4f}\n" for n in range(1, 9)))
+    assert curve(run, "train_loss_raw") == [(n, pytest.approx(1 / n, abs=1e-4)) for n in range(1, 9)]
+
+
+def test_where_no_line_names_a_loss_the_one_measure_of_error_is(tmp_path):
+    (run,) = read(tmp_path, "".join(f"epoch {n} train mse {1 / n:.5f} test mse {2 / n:.5f} r2 0.5\n" for n in range(1, 9)))
+    assert curve(run, "val_loss")[0] == (1, 2.0)
+    assert curve(run, "train_loss_raw")[1] == (2, 0.5)
+    assert any("no line names a loss: train mse and test mse" in note for note in run.notes)
+
+
 def test_starts_in_one_file_are_runs(tmp_path):
     start = "".join(f"Epoch {n:03d} | loss: {1 / n:.4f}\n" for n in range(1, 15))
     first, second = read(tmp_path, start + start.replace("loss: 1.0", "loss: 1.1"))

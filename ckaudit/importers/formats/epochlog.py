@@ -3,11 +3,12 @@
 A line names an epoch, and perhaps how far it has got, `Epoch: [3][50/391] Loss 2.1 (2.3)`; values without an epoch in their line
 belong to the last one that was named, and are an evaluation's after a line that says no more than that one begins. Batches count
 anew in each epoch, so an update is epochs finished times batches of an epoch plus batch; where no line names a batch, epochs are
-the axis. PyTorch's tutorials print the epoch and the batch as `[2,  4000] loss: 1.2`, and samples instead of batches as
-`Train Epoch: 2 [640/60000 (1%)]` or `loss: 2.3  [  640/60000]`. A bare `loss` in a line on validation is the validation loss, and
-so is one on a test after each epoch where no line tells of validation; a single one, or one of a batch of an evaluation, is left
-out. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch; the second is the mean so far. Lines in a row that name one
-epoch and no batch are of its batches, in their order.
+the axis. PyTorch's tutorials print the epoch and the batch as `[2,  4000] loss: 1.2` or `[0/5][50/1583] Loss_D: 0.5`, and samples
+instead of batches as `Train Epoch: 2 [640/60000 (1%)]` or `loss: 2.3  [  640/60000]`. The name may stand before its epoch, as in
+`Loss after epoch 3: 0.5`. A bare `loss` in a line on validation is the validation loss, and so is one on a test after each epoch
+where no line tells of validation; a single one, or one of a batch of an evaluation, is left out. Where no line names a loss, the
+one measure of error that training and validation share is one. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch;
+the second is the mean so far. Lines in a row that name one epoch and no batch are of its batches, in their order.
 """
 
 import math
@@ -20,8 +21,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.importers.formats.keyvalue import PAIR, is_wanted, name_of, named_lines
+from ckaudit.importers.formats.keyvalue import NAME_BEFORE, PAIR, VALUE_BEHIND, is_wanted, name_of, named_lines
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.kinds_of_loss import only_loss
+from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import Numbers, count_of, number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import NO_RANK, LineOrigin
@@ -37,8 +40,11 @@ _BATCH = re.compile(
     r"\A\s*\]\s*\[\s*(\d+)(?:\s*/\s*(\d+))?\s*\]|(?<![A-Za-z_])(?:iters?|iterations?|batch|step)\b[\s:#=\[(]*(\d+)(?:\s*/\s*(\d+))?",
     re.IGNORECASE,
 )
-_PLACE = re.compile(r"\[\s*(\d{1,9})\s*,\s*(\d{1,12})\s*\](?=.{0,40}loss)")  # epoch and batch
-_PLACE_MARK = re.compile(rb"\[ *\d+, *\d+\] .{0,40}loss")
+_PLACE = re.compile(  # epoch and batch
+    r"\[\s*(\d{1,9})(?:\s*,\s*|/\d{1,9}\]\s*\[)(\d{1,12})(?:/(\d{1,12}))?\s*\](?=.{0,40}loss)", re.IGNORECASE
+)
+_PLACE_MARK = re.compile(rb"\[ *\d{1,9}(?:, *|/\d{1,9}\] ?\[)\d{1,12}(?:/\d{1,12})?\]\s.{0,40}[Ll]oss")
+_NAME_FIRST = re.compile(rf"{NAME_BEFORE}(epoch\s{{0,2}}[#:]?\s{{0,2}}\d{{1,9}}){VALUE_BEHIND}", re.IGNORECASE)
 _SAMPLES = re.compile(r"\A[^\[]*\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*(?:\(\s*\d+(?:\.\d+)?\s*%\s*\)\s*\]|\]\s*\Z)")
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
 _BEGINS = re.compile(
@@ -78,7 +84,7 @@ def detects(source: Source) -> bool:
     """Tell by two epochs with a loss each, whose batches, where they are named, count anew; or with losses of parts alone."""
     if not is_text(source) or not (b"poch" in source.data or _PLACE_MARK.search(source.data[:MAX_TOLD])):
         return False
-    lines = list(_lines(source.data[:MAX_TOLD]))
+    lines, _ = _with_errors(list(_lines(source.data[:MAX_TOLD])))
     with_a_loss = [line for line in lines if any(_holds(line, name) for name in _LOSSES)]
     if len({line.epoch for line in with_a_loss}) < 2:
         return not with_a_loss and _are_of_parts(lines)
@@ -96,12 +102,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what no line holds.
     """
     lines, counted = _of_one_unit(list(_lines(source.data)))
+    lines, renamed = (lines, []) if columns else _with_errors(lines)
     lines, numbered = _with_numbers(lines)
     lines, tested = _with_tests(lines)
     # A line of unknown numbers, such as "Starting training for 30 epochs", is of no step, and its time is none of the training.
     known = lines if columns else [line for line in lines if any(name_of(key) for key in line.values)]
     rows, notes = _rows(_of_one_grain(known or lines))
-    notes += counted + numbered + tested
+    notes += counted + renamed + numbered + tested
     count = source.data.count(b"\n") + 1
     keys = {key for line in lines for key in line.values}
     unwanted = [] if columns else sorted(key for key in keys if name_of(key) is None)
@@ -132,8 +139,9 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
         for number_of, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
             if len(line) > MAX_LINE:
                 continue
+            line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
             begin = prefix_end(line)
-            place = _PLACE.match(line, begin)
+            place = _PLACE.match(line, begin) or _PLACE.match(line)
             mark = place or _EPOCH.search(line)
             if mark:
                 epoch, phase, begin = count_of(mark[1]), "", mark.end()
@@ -156,7 +164,7 @@ def _values_of_line(line: str, begin: int, phase: str, place: re.Match[str] | No
     batch = None if place else _BATCH.search(line[begin:])
     samples = None if place or batch else _SAMPLES.match(line[begin:])
     if place:
-        at = place[2]
+        at, of = place[2], place[3]
     elif batch:
         at, of = batch[1] or batch[3], batch[2] or batch[4]
     elif samples:
@@ -186,6 +194,19 @@ def _values(line: str, begin: int, phase: str) -> dict[str, str]:
             key = _OF_TEST if _TEST.search(before) else "val loss" if _HELD_OUT.search(before) else key
         values.setdefault(key, pair[2])
     return values
+
+
+def _with_errors(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
+    """Return the lines, the one measure of error of training and validation as their losses where none is named, and a note."""
+    keys = list(dict.fromkeys(key for line in lines for key in line.values))
+    lone = None if any(name_of(key) in _LOSSES for key in keys) else only_loss([_TEST.sub("val", key) for key in keys])
+    if lone is None or lone.val is None:
+        return lines, []
+    names = {keys[lone.train]: "train loss", keys[lone.val]: "val loss"}
+    renamed = [replace(line, values={names.get(key, key): text for key, text in line.values.items()}) for line in lines]
+    return renamed, [
+        f"no line names a loss: {shorten_name(keys[lone.train])} and {shorten_name(keys[lone.val])} were taken for it"
+    ]
 
 
 def _of_one_unit(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:

@@ -52,7 +52,7 @@ _LOSSES = ("train_loss_raw", "val_loss")
 _SET_LOSS = re.compile(r"eval_(.+)_loss")
 _SETTINGS = ("num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
 _SUMMARY = "train_runtime"
-_NO_SERIES = re.compile(r"step|epoch|total_flos|.*_runtime|.*_per_second")
+NO_SERIES = re.compile(r"step|epoch|total_flos|.*_runtime|.*_per_second")
 
 Entry = Mapping[str, Any]
 
@@ -81,9 +81,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     entries: list[Entry] = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
     keys = list(dict.fromkeys(str(key) for entry in entries for key in entry))
     mapped = {keys[position]: name for name, position in resolve_columns(columns, keys).items()} if columns else {}
-    names = {key: name for key, name in _NAMES.items() if name not in mapped.values()} | mapped
-    if logs_rollouts(keys) and all(math.isfinite(value) for entry in entries if (value := number(entry.get("loss"))) is not None):
-        names = {key: name for key, name in names.items() if key in mapped or name not in _LOSSES}
+    losses = [value for entry in entries if (value := number(entry.get("loss"))) is not None]
+    names = names_of_members(keys, mapped, losses)
     merged = merge(_values(entries, names))
     if not len(merged.table.steps):
         raise UnreadableError(f"{shown} logged no loss, learning rate or evaluation at any step", hint="See --logging_steps.")
@@ -133,12 +132,26 @@ def _values(entries: Iterable[Entry], names: Mapping[str, str]) -> Iterator[tupl
         step = step_number(number(entry.get(place)))
         if step is None or _SUMMARY in entry:
             continue
-        values = {name: value for key, name in _named(entry, names) if (value := number(entry[key])) is not None}
+        values = {name: value for key, name in members_by_name(entry, names) if (value := number(entry[key])) is not None}
         if values:
             yield step, values
 
 
-def _named(entry: Entry, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def names_of_members(keys: Iterable[str], mapped: Mapping[str, str], losses: Iterable[float]) -> dict[str, str]:
+    """Return catalogue names by key: the trainer's own, and those that a user gave.
+
+    Args:
+        keys: All that were logged.
+        mapped: Catalogue name of each key that the user named.
+        losses: The training losses. Where a policy's rollouts are logged beside them and all are finite, they are left out.
+    """
+    names = {key: name for key, name in _NAMES.items() if name not in mapped.values()} | dict(mapped)
+    if logs_rollouts(keys) and all(map(math.isfinite, losses)):
+        names = {key: name for key, name in names.items() if key in mapped or name not in _LOSSES}
+    return names
+
+
+def members_by_name(entry: Iterable[str], names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield key and catalogue name; with `eval_loss` beside it, a further loss is a part of that one and no set's own."""
     for key in entry:
         if key in names:
@@ -203,7 +216,7 @@ def _notes_on_entries(entries: list[Entry], names: Mapping[str, str]) -> list[st
     placeless = [entry for entry in entries if step_number(number(entry.get("step"))) is None]
     lossless = [entry for entry in entries if any(key.startswith("eval_") for key in entry) and not any(map(_is_loss, entry))]
     logged = dict.fromkeys(key for entry in entries if _SUMMARY not in entry for key in entry)
-    left = [key for key in logged if not (key in names or _is_loss(key) or _of_the_catalogue(key) or _NO_SERIES.fullmatch(key))]
+    left = [key for key in logged if not (key in names or _is_loss(key) or _of_the_catalogue(key) or NO_SERIES.fullmatch(key))]
     notes = []
     if placeless:
         notes.append(f"{len(placeless):,} entries without a step were left out, such as predictions made after training")

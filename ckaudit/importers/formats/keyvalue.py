@@ -6,7 +6,8 @@ counts from 0, so it is step N + 1; its `step N` is after N updates, and the tra
 over many batches with dropout off. Its mfu of -100 % means that none is known yet. In modded-nanogpt `train_time` is the time
 so far without evaluations, `step_avg` its mean, "nan" in the first ten steps. A step that goes back to the beginning is
 another run, one that goes back to anywhere else a resume. build-nanogpt writes `250 train 5.31`,
-`250 val 5.28` and `250 hella 0.25`, each on a line of its own; parameter-golf `500/20000 train_loss: 2.56`.
+`250 val 5.28` and `250 hella 0.25`, each on a line of its own; parameter-golf `500/20000 train_loss: 2.56`; many a first
+exercise `Cost after iteration 100: 0.54`.
 """
 
 import re
@@ -37,6 +38,12 @@ _STEP = re.compile(
 PAIR = re.compile(
     r"(?<![\w./-])([A-Za-z_][\w/.@]*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*[:=]\s*|\s+)"
     r"([-+]?(?:nan|inf|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))(?=([A-Za-z%]{0,9})(?:[\s,;|)\]/]|$))",
+    re.IGNORECASE,
+)
+NAME_BEFORE = r"(?<![A-Za-z])((?:[A-Za-z]{1,20} ){0,2}(?:loss|cost)) (?:after|at|in|for|of) "
+VALUE_BEHIND = r"(?:\s{0,4}(?:is|was|[:=,-])\s{0,4}|\s{1,4})(nan|[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?)(?![\w.])"
+_NAME_FIRST = re.compile(
+    rf"{NAME_BEFORE}(?:(?:train_|global_|optimizer_)?(?:step|update)|iteration)\s{{0,2}}[#:]?\s{{0,2}}(\d{{1,12}}){VALUE_BEHIND}",
     re.IGNORECASE,
 )
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
@@ -75,6 +82,10 @@ Columns = dict[str, Numbers]
 _OWN = {
     "train": "train_loss_raw",
     "val": "val_loss",
+    "cost": "train_loss_raw",
+    "train cost": "train_loss_raw",
+    "training cost": "train_loss_raw",
+    "validation cost": "val_loss",
     "hella": "microbench_score/hellaswag",
     "norm": "grad_global_norm",
     "gradnorm": "grad_global_norm",
@@ -120,6 +131,8 @@ def _known_cells(line: str, start: int) -> list[Cell] | None:
 def _cells(line: str, start: int) -> list[Cell] | None:
     if start < len(line) and line[start] in "#{<\"'`*>|":
         return None
+    if said := _NAME_FIRST.search(line, start, start + _MAX_CHARACTERS_AHEAD):
+        return [Cell("step", *said.span(2)), Cell(said[1].lower(), *said.span(3))]
     if bare := _BARE.match(line, start):
         return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
     if match := _OF_ALL.match(line, start):

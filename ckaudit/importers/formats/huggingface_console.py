@@ -1,0 +1,169 @@
+"""What the Hugging Face Trainer prints: the entries of its log as dictionaries, between the bars of its steps.
+
+`{'loss': '2.63', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.1'}` names its epoch and not its step. The bar of the
+training, ` 2%|▏ | 10/500 [00:05<04:10, 1.96it/s]`, is drawn again behind each entry and tells its step, as
+ms-swift's `'global_step/max_steps': '10/500'` does; without them the summary at the end does, by its duration and its steps a
+second. With neither, entries with a training loss are numbered as they stand. Where the epoch falls to the first one, another
+run begins; where it goes back to any other, it is resumed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.importers.formats.huggingface import NO_SERIES, members_by_name, names_of_members
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
+from ckaudit.importers.text.error_lines import error_lines
+from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
+from ckaudit.importers.text.log import Format, NamedLines, no_run_facts, parsed_dialect, read_scanned
+
+NAME = "Hugging Face Trainer's console"
+GENERIC = False
+HEAD_BYTES = 2**21
+MIN_ENTRIES = 2
+_MARK = b"'epoch': "
+_TOKEN = re.compile(r"\| {0,8}(\d{1,10})/(\d{1,10}) \[|(\{'[^{}\r\n]{4,4000}\})|\n")
+_MEMBER = re.compile(r"'([^'\\]{1,200})': (?:'([^']{1,40})'|([^,'}]{1,40}))")
+_PLACE = re.compile(r"'global_step/max_steps': '(\d{1,10})/(\d{1,10})'")
+
+
+class PrintedEntry(Struct):
+    """One dictionary, and the bars behind it.
+
+    Attributes:
+        line: Number of its line.
+        values: Its numbers by key.
+        bars: How far the first bar of so many steps is, by these: those of the training and of its evaluations.
+    """
+
+    line: int
+    values: dict[str, float]
+    bars: dict[int, int]
+
+    @property
+    def epoch(self) -> float:
+        """How far the training is, in epochs."""
+        return self.values["epoch"]
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is of training steps, and of no evaluation and no summary."""
+        return "loss" in self.values
+
+
+def detects(source: Source) -> bool:
+    """Tell by two entries with an epoch and a loss."""
+    if source.is_folder or _MARK not in source.data[:HEAD_BYTES]:
+        return False
+    found = _entries(source.data[:HEAD_BYTES].decode("utf-8", errors="replace"))
+    return sum(any(key.endswith("loss") for key in entry.values) for entry in found) >= MIN_ENTRIES
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read what was printed; `columns` may name further members of the entries.
+
+    Raises:
+        UnreadableError: Where no entry has a value.
+        UsageError: Where `columns` names what no entry has.
+    """
+    found: list[tuple[int, int, dict[str, float]]] = []
+    how = ""
+    for entries in _trainings(list(_entries(source.text))):
+        steps, how = _steps(entries)
+        found += [
+            (entry.line, step, {key: value for key, value in entry.values.items() if not NO_SERIES.fullmatch(key)})
+            for entry, step in zip(entries, steps, strict=True)
+            if "train_runtime" not in entry.values
+        ]
+    rows = step_lines(found)
+    names = names_of_members(rows.columns, {}, _losses(rows))
+    unwanted = [] if columns else [key for key in rows.columns if key not in dict(members_by_name(rows.columns, names))]
+    log = LogContent(rows, [], error_lines(source.data), source.data.count(b"\n") + 1, [], unwanted)
+
+    def named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
+        return _named(rows, mapped, how)
+
+    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, lambda _: True), named, no_run_facts))
+
+
+def _entries(text: str) -> Iterator[PrintedEntry]:
+    """Yield the dictionaries that name an epoch, each with the first bar behind it."""
+    entry: PrintedEntry | None = None
+    line = 1
+    for token in _TOKEN.finditer(text):
+        if token[3]:
+            values = {key: value for key, *texts in _MEMBER.findall(token[3]) if (value := number("".join(texts))) is not None}
+            if "epoch" not in values:
+                continue
+            if entry:
+                yield entry
+            place = _PLACE.search(token[3])
+            entry = PrintedEntry(line, values, {int(place[2]): int(place[1])} if place else {})
+        elif token[1] and entry:
+            entry.bars.setdefault(int(token[2]), int(token[1]))
+        line += token[0] == "\n"
+    if entry:
+        yield entry
+
+
+def _trainings(entries: list[PrintedEntry]) -> Iterator[list[PrintedEntry]]:
+    """Yield the entries of each training: a new one begins where the epoch falls to the first one or below."""
+    starts = [
+        place for place, (before, after) in enumerate(pairwise(entries), 1) if after.epoch <= entries[0].epoch < before.epoch
+    ]
+    for begin, end in pairwise([0, *starts, len(entries)]):
+        if any("loss" in key for entry in entries[begin:end] for key in entry.values):
+            yield entries[begin:end]
+
+
+def _steps(entries: Sequence[PrintedEntry]) -> tuple[list[int], str]:
+    """Return the step of each entry of a training, and how it is known: the first way by which training entries rise."""
+    totals = Counter(total for entry in entries if entry.is_trained for total in entry.bars)
+    total = totals.most_common(1)[0][0] if totals else 0
+    if per_epoch := _steps_of_epoch(entries, total):
+        by_epochs = [round(entry.epoch * per_epoch) for entry in entries]
+        by_bars = [entry.bars.get(total, step) for entry, step in zip(entries, by_epochs, strict=True)]
+        if total and _rise(by_bars, entries):
+            return by_bars, "steps were taken from bars"
+        if _rise(by_epochs, entries):
+            return by_epochs, "steps follow from epochs, and may be wrong by a few"
+    counted = np.cumsum([entry.is_trained for entry in entries]).tolist()
+    return counted, (
+        "no line names a step: entries with a training loss were numbered from 1; how many updates lie between them is not known"
+    )
+
+
+def _rise(steps: Sequence[int], entries: Sequence[PrintedEntry]) -> bool:
+    trained = [step for step, entry in zip(steps, entries, strict=True) if entry.is_trained]
+    return all(before < after for before, after in pairwise(trained))
+
+
+def _steps_of_epoch(entries: Sequence[PrintedEntry], total: int) -> float:
+    """Return how many steps an epoch has, by the training's bars or by its summary; 0 where neither tells."""
+    shares = [entry.bars[total] / entry.epoch for entry in entries if entry.bars.get(total) and entry.epoch > 0]
+    if shares:
+        return float(np.median(shares))
+    for entry in entries:
+        seconds, speed = entry.values.get("train_runtime"), entry.values.get("train_steps_per_second")
+        if seconds and speed and entry.epoch > 0:
+            return round(seconds * speed) / entry.epoch
+    return 0.0
+
+
+def _losses(rows: StepLines) -> Sequence[float]:
+    loss = rows.columns.get("loss")
+    return [] if loss is None else loss.values[loss.recorded].tolist()
+
+
+def _named(rows: StepLines, mapped: Mapping[str, str], how: str) -> NamedLines:
+    """Give the columns the names of the catalogue."""
+    columns: dict[str, Numbers] = {}
+    names = names_of_members(rows.columns, mapped, _losses(rows))
+    for key, name in members_by_name(rows.columns, names):
+        columns[name] = fill_missing(columns[name], rows.columns[key]) if name in columns else rows.columns[key]
+    return NamedLines(StepLines(rows.steps, rows.origin, columns), [how])
