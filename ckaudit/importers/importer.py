@@ -78,6 +78,12 @@ class Source:
         """All of it as text; broken characters are replaced."""
         return text_of(self.data)
 
+    def with_data(self, data: bytes) -> "Source":
+        """Return a source of the same name that holds other bytes: what stands in this one, written as another format."""
+        source = Source(self.path)
+        source.__dict__ |= {"data": data, "head": data[:HEAD_BYTES]}
+        return source
+
     def inside(self, name: str) -> "Source | None":
         """Return a file or folder inside this folder, None where there is none; links that lead out of it do not count."""
         path = self.path / name

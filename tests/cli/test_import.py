@@ -39,7 +39,7 @@ def test_runs_and_formats_are_listed(log, capfd):
     assert run(["import", "--formats"]) == 0
     formats = dict(line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines())
     assert formats["huggingface"] == "Hugging Face trainer_state.json"
-    assert list(formats)[-1] == "losslines"  # those without a mark of their own come last
+    assert list(formats)[-1] == "printedtable"  # those without a mark of their own come last
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,34 @@ def test_the_dcgan_tutorial_counts_epochs_and_batches_in_brackets(tmp_path):
     assert any("play against each other" in note for note in run.notes)
 
 
+def test_timm_and_openmmlab_count_batches(tmp_path):
+    (run,) = read(
+        tmp_path,
+        "".join(
+            f"Train: {epoch} [{batch:4d}/1251 ({batch // 13:3d}%)]  Loss: {3 - epoch - batch / 1000:.3f} (2.50)  LR: 1.0e-05\n"
+            + (f"Test: [  48/48]  Time: 1.2 (1.2)  Loss:  {3.5 - epoch:.3f} (3.4)  Acc@1:  50.0 ( 50.0)\n" if batch else "")
+            for epoch in range(2)
+            for batch in (0, 500)
+        ),
+    )
+    assert curve(run, "train_loss_raw") == [(1, 3.0), (501, 2.5), (1252, 2.0), (1752, 1.5)]
+    assert curve(run, "val_loss") == [(1251, 3.5), (2502, 2.5)]
+    (run,) = read(
+        tmp_path,
+        "".join(
+            f"2023/01/01 00:00:0{n} - mmengine - INFO - Epoch(train)  [{1 + n // 2}][{50 + n % 2 * 50:3d}/100]  loss: 0.{9 - n}\n"
+            for n in range(4)
+        ),
+    )
+    assert curve(run, "train_loss_raw") == [(50, 0.9), (100, 0.8), (150, 0.7), (200, 0.6)]
+
+
+def test_printed_dictionaries_of_epochs(tmp_path):
+    (run,) = read(tmp_path, "".join(str({"epoch": n, "train_loss": 2 / n, "val_loss": 3 / n}) + "\n" for n in (1, 2, 4, 5, 6)))
+    assert curve(run, "train_loss_raw")[:3] == [(1, 2.0), (2, 1.0), (4, 0.5)]
+    assert curve(run, "val_loss")[:3] == [(1, 3.0), (2, 1.5), (4, 0.75)]
+
+
 def test_the_name_may_stand_before_the_epoch(tmp_path):
     (run,) = read(tmp_path, "".join(f"Training loss after epoch {n}: {1 / n:.4f}\n" for n in range(1, 9)))
     assert curve(run, "train_loss_raw") == [(n, pytest.approx(1 / n, abs=1e-4)) for n in range(1, 9)]

@@ -74,6 +74,12 @@ def test_source_of_the_program_before_its_log_is_passed_over(imported):
             "tokens_seen",
             {1: 1048576.0, 2: 2097152.0},
         ),
+        (
+            "INFO:tensorflow:loss = 2.5, step = 100 (1.2 sec)\nINFO:tensorflow:loss = 2.25, step = 200\n",
+            "train_loss_raw",
+            {100: 2.5, 200: 2.25},
+        ),
+        ("metrics {'step': 10, 'val_loss': 1.5}\nmetrics {'step': 20, 'val_loss': 1.25}\n", "val_loss", {10: 1.5, 20: 1.25}),
         ("Cost after iteration 100: 0.54\nCost after iteration 200: 0.32\n", "train_loss_raw", {100: 0.54, 200: 0.32}),
         ("validation loss at step 10 is 1.5\nvalidation loss at step 20 is 1.25\n", "val_loss", {10: 1.5, 20: 1.25}),
         ("step 1 loss 2.5 grad norm 0.4\nstep 2 loss 2.4 grad norm 0.5\n", "grad_global_norm", {1: 0.4, 2: 0.5}),

@@ -35,7 +35,10 @@ from ckaudit.importers.text.prefix import MAX_LINE, blocks, mark_of, prefix_end
 NAME = "epoch text log"
 GENERIC = True
 MAX_TOLD = 2**21  # bytes in which a log of this kind has shown two epochs
-_EPOCH = re.compile(r"(?<![A-Za-z_])epoch\b[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?", re.IGNORECASE)
+_EPOCH = re.compile(
+    r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|train:(?= \d+ \[))[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
+    re.IGNORECASE,
+)
 _BATCH = re.compile(
     r"\A\s*\]\s*\[\s*(\d+)(?:\s*/\s*(\d+))?\s*\]|(?<![A-Za-z_])(?:iters?|iterations?|batch|step)\b[\s:#=\[(]*(\d+)(?:\s*/\s*(\d+))?",
     re.IGNORECASE,
@@ -82,7 +85,9 @@ class EpochLine(Struct, frozen=True):
 
 def detects(source: Source) -> bool:
     """Tell by two epochs with a loss each, whose batches, where they are named, count anew; or with losses of parts alone."""
-    if not is_text(source) or not (b"poch" in source.data or _PLACE_MARK.search(source.data[:MAX_TOLD])):
+    if not is_text(source) or not (
+        b"poch" in source.data or b"Train: " in source.data or _PLACE_MARK.search(source.data[:MAX_TOLD])
+    ):
         return False
     lines, _ = _with_errors(list(_lines(source.data[:MAX_TOLD])))
     with_a_loss = [line for line in lines if any(_holds(line, name) for name in _LOSSES)]
@@ -148,7 +153,9 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
             elif begins := _BEGINS.match(line[begin:]):
                 phase = f"{begins[1]} "
             if epoch is not None and (told := _values_of_line(line, begin, phase, place)):
-                yield replace(told, line=number_of, epoch=epoch, names_epoch=bool(mark))
+                of_batches = mark is not None and mark[0].lower().startswith("train")  # as timm writes it
+                in_samples = told.in_samples and not of_batches
+                yield replace(told, line=number_of, epoch=epoch, in_samples=in_samples, names_epoch=bool(mark))
 
 
 def _values_of_line(line: str, begin: int, phase: str, place: re.Match[str] | None) -> EpochLine | None:
@@ -169,14 +176,14 @@ def _values_of_line(line: str, begin: int, phase: str, place: re.Match[str] | No
         at, of = batch[1] or batch[3], batch[2] or batch[4]
     elif samples:
         at, of = samples[1], samples[2]
-    values = _values(line, begin + (batch.end() if batch else 0), phase)
+    values = values_of_line(line, begin + (batch.end() if batch else 0), phase)
     if not values:
         return None
     counts = count_of(at or ""), count_of(of or "")
     return EpochLine(0, line[: prefix_end(line)], 0, *counts, values, samples is not None)
 
 
-def _values(line: str, begin: int, phase: str) -> dict[str, str]:
+def values_of_line(line: str, begin: int = 0, phase: str = "") -> dict[str, str]:
     """Return the values of a line by key: `loss` in a line on validation is "val loss", in one on a test "test loss".
 
     Args:

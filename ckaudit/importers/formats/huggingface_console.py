@@ -27,6 +27,7 @@ GENERIC = False
 HEAD_BYTES = 2**21
 MIN_ENTRIES = 2
 _MARK = b"'epoch': "
+_OWN = {"learning_rate", "grad_norm", "eval_runtime", "train_runtime"}
 _TOKEN = re.compile(r"\| {0,8}(\d{1,10})/(\d{1,10}) \[|(\{'[^{}\r\n]{4,4000}\})|\n")
 _MEMBER = re.compile(r"'([^'\\]{1,200})': (?:'([^']{1,40})'|([^,'}]{1,40}))")
 _PLACE = re.compile(r"'global_step/max_steps': '(\d{1,10})/(\d{1,10})'")
@@ -57,11 +58,14 @@ class PrintedEntry(Struct):
 
 
 def detects(source: Source) -> bool:
-    """Tell by two entries with an epoch and a loss."""
+    """Tell by two entries with an epoch and a loss, and by what only this trainer measures beside it."""
     if source.is_folder or _MARK not in source.data[:HEAD_BYTES]:
         return False
-    found = _entries(source.data[:HEAD_BYTES].decode("utf-8", errors="replace"))
-    return sum(any(key.endswith("loss") for key in entry.values) for entry in found) >= MIN_ENTRIES
+    text = source.data[:HEAD_BYTES].decode("utf-8", errors="replace")
+    found = list(_entries(text))
+    with_a_loss = [entry for entry in found if {"loss", "eval_loss"} & entry.values.keys()]
+    is_own = _PLACE.search(text) is not None or any(_OWN & entry.values.keys() for entry in found)
+    return is_own and len(with_a_loss) >= MIN_ENTRIES
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:

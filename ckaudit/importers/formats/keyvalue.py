@@ -37,7 +37,7 @@ _STEP = re.compile(
 )
 PAIR = re.compile(
     r"(?<![\w./-])([A-Za-z_][\w/.@]*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*[:=]\s*|\s+)"
-    r"([-+]?(?:nan|inf|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))(?=([A-Za-z%]{0,9})(?:[\s,;|)\]/]|$))",
+    r"([-+]?(?:nan|inf|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))(?=([A-Za-z%]{0,9})(?:[\s,;|)\]}/]|$))",
     re.IGNORECASE,
 )
 NAME_BEFORE = r"(?<![A-Za-z])((?:[A-Za-z]{1,20} ){0,2}(?:loss|cost)) (?:after|at|in|for|of) "
@@ -148,6 +148,9 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         if key not in seen:
             seen.add(key)
             cells.append(Cell(key, *pair.span(2)))
+    if len(cells) == 1:  # TensorFlow's estimators write `loss = 2.5, step = 100 (1.2 sec)`
+        before = (pair for pair in PAIR.finditer(line, start, match.start()) if name_of(pair[1].lower()))
+        cells = [*(Cell(pair[1].lower(), *pair.span(2)) for pair in before), *cells]
     return cells if len(cells) > 1 else None
 
 

@@ -5,7 +5,8 @@ What lines tell of a validation between two of them holds at the one before.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ckaudit.importers.formats.keyvalue import PAIR, is_wanted, name_of, named_lines
+from ckaudit.importers.formats.epochlog import values_of_line
+from ckaudit.importers.formats.keyvalue import is_wanted, name_of, named_lines
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
@@ -49,7 +50,7 @@ def _lines(data: bytes) -> Iterator[Numbered]:
         for line_number, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
             if len(line) > MAX_LINE or "oss" not in line:
                 continue
-            found = ((pair[1].lower(), number(pair[2].replace(",", ""))) for pair in PAIR.finditer(line))
+            found = ((key, number(text.replace(",", ""))) for key, text in values_of_line(line).items())
             values = {key: value for key, value in found if value is not None and name_of(key)}
             place += _is_trained(values)
             if values and place:

@@ -247,4 +247,6 @@ def is_text(source: Source) -> bool:
 def _is_other(head: bytes) -> bool:
     if head.startswith(UTF16_MARKS):
         return False
-    return b"\0" in head.rstrip(b"\0") or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"<") or is_table(head)
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    is_document = start.startswith((b"{", b"<")) and not start.startswith(b"{'")  # what Python prints is no JSON
+    return b"\0" in head.rstrip(b"\0") or is_document or is_table(head)

@@ -16,6 +16,7 @@ BLOCK_BYTES = 2**22
 MAX_LINE = 2**14  # no line of a step is longer
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_QUOTED_NAME = re.compile(r"""(?<=[{,\s])(['"])([A-Za-z][\w /.-]{0,60})\1(?=\s?:)""")
 _TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _PIECE = re.compile(
     rf"""\s*(?:
@@ -142,7 +143,8 @@ def unix_times(texts: Sequence[str]) -> NDArray[np.float64]:
 def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
     """Yield the lines of a file some megabytes at a time.
 
-    Colours are taken out. Of a line that a progress bar overwrote again and again, the last version counts.
+    Colours are taken out, and the quotes around the names of a printed dictionary. Of a line that a progress bar overwrote again
+    and again, the last version counts.
 
     Args:
         data: The whole file: UTF-8, or UTF-16 where a byte order mark says so.
@@ -159,6 +161,8 @@ def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
         text = data[begin:end].decode("utf-8", errors="replace")
         if "\x1b" in text:
             text = _ESCAPES.sub("", text)
+        if "': " in text or '": ' in text:
+            text = _QUOTED_NAME.sub(r"\2", text)
         if "\r" in text:
             text = "\n".join([_last_version(line) if "\r" in line else line for line in text.split("\n")])
         lines = text.split("\n")
