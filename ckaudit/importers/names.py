@@ -130,6 +130,8 @@ def catalogue_name(header: str) -> str | None:
     ('train_loss_raw', 'slice_val_loss/books', None)
     >>> catalogue_name("trainLoss"), catalogue_name("Loss (train)"), catalogue_name("Train NLL (nats/token)")
     ('train_loss_raw', 'train_loss_raw', 'train_loss_raw')
+    >>> catalogue_name("val_losses")
+    'val_loss'
     >>> catalogue_name("loss/irregular"), catalogue_name("eval_regular_loss")
     ('loss_irregular', 'slice_val_loss/regular')
     """
@@ -141,6 +143,7 @@ def catalogue_name(header: str) -> str | None:
         return f"{SLICE}{match[1]}"
     bare = _UNIT.sub("", column).strip()
     forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in (bare, _CAMEL.sub("_", bare))]
+    forms = [f"{form.removesuffix('losses')}loss" if form.endswith("losses") else form for form in forms]
     if match := _OF_VERBS.fullmatch(forms[0]):
         held_out = forms[0].startswith(tuple(_HELD_OUT.split("|")))
         return f"{SLICE if held_out else 'loss_'}{match[1] or match[2]}"
