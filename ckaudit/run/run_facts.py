@@ -29,6 +29,11 @@ def takes_turns(manifest: Manifest | None) -> bool:
     return manifest is not None and manifest.takes_turns is True
 
 
+def counts_updates(manifest: Manifest | None) -> bool:
+    """Tell whether a step is an update, as it is where nothing else is said, and no epoch or entry of a log."""
+    return manifest is None or manifest.step_unit is UNSET
+
+
 def is_over(steps: Steps, manifest: Manifest | None) -> bool:
     """Tell whether a training has taken all the steps that were planned: what it has not learnt it will not learn."""
     planned = manifest.planned_steps if manifest else UNSET

@@ -17,7 +17,7 @@ from ckaudit.rules.data.target_misalignment import target_misalignment
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
-from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_not_falling import TIMES_A_CONSTANT_AT_THE_END, loss_not_falling
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
@@ -105,6 +105,11 @@ def _by_guess(
         yield contradicts(decisive, what, relative_movement.name)
     if once := best_explained_share(explained):
         yield contradicts(decisive, f"the inputs have explained {once:.0%} of the targets: they belong together", explained.name)
+    elif 1 - late > TIMES_A_CONSTANT_AT_THE_END:
+        what = (
+            f"the loss is {1 - late:.3g} times what a constant guess costs; targets that are out of place cost no more than one"
+        )
+        yield contradicts(decisive, what, explained.name)
     elif late <= max_explained_share:
         what = "the model saves nothing of what a constant guess costs: its inputs tell nothing of its targets"
         yield supports(medium, what, explained.name)

@@ -6,7 +6,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import repeats
 from ckaudit.causes.shared.loss_curves import lost_noise
 from ckaudit.contract.schema.report import Evidence
-from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
+from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance, batch_reused
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
@@ -37,7 +37,7 @@ from ckaudit.run.series import Series
         update_out_of_band,
         vanishing_gradient,
     ],
-    wants=[batch_repeat_distance, batch_duplicate_share, train_loss_raw],
+    wants=[batch_repeat_distance, batch_duplicate_share, train_loss_raw, batch_reused],
     knob="Make the iterator once, outside the training loop, and draw the next batch at each step.",
     inspect="Hashes of the batches from the first repeated step on, and where the loader's iterator is made.",
     runbook="Keep the last checkpoint before the first repeat; resume from it with a loader that is seen to move.",
@@ -47,6 +47,7 @@ def loader_stuck(
     distance: Series | None,
     duplicates: Series | None,
     loss: Series | None,
+    reused: Series | None,
     *,
     min_repeat_share: float = 0.9,
     decisive: float = 4.0,
@@ -56,8 +57,9 @@ def loader_stuck(
     """The loader gives the same batch again and again.
 
     Nearly all batches, `min_repeat_share` of them, are then equal to one of a few steps before; workers that share a seed repeat
-    only some. Where batches were not compared, their losses tell: those of different samples never agree to the last digit.
-    Weights are starting values, to be fitted on runs of known truth.
+    only some. Where the program passes the very same array again, no loader made it. Where batches were not compared, their
+    losses tell: those of different samples never agree to the last digit. Weights are starting values, to be fitted on runs of
+    known truth.
     """
     if distance is None and duplicates is not None:
         yield contradicts(decisive, "batches were told apart by what is in them, and none came twice", duplicates.name)
@@ -70,6 +72,9 @@ def loader_stuck(
         yield contradicts(decisive, "no batch is like one of those just before", distance.name)
         return
     if first.first_step is None or loss is None:
+        return
+    if reused is not None and len(reused.steps) == len(distance.steps):
+        yield contradicts(decisive, "the program holds one array in hand, and asks no loader for another", reused.name)
         return
     share = repeats(distance, loss, first.first_step, first.last_step)
     if share >= min_repeat_share:

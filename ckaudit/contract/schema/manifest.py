@@ -11,6 +11,7 @@ VERSION = "ck.run.v1"
 AttentionDirection = Literal["causal", "bidirectional", "cross", "prefix"]
 NoGradient = Literal["key_bias", "taken_out_by_norm", "fixed_table", "unused"]
 LossKind = Literal["nats_per_token", "other"]
+StepUnit = Literal["epoch", "entry"]
 TensorKind = Literal["embedding", "attention", "mlp", "norm", "head", "router", "conv", "recurrent", "other"]
 
 
@@ -148,6 +149,10 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
     loss_kind: Annotated[
         LossKind | UnsetType,
         doc("What one unit of the training loss is: a mean of nats over tokens, or something else; absent: not known."),
+    ] = UNSET
+    step_unit: Annotated[
+        StepUnit | UnsetType,
+        doc("What one step is where it is no update: an epoch, or an entry of a log that names neither; absent: an update."),
     ] = UNSET
     takes_turns: Annotated[
         bool | UnsetType,

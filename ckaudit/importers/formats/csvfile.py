@@ -33,6 +33,7 @@ from ckaudit.importers.tables.curves import (
     CARRIED,
     ONLY_CALLS,
     Curves,
+    StepAxis,
     broken_losses,
     counted_from_zero,
     counter_of_updates,
@@ -213,7 +214,7 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     timing, timed = _take_times(table, series)
     notes += _take_adversaries(table, series)
     drop_other_clock(series)
-    steps, step_notes = _steps(table, series, chosen, choices.get("step", ()))
+    axis = _steps(table, series, chosen, choices.get("step", ()))
     used = {position for positions in choices.values() for position in positions}
     unread = {*of_policy, *(() if timed else timing)} - used
     read = {each: column for each, column in table.columns.items() if each not in unread}
@@ -223,10 +224,11 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
         if each not in used | timing | {epoch_of(table.header), *_against(table.header)}
     }
     passed = _passed_over(table.header, chosen, choices, read)
-    notes = [*note_on_taken(named, many="columns"), *passed, *step_notes, *timed, *notes]
+    notes = [*note_on_taken(named, many="columns"), *passed, *axis.notes, *timed, *notes]
     # A column that was never filled tells nothing of the run.
     filled = [name for place, name in enumerate(table.header) if place not in table.columns or table.columns[place].count]
-    return Curves(steps, {name: values for name, values in series.items() if name != "step"}, notes, layers, filled)
+    plain = {name: values for name, values in series.items() if name != "step"}
+    return Curves(axis.steps, plain, notes, layers, filled, axis.unit)
 
 
 def _with_unnamed(
@@ -288,9 +290,7 @@ def _take_adversaries(table: NumberTable, series: dict[str, Numbers]) -> list[st
     return take_sum(series, names, [table.columns[place] for place in places])
 
 
-def _steps(
-    table: NumberTable, series: Mapping[str, Numbers], chosen: Mapping[str, int], counters: Sequence[int]
-) -> tuple[NDArray[np.int64], list[str]]:
+def _steps(table: NumberTable, series: Mapping[str, Numbers], chosen: Mapping[str, int], counters: Sequence[int]) -> StepAxis:
     if "step" in series:
         named = {table.header[position]: table.columns[position] for position in counters}
         steps, notes = steps_of(series["step"], table.lines)
@@ -299,16 +299,16 @@ def _steps(
             steps, notes = forward_fill(steps, steps != NO_STEP), [CARRIED.format(better)]
         elif table.header[chosen["step"]] == CALLS:
             notes.append(ONLY_CALLS)
-        return steps, [*notes, *counted_from_zero(steps, series)]
+        return StepAxis(steps, [*notes, *counted_from_zero(steps, series)])
     if "tokens_seen" in series and "tokens_per_update" in series:
         derived = steps_of_tokens(series["tokens_seen"], series["tokens_per_update"])
         if derived is not None:
-            return derived, ["no column holds the step: it was computed as tokens seen over tokens per update"]
+            return StepAxis(derived, ["no column holds the step: it was computed as tokens seen over tokens per update"])
     epoch = epoch_of(table.header)
     if epoch is not None and (axis := steps_of_epochs(table.columns[epoch], series.values())):
         return axis
     rows = np.arange(1, len(table.lines) + 1)
-    return rows, ["no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"]
+    return StepAxis(rows, ["no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"], "entry")
 
 
 def _passed_over(

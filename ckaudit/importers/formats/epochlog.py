@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from ckaudit.contract.schema.manifest import StepUnit
 from ckaudit.importers.formats.keyvalue import NAME_BEFORE, PAIR, VALUE_BEHIND, is_wanted, name_of, named_lines
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import only_loss
@@ -112,7 +113,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     lines, tested = _with_tests(lines)
     # A line of unknown numbers, such as "Starting training for 30 epochs", is of no step, and its time is none of the training.
     known = lines if columns else [line for line in lines if any(name_of(key) for key in line.values)]
-    rows, notes = _rows(_of_one_grain(known or lines))
+    chosen = _of_one_grain(known or lines)
+    rows, notes = _rows(chosen)
+    unit: StepUnit | UnsetType = UNSET if any(line.batch is not None for line in chosen) else "epoch"
     notes += counted + renamed + numbered + tested
     count = source.data.count(b"\n") + 1
     keys = {key for line in lines for key in line.values}
@@ -120,7 +123,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     log = LogContent(rows, [], error_lines(source.data), count, [], unwanted)
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-        return _named(rows, mapped, notes)
+        return replace(_named(rows, mapped, notes), step_unit=unit)
 
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
 

@@ -14,9 +14,11 @@ from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from ckaudit.importers.formats.huggingface import NO_SERIES, members_by_name, names_of_members
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.curves import StepAxis
 from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
@@ -76,12 +78,12 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what no entry has.
     """
     found: list[tuple[int, int, dict[str, float]]] = []
-    how = ""
+    axis = StepAxis(np.empty(0, np.int64), [])
     for entries in _trainings(list(_entries(source.text))):
-        steps, how = _steps(entries)
+        axis = _steps(entries)
         found += [
             (entry.line, step, {key: value for key, value in entry.values.items() if not NO_SERIES.fullmatch(key)})
-            for entry, step in zip(entries, steps, strict=True)
+            for entry, step in zip(entries, axis.steps.tolist(), strict=True)
             if "train_runtime" not in entry.values
         ]
     rows = step_lines(found)
@@ -90,7 +92,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     log = LogContent(rows, [], error_lines(source.data), source.data.count(b"\n") + 1, [], unwanted)
 
     def named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-        return _named(rows, mapped, how)
+        return _named(rows, mapped, axis)
 
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, lambda _: True), named, no_run_facts))
 
@@ -125,26 +127,25 @@ def _trainings(entries: list[PrintedEntry]) -> Iterator[list[PrintedEntry]]:
             yield entries[begin:end]
 
 
-def _steps(entries: Sequence[PrintedEntry]) -> tuple[list[int], str]:
-    """Return the step of each entry of a training, and how it is known: the first way by which training entries rise."""
+def _steps(entries: Sequence[PrintedEntry]) -> StepAxis:
+    """Return the step of each entry of a training, by the first way by which those of training steps rise."""
     totals = Counter(total for entry in entries if entry.is_trained for total in entry.bars)
     total = totals.most_common(1)[0][0] if totals else 0
     if per_epoch := _steps_of_epoch(entries, total):
-        by_epochs = [round(entry.epoch * per_epoch) for entry in entries]
-        by_bars = [entry.bars.get(total, step) for entry, step in zip(entries, by_epochs, strict=True)]
+        by_epochs = np.array([round(entry.epoch * per_epoch) for entry in entries], np.int64)
+        by_bars = np.array([entry.bars.get(total, step) for entry, step in zip(entries, by_epochs, strict=True)], np.int64)
         if total and _rise(by_bars, entries):
-            return by_bars, "steps were taken from bars"
+            return StepAxis(by_bars, ["steps were taken from bars"])
         if _rise(by_epochs, entries):
-            return by_epochs, "steps follow from epochs, and may be wrong by a few"
-    counted = np.cumsum([entry.is_trained for entry in entries]).tolist()
-    return counted, (
+            return StepAxis(by_epochs, ["steps follow from epochs, and may be wrong by a few"])
+    note = (
         "no line names a step: entries with a training loss were numbered from 1; how many updates lie between them is not known"
     )
+    return StepAxis(np.cumsum([entry.is_trained for entry in entries]), [note], "entry")
 
 
-def _rise(steps: Sequence[int], entries: Sequence[PrintedEntry]) -> bool:
-    trained = [step for step, entry in zip(steps, entries, strict=True) if entry.is_trained]
-    return all(before < after for before, after in pairwise(trained))
+def _rise(steps: NDArray[np.int64], entries: Sequence[PrintedEntry]) -> bool:
+    return bool((np.diff(steps[[entry.is_trained for entry in entries]]) > 0).all())
 
 
 def _steps_of_epoch(entries: Sequence[PrintedEntry], total: int) -> float:
@@ -164,10 +165,10 @@ def _losses(rows: StepLines) -> Sequence[float]:
     return [] if loss is None else loss.values[loss.recorded].tolist()
 
 
-def _named(rows: StepLines, mapped: Mapping[str, str], how: str) -> NamedLines:
+def _named(rows: StepLines, mapped: Mapping[str, str], axis: StepAxis) -> NamedLines:
     """Give the columns the names of the catalogue."""
     columns: dict[str, Numbers] = {}
     names = names_of_members(rows.columns, mapped, _losses(rows))
     for key, name in members_by_name(rows.columns, names):
         columns[name] = fill_missing(columns[name], rows.columns[key]) if name in columns else rows.columns[key]
-    return NamedLines(StepLines(rows.steps, rows.origin, columns), [how])
+    return NamedLines(StepLines(rows.steps, rows.origin, columns), axis.notes, step_unit=axis.unit)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import UNSET
-from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
@@ -20,6 +19,7 @@ from ckaudit.importers.tables.curves import (
     CARRIED,
     ONLY_CALLS,
     Curves,
+    StepAxis,
     counted_from_zero,
     counter_of_updates,
     drop_other_clock,
@@ -92,17 +92,15 @@ def _imported(rows: JsonRows, mapped: MappedSeries, shown: str, *, asked: bool, 
     """Return one run; `asked` tells whether the user named the step."""
     series = dict(mapped.series)
     drop_other_clock(series)
-    steps, step_notes = _steps(rows, series, mapped, asked=asked)
+    axis = _steps(rows, series, mapped, asked=asked)
     plain = {name: values for name, values in series.items() if name != "step"}
-    curves = Curves(steps, plain, [*mapped.notes, *step_notes], mapped.layers, [*rows.keys])
+    curves = Curves(axis.steps, plain, [*mapped.notes, *axis.notes], mapped.layers, [*rows.keys], axis.unit)
     run = imported_run(curves, shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY, name=name)
     run.manifest.name = name or UNSET
     return run
 
 
-def _steps(
-    rows: JsonRows, series: Mapping[str, Numbers], mapped: MappedSeries, *, asked: bool
-) -> tuple[NDArray[np.int64], list[str]]:
+def _steps(rows: JsonRows, series: Mapping[str, Numbers], mapped: MappedSeries, *, asked: bool) -> StepAxis:
     if "step" in series:
         counters = {key: column for key, column in rows.columns.items() if name_of(key, _NAMES) == "step"}
         better = "" if asked else counter_of_updates(counters, series)
@@ -111,11 +109,11 @@ def _steps(
             steps, notes = forward_fill(steps, steps != NO_STEP), [CARRIED.format(better)]
         elif mapped.keys["step"] == CALLS:
             notes.append(ONLY_CALLS)
-        return steps, [*notes, *counted_from_zero(steps, series)]
+        return StepAxis(steps, [*notes, *counted_from_zero(steps, series)])
     if axis := steps_of_epochs(rows.column(EPOCH), series.values()):
         return axis
     note = "no member holds the step: entries were numbered from 1; name one with --map step=MEMBER"
-    return np.arange(1, len(rows.lines) + 1), [note]
+    return StepAxis(np.arange(1, len(rows.lines) + 1), [note], "entry")
 
 
 def _as_lines(data: bytes) -> bytes:

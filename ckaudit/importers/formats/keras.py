@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.contract.io.codec import decode
 from ckaudit.errors import UnreadableError
@@ -72,7 +73,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     else:
         steps = np.arange(1, longest + 1) * (updates or 1)
         notes.append(_axis(updates))
-    imported = imported_run(Curves(steps, series, notes), source.shown, NAME, size=f"{longest:,} epochs", last=SCALARS_ONLY)
+    curves = Curves(steps, series, notes, step_unit=UNSET if updates or "step" in mapped.series else "epoch")
+    imported = imported_run(curves, source.shown, NAME, size=f"{longest:,} epochs", last=SCALARS_ONLY)
     if epochs := _param(document, "epochs", below=2**20):
         imported.manifest.planned_steps = epochs * (updates or 1)
     return [imported]

@@ -5,6 +5,8 @@ What lines tell of a validation between two of them holds at the one before.
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from ckaudit.importers.formats.epochlog import values_of_line
 from ckaudit.importers.formats.keyvalue import is_wanted, name_of, named_lines
 from ckaudit.importers.importer import Imported, Source
@@ -63,4 +65,4 @@ def _is_trained(values: Mapping[str, float]) -> bool:
 
 def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
     note = "no line names a step: lines with a training loss were numbered from 1; how many updates lie between them is not known"
-    return named_lines(rows, mapped, [note])
+    return replace(named_lines(rows, mapped, [note]), step_unit="entry")

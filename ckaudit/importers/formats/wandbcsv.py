@@ -105,7 +105,7 @@ def _on_axis(name: str, axis: Numbers, series: dict[str, Numbers], lines: Sequen
         steps, notes = steps_of(axis, lines)
         return Curves(steps, series, notes)
     if name.lower().endswith("epoch") and (counted := steps_of_epochs(axis, series.values())):
-        return Curves(counted[0], series, counted[1])
+        return Curves(counted.steps, series, counted.notes, step_unit=counted.unit)
     why = "tells time" if name.lower().startswith(_CLOCKS) else "counts no steps"
     numbered = np.arange(1, len(lines) + 1)
     return Curves(

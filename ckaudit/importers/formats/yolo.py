@@ -77,7 +77,7 @@ def _curves(table: NumberTable, series: dict[str, Numbers], epoch: int | None) -
     axis = None if epoch is None else steps_of_epochs(table.columns[epoch], series.values())
     if axis is None:
         return Curves(np.arange(1, len(table.lines) + 1), series, ["its epochs cannot be read: rows were numbered from 1"])
-    return Curves(axis[0], series, axis[1])
+    return Curves(axis.steps, series, axis.notes, step_unit=axis.unit)
 
 
 def _sum(table: NumberTable, positions: Sequence[int]) -> Numbers:

@@ -1,12 +1,13 @@
 """Series of one file under catalogue names: which update each row belongs to, and how they become an imported run."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import UNSET, Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from numpy.typing import NDArray
 
-from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.manifest import Manifest, StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported
 from ckaudit.importers.kinds_of_loss import take_turns
@@ -33,6 +34,7 @@ class Curves(Struct):
         notes: What was done to get them.
         layers: Columns of N cells by the file's own name of a statistic of one tensor or layer.
         names: The file's own names of everything that was logged.
+        step_unit: What a step is; UNSET: an update.
     """
 
     steps: NDArray[np.int64]
@@ -40,6 +42,21 @@ class Curves(Struct):
     notes: list[str] = field(default_factory=list)
     layers: dict[str, Numbers] = field(default_factory=dict)
     names: Sequence[str] = ()
+    step_unit: StepUnit | UnsetType = UNSET
+
+
+class StepAxis(NamedTuple):
+    """The step of each row.
+
+    Attributes:
+        steps: Shape (N,).
+        notes: How they were counted.
+        unit: What one is; UNSET: an update.
+    """
+
+    steps: NDArray[np.int64]
+    notes: list[str]
+    unit: StepUnit | UnsetType = UNSET
 
 
 def imported_run(
@@ -73,7 +90,9 @@ def imported_run(
         *layers.notes(),
         *([] if layers else [last]),
     ]
-    manifest = Manifest(schema_version="ck.run.v1", source=source, loss_kind=loss_kind_of_names(curves.names) or UNSET)
+    manifest = Manifest(
+        schema_version="ck.run.v1", source=source, loss_kind=loss_kind_of_names(curves.names) or UNSET, step_unit=curves.step_unit
+    )
     if take_turns(curves.names):
         manifest.takes_turns = True
     if slices := slices_of(merged.table.names):
@@ -194,7 +213,7 @@ def steps_of_tokens(tokens: Numbers, per_update: Numbers) -> NDArray[np.int64] |
     return None if (steps == NO_STEP).any() else steps
 
 
-def steps_of_epochs(epochs: Numbers, series: Iterable[Numbers]) -> tuple[NDArray[np.int64], list[str]] | None:
+def steps_of_epochs(epochs: Numbers, series: Iterable[Numbers]) -> StepAxis | None:
     """Return one step for each epoch and a note that says so, None where a row is no whole epoch or a series has two of one.
 
     Epochs that count from 0 are counted from 1: step N is the end of the N-th.
@@ -210,7 +229,7 @@ def steps_of_epochs(epochs: Numbers, series: Iterable[Numbers]) -> tuple[NDArray
     shift = int(steps.min() == 0)
     counted = ", which the file counts from 0" if shift else ""
     note = f"no column holds the step: epochs are the axis, step N here is the end of epoch N{counted}"
-    return steps + shift, [f"{note}; how many updates an epoch took is not recorded"]
+    return StepAxis(steps + shift, [f"{note}; how many updates an epoch took is not recorded"], "epoch")
 
 
 def counter_of_updates(counters: Mapping[str, Numbers], series: Mapping[str, Numbers]) -> str:

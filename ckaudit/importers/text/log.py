@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from msgspec import UNSET, Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
-from ckaudit.contract.schema.manifest import Manifest, Session
+from ckaudit.contract.schema.manifest import Manifest, Session, StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import take_turns
@@ -29,11 +29,13 @@ class NamedLines(Struct):
         rows: The lines, their columns by catalogue name; steps count update attempts that are finished.
         notes: What was done to get them.
         summed: Keys of the log whose sum was taken.
+        step_unit: What a step is; UNSET: an update.
     """
 
     rows: StepLines
     notes: list[str] = field(default_factory=list)
     summed: tuple[str, ...] = ()
+    step_unit: StepUnit | UnsetType = UNSET
 
 
 class Format(Struct, frozen=True):
@@ -123,6 +125,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
         source=name,
         loss_kind=loss_kind_of_names(keys) or UNSET,
         takes_turns=take_turns(keys) or UNSET,
+        step_unit=meaning.step_unit,
     )
     notes_on_facts = form.manifest(manifest, facts, run)
     steps = sum(len(part.rows.steps) for part in run.parts)

@@ -51,8 +51,8 @@ def repeated_batch(
     ## False alarms
     An epoch repeats the data at a distance of its own length, and is silent. Where every step of the run has the same batch, from
     the second on, that may be all data, as of a graph or of a differential equation, or one batch that is overfitted on purpose:
-    sev2, and a note where the held-out loss falls, or where nobody evaluates and the program holds one array in hand, as no
-    loader does.
+    sev2, and a note where the held-out loss falls, or where the program holds one array in hand, as no loader does: what that
+    array teaches is judged by the losses.
     """
     if duplicates is not None:
         yield from _within(duplicates, max_duplicate_share)
@@ -71,7 +71,7 @@ def repeated_batch(
         is_whole = highest >= stuck_share and first <= 1 and bool(again[1:].all())
         severity: Severity = "sev1" if highest >= stuck_share else "sev2"
         if is_whole:
-            is_held = val is None and reused is not None and len(reused.steps) == len(distance.steps)
+            is_held = reused is not None and len(reused.steps) == len(distance.steps)
             severity = "note" if is_held or _carries_over(val, loss) else "sev2"
         yield Hit(
             severity=severity,

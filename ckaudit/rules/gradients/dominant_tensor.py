@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_to_weight, gradient_share, top_gradient_share
 from ckaudit.metrics.loss import times_a_guess, train_loss_raw
+from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
 from ckaudit.metrics.weights import weight_norm
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping, is_divided_out
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, at
@@ -21,6 +24,9 @@ LARGE_RATIO, SHOCK_RATIO = 10.0, 100.0
 
 MAX_EARLIER_SHARE, MIN_EARLIER_CHECKPOINTS = 0.1, 5
 """Share that a tensor which comes to dominate had at so many checkpoints before: healthy ones begin at 0.28 (lab)."""
+
+VOID = "the optimizer divides it out again"
+FELT_EPSILON: float = frequent_clipping.thresholds["felt_epsilon"]
 
 MIN_STEADY_SHARE = 0.75
 """Share of the checkpoints that are always the same offender: a healthy Swin's largest tensor is that at a quarter of them."""
@@ -39,6 +45,7 @@ MIN_STEADY_SHARE = 0.75
         weight_norm,
         train_loss_raw,
         FACTS,
+        epsilon_to_gradient,
     ],
     unit="1",
 )
@@ -51,6 +58,7 @@ def dominant_tensor(
     sizes: Series | None,
     loss: Series | None,
     facts: Manifest | None,
+    epsilon: Series | None,
     *,
     max_share: float = 0.95,
     offender_share: float = 0.67,
@@ -79,14 +87,17 @@ def dominant_tensor(
     The embedding or the head has 95 to 99 % of the norm at the start of every healthy run, and the head again while
     nothing but the frequency of tokens is learnt: there the others have little, it has not much. A healthy BERT that is clipped
     mildly at every step has 0.8 of the norm in its embedding. A bias, and what began at zero, as the second matrix of LoRA, is as
-    large as what it has learnt: a gradient beyond that says nothing, and only one that was small before counts.
+    large as what it has learnt: a gradient beyond that says nothing, and only one that was small before counts. An adaptive
+    optimizer divides the size of each tensor's gradient out again, so that clipping starves none where no matrix feels its
+    epsilon: there it counts for a note alone, as of a policy's value head.
     """
     judged = share if share is not None and share.points else top
     if judged is None:
         yield needs_one_of(gradient_share, top_gradient_share)
         return
     yield from too_few(judged, min_points)
-    deep_coefficient /= times_a_guess(loss)
+    is_void = is_divided_out(epsilon, FELT_EPSILON)
+    deep_coefficient = 0.0 if is_void else deep_coefficient / times_a_guess(loss)
     sized = _has_size(judged, sizes)
     offenders = list(
         _offenders(
@@ -104,9 +115,14 @@ def dominant_tensor(
             warmup,
         )
     )
-    yield from offenders
+    offenders = [replace(hit, severity="note", message=f"{hit.message}; {VOID}") if is_void else hit for hit in offenders]
     reported = {hit.where for hit in offenders}
-    yield from _holders(judged, clip, relative, sized, reported, max_share, deep_coefficient, min_points, warmup)
+    holders = list(
+        _holders(judged, clip, relative, sized, set() if is_void else reported, max_share, deep_coefficient, min_points, warmup)
+    )
+    graver = {hit.where for hit in holders if hit.severity != "note"}
+    yield from (hit for hit in offenders if hit.where not in graver)
+    yield from (hit for hit in holders if hit.where not in reported - graver)
 
 
 def _offenders(

@@ -28,7 +28,7 @@ from ckaudit.run.falls import (
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
-from ckaudit.run.run_facts import is_known_to_be_a_loss, is_over, why_loss_need_not_fall
+from ckaudit.run.run_facts import counts_updates, is_known_to_be_a_loss, is_over, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
@@ -36,7 +36,7 @@ MIN_POINTS = 3
 """Two points make no course."""
 
 MIN_STEPS = 100
-"""Within the first hundred steps a rate that warms up moves little: whether the loss falls cannot be asked yet."""
+"""Within the first hundred updates a rate that warms up moves little: whether the loss falls cannot be asked yet."""
 
 MIN_POINTS_OF_LEVEL, MIN_STEPS_OF_LEVEL = 50, 200
 """A level is held against what a guess costs once there are so many points and steps."""
@@ -69,6 +69,13 @@ MAX_UNEXPLAINED = 0.02
 
 SMALL_SAMPLE = 2.0
 """Standard errors of three to five values are so many times as wide as those of many (Student 1908)."""
+
+TIMES_A_CONSTANT, TIMES_A_CONSTANT_AT_THE_END = 10.0, 2.0
+"""A loss function that gives so many times what a constant guess costs is of a model that has the scale of its targets wrong;
+one that has just begun comes down to it from above, in its first steps or, of rare targets, in hundreds."""
+
+COMES_FROM_ABOVE = 1.5
+"""A loss so many times its last level has yet to come down to it."""
 
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
@@ -110,7 +117,8 @@ def loss_not_falling(
     A training that has taken all its planned steps, however few, has learnt nothing where it saves as little, the median of its
     weights has come less than a hundredth of its size, and the loss fell by less than a twentieth. A model of tokens that costs
     a quarter more than a uniform guess, with half of its plan done, or a twentieth more at its end, is worse than one that knows
-    nothing.
+    nothing; and so is any model whose loss function gives ten times what a constant guess costs all through the second half of
+    the run, or twice that where all planned steps are taken.
     Where that does not tell, the curve of a log that starts with the run, from three points and 100 steps on: it stands (no law
     of learning explains it better than a level), either at what a uniform guess among a thousand to a million tokens costs, or
     anywhere else with so little noise that a fall of 5 % in its first quarter would be seen. Of 120 points and more also: it ends
@@ -139,7 +147,8 @@ def loss_not_falling(
     steps, values = loss.steps[known], loss.values[known, 0]
     bound, guess, why = _bound(entropy, facts, unigram_margin, guess_share)
     standing = _ends_where_it_began(steps, values, facts, explained, moved, bound)
-    if (hit := standing or _costs_more_than_a_guess(steps, values, facts, min_plan_share)) is not None:
+    worse = _costs_more_than_a_guess(steps, values, facts, min_plan_share) or _costs_more_than_a_constant(steps, explained, facts)
+    if (hit := standing or worse) is not None:
         yield hit
         return
     if skip := _skipped(steps, values, facts, min_plan_share):
@@ -178,7 +187,7 @@ def loss_not_falling(
 def _skipped(steps: Steps, values: Floats, facts: Manifest | None, min_plan_share: float) -> Skip | None:
     """Return why the course of a loss cannot be judged, or not yet."""
     planned = facts.planned_steps if facts else UNSET
-    if len(values) < MIN_POINTS or steps[-1] < MIN_STEPS:
+    if len(values) < MIN_POINTS or (steps[-1] < MIN_STEPS and counts_updates(facts)):
         last = int(steps[-1]) if len(steps) else 0
         return Skip("too_few_points", f"{len(values)} points up to step {last}; {MIN_POINTS} and {MIN_STEPS} steps are needed")
     if planned is not UNSET and steps[-1] < min_plan_share * planned:
@@ -222,10 +231,30 @@ def _costs_more_than_a_guess(steps: Steps, losses: Floats, facts: Manifest | Non
     return _hit(steps, _since(losses, guess), level, guess, message)
 
 
+def _costs_more_than_a_constant(
+    steps: Steps, explained: Series | None, facts: Manifest | None, *, min_checkpoints: int = 3
+) -> Hit | None:
+    """Return the hit of a model that is many times worse than a constant guess all through the second half of a run."""
+    if explained is None or not len(steps) or steps[-1] < MIN_STEPS_OF_LEVEL:
+        return None
+    rows = explained.recorded_rows()
+    times = 1 - rows.values[:, 0]
+    late = rows.steps > steps[-1] / 2
+    most = TIMES_A_CONSTANT_AT_THE_END if is_over(steps, facts) else TIMES_A_CONSTANT
+    if late.sum() < min_checkpoints or not times[late].min() > most:
+        return None
+    first = int(np.flatnonzero(times <= most)[-1]) + 1 if (times <= most).any() else 0
+    message = (
+        "the loss function gives {value:.3g} times what a constant guess costs: the model is worse than one that knows nothing"
+    )
+    row = int(np.searchsorted(steps, rows.steps[first])) if first else 0
+    return _hit(steps, row, median(times[late]), None, message)
+
+
 def _constant_guess(
     steps: Steps, losses: Floats, explained: Series | None, facts: Manifest | None, *, min_checkpoints: int = 3
 ) -> int | None:
-    """Return the row from which on a model saves nothing of what a constant guess costs, and its loss stands; else None.
+    """Return the row from which on a model saves nothing of what a constant guess costs, where its loss stands; else None.
 
     A model of tokens rests at a guess for its first steps: there the losses' own noise must leave no doubt. One that is worse
     than a constant guess, and has come down, is still on its way to it.
@@ -237,6 +266,9 @@ def _constant_guess(
     late = int((rows.steps > middle).sum())
     saved = rows.values[-late if may_wait else -max(min_checkpoints, late) :, 0] if late else rows.values[:0, 0]
     first = int(np.searchsorted(steps, middle, side="right"))
+    knew = rows.steps[rows.values[:, 0] > LEARNT_SHARE][-1:]
+    thrown = steps[:first][losses[:first] > COMES_FROM_ABOVE * median(losses[first:])][-1:]
+    since = int(np.searchsorted(steps, max([0, *knew, *thrown]), side="right"))
     if len(saved) < min_checkpoints:
         return None
     if median(saved) + 2 * _error_of_share(losses[first:], saved, paired=not may_wait) > LEARNT_SHARE:
@@ -244,7 +276,7 @@ def _constant_guess(
     comes_from_above = median(saved) < -LEARNT_SHARE and ends_lower(losses, min_fall=LEARNT_SHARE)
     if comes_from_above or median(saved) > MAX_UNEXPLAINED:
         return None
-    return first if never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None else None
+    return since if never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None else None
 
 
 def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
@@ -312,6 +344,7 @@ def may_plateau(steps: Steps, facts: Manifest | None, moved: Series | None) -> b
 
 def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str, *, is_early: bool = False) -> Hit:
     text = f"{message}; {EARLY_PLATEAU}" if is_early else message
+    row = min(row, len(steps) - 1)  # the last points may lie below a level that is a median
     return Hit.at(steps[row:], "note" if is_early else "sev2", text, where="loss", value=level, limit=limit, worst=-1)
 
 

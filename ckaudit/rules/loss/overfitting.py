@@ -60,16 +60,17 @@ def overfitting(
     ## What it checks
     From `min_evals` evaluations on: whether the validation loss ends above its own lowest level by more than its noise allows
     and by more than `min_rise` of it (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
-    Where no training loss was recorded the rise alone counts, and the message says so. The first step is that of the first
-    evaluation after the divergence step: in between it began. A validation loss that stands is as bad, unless its last eighth
-    is lower than all before: it gains less than `max_gain` from the third quarter of the evaluations to the last, while the
-    training loss falls by `min_train_fall` and ends more than `min_gap_share` of the validation loss below it. From two
-    evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of what the
-    training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it, where the
-    training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a model of
-    tokens that began with a guess, by less than half; or it stays beyond twice an untrained model's, and falls by less than two
-    thirds as much. A rise by less than two parts in a hundred of what
-    has been learnt since the first losses, or five where less than a tenth of them is left, is none, and a fall of the training
+    Where no training loss was recorded the rise alone counts, and the message says so. The first step is where the higher level
+    begins, or the first evaluation after the divergence step, if that is earlier. A validation loss that stands is as bad,
+    unless its last eighth is lower than all before: it gains less than `max_gain` from the third quarter of the evaluations to
+    the last, while the training loss falls by `min_train_fall` and ends more than `min_gap_share` of the validation loss below
+    it. From two evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of
+    what the training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it,
+    where the training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a
+    model of tokens that began with a guess, by less than half; or it stays beyond twice an untrained model's, and falls by less
+    than two thirds as much. A held-out loss may be in another unit: what it has fallen from its own first evaluations counts as
+    well. A rise by less than two parts in a hundred of what has been learnt since the first losses, or five where less than a
+    tenth of them is left, is none, and a fall of the training
     loss by as little is no memory.
     ## Why it matters
     From that step on the budget buys memory, not ability.
@@ -120,7 +121,7 @@ def _by_course(
 def _rises(steps: Steps, losses: Floats, train: Floats | None, risen: Rise) -> Hit:
     """Return the hit of a validation loss that ends above its lowest."""
     onset = divergence_step(steps, np.zeros(len(steps)) if train is None else train, losses)
-    first = risen.onset if onset is None else min(int(np.searchsorted(steps, onset, side="right")), len(steps) - 1)
+    first = risen.onset if onset is None else min(risen.onset, int(np.searchsorted(steps, onset, side="right")))
     lowest = int(np.argmin(losses))
     worst = min(first, lowest) + int(np.argmax(losses[min(first, lowest) :]))
     return Hit(
@@ -166,14 +167,15 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
         return None
     train = logged.values[known, 0]
     third = max(1, len(val) // 3)
+    begun = min(third, EVALS_PER_QUARTER)
     few = max(EVALS_PER_QUARTER, len(train) // 20)
     start, end = untrained_loss(train), median(train[-few:])
     if end >= (1 - LARGE_RISE) * start or not ends_lower(train, min_fall=LARGE_RISE):
         return None
-    early, late = median(val[:third]), median(val[-third:])
     # A held-out loss in another unit is held against its own beginning.
-    carried = max((start - val.min()) / (start - end), (early - late) / early / (1 - end / start))
-    falls_still = len(val) > third and late < val[:-third].min()
+    first, lowest = median(val[:begun]), min(median(val[row : row + begun]) for row in range(len(val) - begun + 1))
+    carried = max((start - val.min()) / (start - end), (first - lowest) / first / (1 - end / start))
+    falls_still = len(val) > third and median(val[-third:]) < val[:-third].min()
     most = CARRIED_OF_MUCH if end < start / 2 and not falls_still else CARRIED
     what = "nothing carries over" if carried <= CARRIED else f"{carried:.0%} of that carries over"
     if val.min() > BEYOND * start > 0:
