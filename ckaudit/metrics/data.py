@@ -119,10 +119,10 @@ def batch_repeat_distance(run: Run) -> Series:
 
 @metric(unit="1", reads=["batch_reused"], source="playbook D1.6", memory=1)
 def batch_reused(run: Run) -> Series:
-    r"""Whether the inputs are the very array of the step before, which the program holds; a loader makes a new one each time.
+    r"""Whether the inputs lie in the memory of those before, which the program holds; a loader makes a new array each time.
 
-    $$1 \text{ where } x_t \text{ is } x_{t-1}$$
+    $$1 \text{ where } x_t \text{ lies where } x_{t-1} \text{ lies}$$
 
-    Shape (T, 1): 1 at steps where they are; all others are not recorded.
+    Shape (T, 1): 1 at steps where they do, from the third repeat on; all others are not recorded.
     """
     return run.scalar("batch_reused")

@@ -208,6 +208,12 @@ def is_solved(loss: Series | None, steps: Steps) -> Mask:
     return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])
 
 
+def is_down_to_rounding(loss: Series | None, *, left: float = 1e-6) -> bool:
+    """Tell whether a loss has come down to what float32 rounds away beside its first value."""
+    known = loss.values[loss.finite] if loss is not None else np.empty(0)
+    return bool(len(known) and 0 <= known[-1] <= left * known[0])
+
+
 def where_unsolved(series: Series, loss: Series | None) -> Series:
     """Return a series without the steps at which a task is solved, where chance rules; all of it where nothing would be left."""
     left = series.recorded & ~is_solved(loss, series.steps)

@@ -6,7 +6,14 @@ from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
-from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss, where_loss_is_left, where_unsolved
+from ckaudit.metrics.loss import (
+    initial_loss_excess,
+    is_down_to_rounding,
+    train_loss_raw,
+    val_loss,
+    where_loss_is_left,
+    where_unsolved,
+)
 from ckaudit.metrics.movement import updated_by_another_optimizer
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parity_param_diff
@@ -20,6 +27,7 @@ from ckaudit.questions.weight_updates import (
     last_with_learning_rate,
     learning_rate_is_on,
     no_weight_is_updated,
+    trained_tensors,
     unchanged_by_last_update,
 )
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
@@ -27,7 +35,6 @@ from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.resume.parity_broken import PARAMETERS, coarsest_type, loss_limits, parity_broken
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.cancelled_gradients import cancelled, half_precision_gains
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Series
@@ -186,7 +193,7 @@ def parameter_dead(
     One is below `dead`, or exactly zero, at both checkpoints, while others have a gradient; an expert without a token is watched.
     """
     norm = where_loss_is_left(norm, loss)
-    trainable = _judged(norm, norm, facts, types)
+    trainable = trained_tensors(norm, norm, facts, types)
     rows = np.flatnonzero(trainable.finite.any(axis=1))[-2:]
     if not len(rows):
         return foreign("no tensor is trainable")
@@ -283,6 +290,7 @@ def implementation_right(
         FACTS,
         element_type,
         relative_movement,
+        train_loss_raw,
     ],
     rules=(
         "barely_moving",
@@ -312,6 +320,7 @@ def weights_updated(
     facts: Manifest | None,
     types: Series | None,
     moved: Series | None,
+    loss: Series | None,
     *,
     lowest: float = update_out_of_band.thresholds["min_ratio"],
     near: float = 0.1,
@@ -325,7 +334,7 @@ def weights_updated(
     ## Good
     No update is zero, and together they are at least `lowest` of the weights (the band of update_out_of_band).
     ## Watch
-    Together they are less than that, or a tensor without a gradient is not updated.
+    Together they are less than that, or a tensor without a gradient is not updated, or none is at a millionth of the first loss.
     ## Bad
     A tensor that gets a gradient is not updated (playbook D1.5), or looks the same at all checkpoints. Or the updates of all
     weights together are zero at all steps, and the loss stands where it began. `near` is a starting value. A tensor without a
@@ -334,18 +343,20 @@ def weights_updated(
     elsewhere = updated_by_another_optimizer(norm, moved)
     norm = norm and norm.only(lambda name: name not in elsewhere)
     still, text, numbers = (
-        ([], "", {}) if norm is None else unchanged_by_last_update(_judged(norm, gradient, facts, types), gradient, rate, near)
+        ([], "", {})
+        if norm is None
+        else unchanged_by_last_update(trained_tensors(norm, gradient, facts, types), gradient, rate, near)
     )
     if norm is None and relative is None:
         if seen is None:
             return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
-        dense = _judged(seen, gradient, facts, types).only(lambda name: not table_of(facts).is_expert(name))
+        dense = trained_tensors(seen, gradient, facts, types).only(lambda name: not table_of(facts).is_expert(name))
         return answer_from_checkpoints(dense, gradient, findings)
     word: Word = "good"
     if still:
         fed = last_row(gradient)[1] if gradient is not None else {}
         starved = [name for name in still if fed.get(name) == 0]
-        word = "watch" if len(starved) == len(still) else "bad"
+        word = "watch" if len(starved) == len(still) or is_down_to_rounding(loss) else "bad"
     if relative is not None and (share := last_with_learning_rate(relative, rate)) is not None:
         step, value = share
         numbers["relative"] = value
@@ -356,17 +367,6 @@ def weights_updated(
     if not numbers:
         return foreign("the learning rate is zero throughout")
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
-
-
-def _judged(series: Series, gradient: Series | None, facts: Manifest | None, types: Series | None) -> Series:
-    """Return the trainable tensors of a series whose gradient is not zero by mathematics, without single numbers.
-
-    An update of one number, as of a temperature, may be rounded away or held at a bound; that of a gain in half precision is.
-    """
-    tensors = table_of(facts)
-    by_nature = {*cancelled(gradient, tensors, types), *half_precision_gains(series.labels, tensors, types)}
-    by_nature |= {name for name, count in zip(series.labels, tensors.elements(series.labels), strict=True) if count == 1}
-    return series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
 
 
 @question(

@@ -131,7 +131,8 @@ def schedule_right(
     3.7 %, or that of the held-out loss, would not be seen; or jumps and falls on from there, as where a task is made harder; or
     rises as LOSS004 calls harmless, such as against a target that moves.
     ## Bad
-    A graver spike, or one that took back `lost` of all that had been gained (as passing_peaks and sustained_rise have it), but
+    A graver spike, or one that took back `lost` of all that had been gained, or was gained in the end, (as passing_peaks and
+    sustained_rise have it), but
     where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths,
     and but where LOSS004 calls a rise of this loss harmless; or a decay in which the loss stands or rises, and gains less than
     `gain`. `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few` are starting values.
@@ -266,7 +267,7 @@ def _spike(
         over_peak: The learning rate over its highest so far.
         near: From which share of it on the rate is at its peak.
         until: Last step that belongs to the peak.
-        lost: Share of the way so far that a jump takes back.
+        lost: Share that a jump takes back of the way that the loss had come, or came by the end of the run.
         changes: Where the data become others: a jump that begins there is the data's.
         min_jump_share: Share of the level that a jump must be, and of the first loss that the way must be.
         jump: The same of the level for a point that is back at once.
@@ -278,13 +279,14 @@ def _spike(
         return None
     at_peak = (np.nan_to_num(at(over_peak, steps).values).max(axis=1, initial=0.0) > near) & (steps <= until)
     spikes = []
+    end = median(values[-max(3, len(values) // 20) :])
     for first, last, low in _stretches(values, min_jump_share):
         rows = first + np.flatnonzero(at_peak[first : last + 1])
         if not len(rows) or any(steps[first] > change.old and steps[first - 1] < change.new + soon for change in changes):
             continue
         row = int(rows[np.argmax(values[rows])])
         height, way = float(values[row] - low), float(values[0] - low)
-        enough = max((jump if first == last else min_jump_share) * abs(low), lost * way)
+        enough = max((jump if first == last else min_jump_share) * abs(low), lost * max(way, float(values[0] - end)))
         around = values[max(row - around_peak, 0) : row + around_peak]
         if low > 0 and is_scatter(around, float(values[row]) / low):
             continue

@@ -3,14 +3,17 @@
 import numpy as np
 
 from ckaudit.causes.cause import Findings
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.questions.question import SeriesAnswer, unrecorded
 from ckaudit.questions.values import last_row, listed, points, row_of
 from ckaudit.rules.loss.loss_frozen import loss_frozen
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
-from ckaudit.rules.updates.barely_moving import barely_moving
+from ckaudit.rules.updates.barely_moving import barely_moving, idle_experts
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.cancelled_gradients import cancelled, half_precision_gains
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
+from ckaudit.run.tensors import table_of
 
 MIN_CHECKPOINTS: int = barely_moving.thresholds["min_points"]
 MIN_RELATIVE_MOVEMENT: float = barely_moving.thresholds["min_relative_movement"]
@@ -115,3 +118,15 @@ def _with_gradient(names: list[str], gradient: Series | None) -> list[str]:
     _, last = last_row(gradient)
     limit = MIN_RELATIVE_MOVEMENT * median(list(last.values()))
     return [name for name in names if last.get(name, 0.0) > max(0.0, limit)]
+
+
+def trained_tensors(series: Series, gradient: Series | None, facts: Manifest | None, types: Series | None) -> Series:
+    """Return the trainable tensors of a series whose gradient is not zero by mathematics, without single numbers.
+
+    An update of one number, as of a temperature, may be rounded away or held at a bound; that of a gain in half precision is.
+    """
+    tensors = table_of(facts)
+    by_nature = {*cancelled(gradient, tensors, types), *half_precision_gains(series.labels, tensors, types)}
+    by_nature |= idle_experts(gradient, tensors)
+    by_nature |= {name for name, count in zip(series.labels, tensors.elements(series.labels), strict=True) if count == 1}
+    return series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)

@@ -4,7 +4,6 @@ import inspect
 import math
 import re
 import sys
-import weakref
 from collections import deque
 from functools import cache, lru_cache
 from math import prod
@@ -27,9 +26,7 @@ BUCKETS = 256
 NUMBER_TYPES = ("float32", "float16", "bfloat16", "float64")
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 MIN_DISTINCT_NUMBERS = 8  # different numbers that make a row one of a kind
-MIN_SHARE_OF_NUMBERS = (
-    0.4  # share of a batch's numbers that differ from each other, where any are measured; of a doubled one a half
-)
+MIN_SHARE_OF_NUMBERS = 0.4  # of a batch's numbers that differ from each other, where any are measured; of a doubled one 0.5
 MAX_COMPARED = 256  # of a long row
 MAX_HASHED = 2**16  # elements looked at; of more, one in so many
 MASK = 2**64 - 1
@@ -366,7 +363,8 @@ class BatchesSeen:
         self._most = max_batches
         self._last: dict[str, int] = {}
         self._order: deque[tuple[int, str]] = deque()
-        self._inputs: weakref.ref[Any] | None = None
+        self._repeats = False
+        self._held: Array | None = None
 
     def recall(self, lines: Path, *, until: int) -> None:
         """Remember the batches of the steps up to a resume, as the log tells them; what was replaced does not count."""
@@ -385,10 +383,17 @@ class BatchesSeen:
             old, gone = self._order.popleft()
             if self._last.get(gone) == old:
                 del self._last[gone]
+        self._repeats = before == step - 1
         return None if before is None else step - before
 
     def is_reused(self, inputs: Array | None) -> bool:
-        """Return whether inputs are the very array of the step before, which the program holds: a loader makes new ones."""
-        before = None if self._inputs is None else self._inputs()
-        self._inputs = None if inputs is None else weakref.ref(inputs)
-        return inputs is not None and before is inputs
+        """Return whether a step's inputs lie in the memory of those before, which the program holds: a loader makes new ones.
+
+        Only where batches repeat are the last ones kept for a step, so that their memory cannot be given to others meanwhile.
+        """
+        held, self._held = self._held, inputs if self._repeats else None
+        return held is not None and inputs is not None and (held is inputs or _address(held) == _address(inputs))
+
+
+def _address(array: Array) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr())

@@ -25,7 +25,7 @@ from ckaudit.run.builder import RunBuilder
 from ckaudit.run.column_builder import every_path
 from ckaudit.run.line_budget import LineBudget
 from ckaudit.run.run import Run
-from ckaudit.run.run_facts import infer_token_loss
+from ckaudit.run.run_facts import infer_own_targets, infer_token_loss
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
 
@@ -147,7 +147,7 @@ class RunReader:
         sections, scalars = self.builder.series() | self._ranks(), log.series(self.builder.fill)
         return Run(
             name=name,
-            manifest=infer_token_loss(self.manifest, sections, scalars.get("train_loss_raw")),
+            manifest=infer_own_targets(infer_token_loss(self.manifest, sections, scalars.get("train_loss_raw")), sections),
             checkpoint_steps=self.builder.steps,
             sections=sections,
             grids=self.builder.grids(),

@@ -120,6 +120,38 @@ def infer_token_loss(
     return replace(manifest, loss_kind="nats_per_token", vocabulary=count)
 
 
+def infer_own_targets(
+    manifest: Manifest | None,
+    sections: Mapping[str, Series],
+    *,
+    min_checkpoints: int = 9,
+    at_first: float = 10.0,
+    later: float = 3.0,
+) -> Manifest | None:
+    """Return run.json with what it leaves out and checkpoints show: targets that a model makes itself, as a value function's are.
+
+    The variance of the targets of a regression, of all batches so far, is that of the data; where it grows by `at_first` within
+    the first third of the checkpoints, and by `later` after it, they grow with what is learnt (Sutton & Barto 2018, section 6).
+    Data that become others at one step do not: their variance stands before it.
+
+    Args:
+        manifest: What run.json says; what it says itself stays.
+        sections: Series by checkpoint path.
+        min_checkpoints: Fewest that have a variance.
+        at_first: Growth within the first third.
+        later: Growth from there to the end.
+    """
+    spread, classes = sections.get("loss_function.constant_value"), sections.get("loss_function.classes")
+    if manifest is None or manifest.reinforcement_learning is not UNSET or not spread or (classes and classes.finite.any()):
+        return manifest
+    values = spread.values[spread.finite_in(0), 0]
+    third = len(values) // 3
+    if len(values) < min_checkpoints or values[0] <= 0:
+        return manifest
+    grows = values[third] >= at_first * values[0] and values[-1] >= later * values[third]
+    return replace(manifest, reinforcement_learning=True) if grows else manifest
+
+
 def is_plain_descent(adapts: Series | None) -> bool:
     """Tell whether the optimizer is known to multiply the gradient by the rate alone (`optimizer_adapts` is 0 somewhere)."""
     return adapts is not None and bool((adapts.values[adapts.finite] == 0).any())

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
+from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from ckaudit.run.column_builder import LOSS_FUNCTIONS
-from ckaudit.run.run_facts import infer_token_loss, planned_range, planned_rate, resume_steps
+from ckaudit.run.run_facts import infer_own_targets, infer_token_loss, planned_range, planned_rate, resume_steps
 from ckaudit.run.series import single
 
 PLAN = Manifest(schema_version="ck.run.v1", planned_learning_rate=[[10.0, 1.0], [1.0, 0.1], [20.0, 0.0]])
@@ -65,3 +66,29 @@ def test_any_other_loss_is_left_as_run_json_has_it(other):
     known = _with_losses(**other)
     given = Manifest(schema_version="ck.run.v1", **{name: other[name] for name in ("loss_kind", "vocabulary") if name in other})
     assert (known.loss_kind, known.vocabulary) == (given.loss_kind, given.vocabulary)
+
+
+def _with_targets(values, **sections):
+    """Return the facts of a run of regression whose targets, of all batches so far, have had these variances."""
+    steps = np.arange(1, len(values) + 1) * 10
+    spread = single("loss_function.constant_value", "1", steps, np.array(values)[:, None], np.ones((len(values), 1), bool))
+    return infer_own_targets(Manifest(schema_version="ck.run.v1"), {"loss_function.constant_value": spread, **sections})
+
+
+def test_targets_that_grow_with_what_is_learnt_are_the_model_s_own():
+    """As recorded of deep Q-learning that learns: the variance goes from 0.002 to 30, with every checkpoint."""
+    grown = _with_targets([0.002, 0.24, 0.47, 1.2, 2.2, 3.3, 4.6, 6.2, 8.1, 10.9, 14.0, 17.0, 20.1, 23.4, 30.6])
+    assert grown.reinforcement_learning is True
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0, 1.1, 0.9, 1.0, 1.05, 1.0, 0.98, 1.0, 1.0, 1.0, 1.0, 1.0],
+        [1.0] * 6 + [500.0, 900.0, 1200.0, 1400.0, 1500.0, 1600.0],  # other targets from one step on
+        [0.01, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0],  # the first batch was of one kind
+        [0.002, 0.3, 3.0, 30.0],
+    ],
+)
+def test_targets_of_data_are_not(values):
+    assert _with_targets(values).reinforcement_learning is UNSET

@@ -11,7 +11,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
 from ckaudit.rules.data.input_scale_off import input_scale_off
-from ckaudit.rules.data.repeated_batch import repeated_batch
+from ckaudit.rules.data.repeated_batch import is_in_hand, repeated_batch
 from ckaudit.rules.evaluation.memorization_rising import memorization_rising
 from ckaudit.rules.evaluation.slice_regression import slice_regression
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
@@ -73,8 +73,8 @@ def loader_stuck(
         return
     if first.first_step is None or loss is None:
         return
-    if reused is not None and len(reused.steps) == len(distance.steps):
-        yield contradicts(decisive, "the program holds one array in hand, and asks no loader for another", reused.name)
+    if is_in_hand(reused, distance):
+        yield contradicts(decisive, "the program holds one array in hand, and asks no loader for another", batch_reused.name)
         return
     share = repeats(distance, loss, first.first_step, first.last_step)
     if share >= min_repeat_share:

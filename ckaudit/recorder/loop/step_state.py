@@ -32,7 +32,7 @@ class StepState(Struct):
         norms: Gradient norm of every tensor that has one, after unscaling; once they are fetched.
         global_norm: Norm of all gradients together (M9), None where there are none.
         input_hash: Hash of the batch, once it is fetched.
-        is_batch_reused: Whether its inputs are the very array of the step before.
+        is_batch_reused: Whether its inputs lie in the memory of those before.
         gradients: Their statistics, where a checkpoint is due.
         source: Where in the step they were read.
         before: Copies of the weights before the update, where a checkpoint is due.

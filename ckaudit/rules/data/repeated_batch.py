@@ -15,6 +15,9 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, single
 from ckaudit.run.spans import spans
 
+UNSEEN_REPEATS = 2
+"""Repeats after which the recorder keeps an array for a step, to see whether it comes again."""
+
 
 @rule(
     "DATA003",
@@ -71,8 +74,7 @@ def repeated_batch(
         is_whole = highest >= stuck_share and first <= 1 and bool(again[1:].all())
         severity: Severity = "sev1" if highest >= stuck_share else "sev2"
         if is_whole:
-            is_held = reused is not None and len(reused.steps) == len(distance.steps)
-            severity = "note" if is_held or _carries_over(val, loss) else "sev2"
+            severity = "note" if is_in_hand(reused, distance) or _carries_over(val, loss) else "sev2"
         yield Hit(
             severity=severity,
             where="batches",
@@ -87,6 +89,11 @@ def repeated_batch(
             else "{value:.0f} % of " + f"{window} batches in a row were seen within the {max_steps_back} steps before",
         )
     yield from _from_the_beginning(distance, facts, max_steps_back, min_points)
+
+
+def is_in_hand(reused: Series | None, distance: Series) -> bool:
+    """Tell whether the program passes one array at every step; at the first `UNSEEN_REPEATS` repeats nobody looks."""
+    return reused is not None and len(reused.steps) >= max(1, len(distance.steps) - UNSEEN_REPEATS)
 
 
 def _carries_over(val: Series | None, loss: Series, *, min_fall: float = 0.2) -> bool:

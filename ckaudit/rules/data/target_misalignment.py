@@ -9,9 +9,9 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.attention_directions import is_encoder_decoder
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
-from ckaudit.run.tensors import loss_kind_of
 
 
 @rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass, FACTS], unit="1")
@@ -34,16 +34,19 @@ def target_misalignment(
     The model learns the frequencies of tokens and nothing else, while the loss falls as if all were well.
     ## False alarms
     A model of another task, such as filling in masked tokens, has other targets rightly: where every head puts more than
-    `bidirectional` of its weight on later tokens the model is taken for one, and not judged. So may a model without attention, as
-    one that tags words: where neither a mask, nor a vocabulary in run.json, nor an earlier checkpoint says that the next token is
-    to be predicted, it is a note.
+    `bidirectional` of its weight on later tokens the model is taken for one, and not judged. Nor is one with an encoder and a
+    decoder, whose targets are another text than its inputs. So may a model without attention have others, as one that tags words
+    or turns them round: where neither a mask nor an earlier checkpoint says that the next token is to be predicted, it is a note.
     """
     if not (match.values < min_match).any():
         return
     if ahead is not None and float(np.nanmin(np.where(ahead.finite, ahead.values, np.inf))) > bidirectional:
         yield Skip("not_applicable", "all heads look ahead: the model does not predict the next token")
         return
-    is_known = ahead is not None or loss_kind_of(facts) == "nats_per_token" or bool((match.values >= min_match).any())
+    if is_encoder_decoder(facts):
+        yield Skip("not_applicable", "an encoder reads the input, and the decoder's targets are another text")
+        return
+    is_known = ahead is not None or bool((match.values >= min_match).any())
     grades: tuple[tuple[Severity, float, float, str], ...] = (
         ("sev0", -np.inf, sev0_match, "the model is not trained on the text that it reads"),
         ("sev1", sev0_match, min_match, "part of the targets belongs to other text, or to none"),

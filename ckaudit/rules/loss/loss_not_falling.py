@@ -44,6 +44,9 @@ MIN_POINTS_OF_LEVEL, MIN_STEPS_OF_LEVEL = 50, 200
 PLATEAU_STEPS, EARLY_PLATEAU = 1000, "so early in a training the loss may rest there"
 """A model of tokens learns first how often each occurs and then what follows what, and rests in between (Belrose et al. 2024)."""
 
+MAY_BE_ITS_FLOOR = "it may be as low as model and data allow"
+"""How low a loss can come is known of a mean over tokens alone: noise, negatives or temperatures hold others up."""
+
 ABOVE_FREQUENCIES = 1.05
 """A model that ends so far above the entropy of the tokens, over it, knows less than a table of counts. Of 56 healthy trainings
 of tokens that had 200 steps and more for it none does; a plateau lies at the entropy itself."""
@@ -138,7 +141,7 @@ def loss_not_falling(
     second half and beyond its noise, one below that of a guess does not rest. A model of tokens rests at a guess until it tells
     them apart by what stands before them, for hundreds of steps at times: of its first thousand that is a note, where the weights
     have come two hundredths of their size, or more, and its plan is not done with the loss still above a table of frequencies;
-    and so is a fall that rests so early in a log that knows no weights.
+    and so is a fall that rests so early in a log that knows no weights, or where the loss is not known to be one of tokens.
     """
     if undirected := why_loss_need_not_fall(facts, sizes):
         yield Skip("not_applicable", undirected)
@@ -159,27 +162,27 @@ def loss_not_falling(
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = median(values[-max(10, int(tail_share * len(values))) :])
     has_ended = 0 < ABOVE_FREQUENCIES * guess < level and is_over(steps, facts)
-    is_early = may_plateau(steps, facts, moved) and not has_ended
+    early = EARLY_PLATEAU if may_plateau(steps, facts, moved) and not has_ended else ""
     learnt, is_learning = _falls(val), _is_still_falling(val, values)
     rests = not (is_learning and level < guess)
     first = len(values) if bound is None else _since(values, bound)
     is_above = bound is not None and bound < level <= max_bound_ratio * bound and first < len(values)
     if has_level and rests and is_above:
         message = "the loss has come to {value:.4g} and no lower; " + why
-        yield _hit(steps, first, level, bound, message, is_early=is_early and guess > 0)
+        yield _hit(steps, first, level, bound, message, excuse=early if guess > 0 else "")
     elif (half := _constant_guess(steps, values, explained, facts)) is not None and not (is_learning or _is_lower(val, level)):
         message = "the loss has come to {value:.4g}, what a constant guess costs: the model explains none of its targets"
-        yield _hit(steps, half, level, None, message, is_early=is_early)
+        yield _hit(steps, half, level, None, message, excuse=early)
     elif has_used_inputs(explained):
         return
     elif begins_with_its_run(steps) and (flat := _flat_course(values, facts)) and not learnt:
         if _is_a_guess(values, facts) or fall_would_show(values, SMALL_FALL):
-            yield _flat(steps, flat, is_early=is_early)
+            yield _flat(steps, flat, excuse=early)
         else:
             yield Skip("too_few_points", "the loss is too noisy to tell one that stands from one that falls by 5 %")
     elif (still := standstill(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
-        rests = still.kind == "rests" and moved is None and steps[-1] < PLATEAU_STEPS
-        yield _hit(steps, still.row, still.level, still.limit, still.message, is_early=rests)
+        excuse = "" if still.kind != "rests" else _why_it_may_rest(steps, facts, moved)
+        yield _hit(steps, still.row, still.level, still.limit, still.message, excuse=excuse)
     elif not begins_with_its_run(steps) and (bound is None or not has_level):
         yield Skip("not_recorded", "needs vocabulary" if has_level else "needs the first steps of the run")
 
@@ -293,11 +296,11 @@ def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
     return MEDIAN_COST * min(by_losses, own) / math.sqrt(len(saved))
 
 
-def _flat(steps: Steps, fall: Fall, *, is_early: bool) -> Hit:
+def _flat(steps: Steps, fall: Fall, *, excuse: str) -> Hit:
     """Return the hit of a curve that never falls."""
     few = "" if len(steps) >= MIN_POINTS_OF_LEVEL else f", in the {len(steps)} points that there are"
     message = "the loss stands at {value:.4g}, having begun at {limit:.4g}: nothing is learnt" + few
-    return _hit(steps, 0, fall.last, fall.first, message, is_early=is_early)
+    return _hit(steps, 0, fall.last, fall.first, message, excuse=excuse)
 
 
 def _flat_course(values: Floats, facts: Manifest | None) -> Fall | None:
@@ -342,10 +345,18 @@ def may_plateau(steps: Steps, facts: Manifest | None, moved: Series | None) -> b
     return in_first_steps and come is not None and come >= MIN_DISTANCE
 
 
-def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str, *, is_early: bool = False) -> Hit:
-    text = f"{message}; {EARLY_PLATEAU}" if is_early else message
+def _why_it_may_rest(steps: Steps, facts: Manifest | None, moved: Series | None) -> str:
+    """Return why a loss that fell and rests may be well: nobody says that it is of tokens, or it rests early in a mere log."""
+    if loss_kind_of(facts) != "nats_per_token":
+        return MAY_BE_ITS_FLOOR
+    return EARLY_PLATEAU if moved is None and steps[-1] < PLATEAU_STEPS else ""
+
+
+def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str, *, excuse: str = "") -> Hit:
+    """Return the hit from a row on; an excuse makes it a note."""
+    text = f"{message}; {excuse}" if excuse else message
     row = min(row, len(steps) - 1)  # the last points may lie below a level that is a median
-    return Hit.at(steps[row:], "note" if is_early else "sev2", text, where="loss", value=level, limit=limit, worst=-1)
+    return Hit.at(steps[row:], "note" if excuse else "sev2", text, where="loss", value=level, limit=limit, worst=-1)
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, share: float) -> tuple[float | None, float, str]:

@@ -104,7 +104,7 @@ def barely_moving(
         yield needs_one_of(update_norm, relative_movement, weight_statistics_change)
         return
     tensors = table_of(facts)
-    by_nature = cancelled(gradient, tensors, types) | updated_by_another_optimizer(norm, way)
+    by_nature = cancelled(gradient, tensors, types) | updated_by_another_optimizer(norm, way) | idle_experts(gradient, tensors)
     enough = [*too_few(norm, min_points)] if norm is not None else []
     norm, relative, way, seen = (
         series and series.only(lambda name: tensors.is_trainable(name) and name not in by_nature)
@@ -130,6 +130,14 @@ def barely_moving(
     if way is not None:
         far = way.only(lambda name: name not in reported)
         yield from _of_ways(far, measured, rms, rate, gradient, tensors, warmup, min_relative_movement)
+
+
+def idle_experts(gradient: Series | None, tensors: TensorTable) -> set[str]:
+    """Return the tensors of experts that have no gradient at the end: no token was sent to them, which is the router's doing."""
+    if gradient is None or not len(gradient.steps):
+        return set()
+    fed = {name for name, value in zip(gradient.labels, gradient.values[-1], strict=True) if value > 0}
+    return {name for name in tensors.facts if tensors.is_expert(name) and name not in fed}
 
 
 def _of_updates(

@@ -66,7 +66,8 @@ def frozen_parameter(
     ## False alarms
     What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant, and so
     is what is called a teacher, a target or a reference.
-    Fixed tables of sinusoids, parts that the forward pass does not use, what is thawed later, and a matrix with its bias beside
+    Fixed tables of sinusoids, parts that the forward pass does not use, an expert that no token was sent to, what is thawed
+    later, and a matrix with its bias beside
     which two trained ones make up a product of its shape and lower rank (LoRA) are left out: what else stands still beside
     adapters, or beside what was thawed as planned, is a note.
     Where every block trains the same of its tensors and freezes the same, as where only biases or norms
@@ -83,6 +84,7 @@ def frozen_parameter(
     config = facts.config if isinstance(facts.config, dict) else {}
     adapted = _beside_adapters(still, tensors)
     meant = {name for name in still if _is_meant(name, config) or NOT_THE_MODEL.search(name)} | adapted
+    meant |= {name for name in still if tensors.is_expert(name) and tensors.facts[name].trainable is not False}
     unintended = [name for name in still if name not in meant]
     if not unintended or len(unintended) == len(names):
         return
