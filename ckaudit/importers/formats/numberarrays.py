@@ -7,6 +7,7 @@ read as the columns of a CSV file.
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
 from itertools import islice
 
@@ -14,6 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from ckaudit.contract.io.folder import shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
@@ -28,6 +30,9 @@ MAX_BYTES = 2**28
 """Of arrays that are packed: what their archive says they take."""
 
 COUNTED = "nothing names a step: its numbers were counted from 1; how many updates lie between two of them is not known"
+BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, ValueError, EOFError, OSError)
+"""What reading a broken archive may raise: RuntimeError where it is encrypted."""
+
 _ARRAY = b"\x93NUMPY"
 _ARCHIVE = b"PK\x03\x04"
 _LOSSES = ("train_loss_raw", "val_loss")
@@ -104,23 +109,26 @@ def _arrays(source: Source) -> Columns:
 
 
 def _unpacked(source: Source) -> Columns:
-    with zipfile.ZipFile(io.BytesIO(source.data)) as archive:
-        if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
-            raise UnreadableError(
-                f"{source.shown} holds more than {MAX_BYTES:,} bytes of arrays", hint="Write its series to a CSV file."
-            )
-        return {
-            writable(member.removesuffix(".npy")): _array(archive.read(member), f"{member} of {source.shown}")
-            for member in archive.namelist()
-            if member.endswith(".npy")
-        }
+    try:
+        with zipfile.ZipFile(io.BytesIO(source.data)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
+                raise UnreadableError(
+                    f"{source.shown} holds more than {MAX_BYTES:,} bytes of arrays", hint="Write its series to a CSV file."
+                )
+            packed = {name: archive.read(name) for name in archive.namelist() if name.endswith(".npy")}
+    except BROKEN_ARCHIVE as error:
+        raise UnreadableError(f"{source.shown} is no archive that can be read: {error}", hint="Fetch it again.") from None
+    return {
+        writable(name.removesuffix(".npy")): _array(data, f"{shown_name(name)} of {source.shown}")
+        for name, data in packed.items()
+    }
 
 
 def _members(data: bytes) -> list[str]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return [name for name in archive.namelist() if name.endswith(".npy")]
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError):
+    except BROKEN_ARCHIVE:
         return []
 
 
