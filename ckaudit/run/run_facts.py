@@ -24,6 +24,10 @@ CLASSIFYING = {float(LOSS_FUNCTIONS.index(name)) for name in ("cross_entropy", "
 """Loss functions that choose one of several classes, in the order in which words of checkpoints are numbered."""
 
 
+FEW = 0.5
+"""Share of a vocabulary that a head has at least whose classes are tokens; it may be padded, too."""
+
+
 def takes_turns(manifest: Manifest | None) -> bool:
     """Tell whether the run is known to give two models their turn, as of a GAN, so that its loss is no measure of progress."""
     return manifest is not None and manifest.takes_turns is True
@@ -97,7 +101,8 @@ def infer_token_loss(
 ) -> Manifest | None:
     """Return run.json with what it leaves out and checkpoints show: a cross entropy among the rows of an embedding is of tokens.
 
-    Where batches were looked at, each token has a target: one for a whole row is a class, though there be as many as digits.
+    Where batches were looked at, each token has a target: one for a whole row is a class, though there be as many as digits. A
+    loss that chooses none of several classes, or one among fewer than half of the vocabulary, is of something else.
 
     Args:
         manifest: What run.json says; a kind of loss or a vocabulary that it names stays.
@@ -108,14 +113,18 @@ def infer_token_loss(
     if manifest is None or losses is None or manifest.tensors is UNSET or manifest.loss_kind is not UNSET:
         return manifest
     classes, names, values = (sections.get(f"loss_function.{field}") for field in ("classes", "function", "value"))
-    if not classes or not names or not values or not classes.finite.any() or not set(names.values[names.finite]) <= CLASSIFYING:
+    if not names or not values or not names.finite.any():
         return manifest
-    count = int(median(classes.values[classes.finite]))
     ratio = at(losses, values.steps).values[:, 0] / values.values[:, 0]
     is_trained_on = np.isfinite(ratio).any() and abs(float(np.nanmedian(ratio)) - 1) <= tolerance
+    count = int(median(classes.values[classes.finite])) if classes and classes.finite.any() else 0
+    if not is_trained_on or not count or not set(names.values[names.finite]) <= CLASSIFYING:
+        return replace(manifest, loss_kind="other") if is_trained_on and not count else manifest
+    if manifest.vocabulary is not UNSET and count < FEW * manifest.vocabulary:
+        return replace(manifest, loss_kind="other")
     rows = {fact.shape[0] for fact in manifest.tensors.values() if fact.kind == "embedding" and fact.shape}
     is_of_rows = bool(sections.get("data.token_histogram")) and not sections.get("data.target_equals_input")
-    if not is_trained_on or is_of_rows or count not in rows or manifest.vocabulary not in (UNSET, count):
+    if is_of_rows or count not in rows or manifest.vocabulary not in (UNSET, count):
         return manifest
     return replace(manifest, loss_kind="nats_per_token", vocabulary=count)
 

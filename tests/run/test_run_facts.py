@@ -58,14 +58,19 @@ def test_a_cross_entropy_among_the_rows_of_an_embedding_is_of_tokens():
         {"trained": 900.0},
         {"batch": ["token_histogram"]},
         {"loss_kind": "other"},
-        {"vocabulary": 50257},
+        {"vocabulary": 150},
     ],
 )
 def test_any_other_loss_is_left_as_run_json_has_it(other):
-    """Ten classes, squares, a sum over tokens, a class a row, a kind that run.json names, and more tokens than classes."""
+    """Ten classes, squares, a sum over tokens, a class a row, a kind that run.json names, and more tokens than classes, or less."""
     known = _with_losses(**other)
     given = Manifest(schema_version="ck.run.v1", **{name: other[name] for name in ("loss_kind", "vocabulary") if name in other})
     assert (known.loss_kind, known.vocabulary) == (given.loss_kind, given.vocabulary)
+
+
+def test_a_text_that_is_sorted_into_few_classes_has_no_loss_of_tokens():
+    assert _with_losses(vocabulary=50257).loss_kind == "other"
+    assert _with_losses(function="binary_cross_entropy_with_logits", classes=np.nan, vocabulary=96).loss_kind == "other"
 
 
 def _with_targets(values, **sections):

@@ -9,12 +9,14 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.evaluation import eval_artifact_hash
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, untrained_loss, val_loss
+from ckaudit.metrics.loss_function import explained_share
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.rises import Rise, falls_on, is_negligible, large_or_clear_rise, sustained_rise
-from ckaudit.run.series import Floats, Series, Steps
-from ckaudit.run.tensors import loss_vocabulary
+from ckaudit.run.run_facts import is_over
+from ckaudit.run.series import Floats, Series, Steps, at
+from ckaudit.run.tensors import loss_kind_of, loss_vocabulary
 
 EVALS_PER_QUARTER = 3
 """A validation loss that stands is told from the medians of quarters of so many evaluations."""
@@ -31,6 +33,10 @@ BEYOND, CARRIED_OF_OTHER_UNIT = 2.0, 0.67
 """A held-out loss that stays beyond twice an untrained model's, and falls by less than two thirds as much as the training loss,
 is neither of another unit nor of what the model is trained for."""
 
+KNOWN_OF_TRAINING, UNKNOWN_OF_HELD_OUT, OTHER_UNIT, MIN_STEPS = 0.03, 0.02, 1.25, 100
+"""What a training loss saves of a constant guess's where something is learnt by heart, and a held-out one where nothing is; what
+lies further above it is of another unit. Within its first hundred steps a model learns by heart before it learns."""
+
 A_GUESS = 0.9
 """Share of the log of the vocabulary above which a loss is that of a model that has learnt nothing before."""
 
@@ -39,7 +45,7 @@ A_GUESS = 0.9
     "LOSS002",
     severity="sev2",
     needs=[val_loss],
-    wants=[train_loss_at_evals, eval_artifact_hash, train_loss_raw, FACTS],
+    wants=[train_loss_at_evals, eval_artifact_hash, train_loss_raw, FACTS, explained_share],
     unit="nats/token",
 )
 def overfitting(
@@ -48,6 +54,7 @@ def overfitting(
     same: Series | None,
     logged: Series | None,
     facts: Manifest | None,
+    explained: Series | None,
     *,
     min_evals: int = 3,
     min_rise: float = 0.01,
@@ -68,10 +75,10 @@ def overfitting(
     what the training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it,
     where the training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a
     model of tokens that began with a guess, by less than half; or it stays beyond twice an untrained model's, and falls by less
-    than two thirds as much. A held-out loss may be in another unit: what it has fallen from its own first evaluations counts as
-    well. A rise by less than two parts in a hundred of what has been learnt since the first losses, or five where less than a
-    tenth of them is left, is none, and a fall of the training
-    loss by as little is no memory.
+    than two thirds as much; or it never comes below what a constant guess costs, while the training loss does. A held-out loss
+    may be in another unit: what it has fallen from its own first evaluations counts as well. A rise by less than two parts in a
+    hundred of what has been learnt since the first losses, or five where less than a tenth of them is left, is none, and a fall
+    of the training loss by as little is no memory.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -88,7 +95,7 @@ def overfitting(
     standing = (max_gain, min_train_fall, min_gap_share)
     told = list(_by_course(steps, losses, level, logged, min_evals, min_rise, standing))
     yield from told
-    little = _carries_little_over(steps, losses, logged, facts)
+    little = _carries_little_over(steps, losses, logged, facts) or _stays_at_a_constant(steps, losses, logged, explained, facts)
     if little is not None and not any(isinstance(each, Hit) for each in told):
         yield little
 
@@ -191,6 +198,34 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
         where="val_loss",
         value=float(val[-1]),
         limit=end,
+        worst=-1,
+    )
+
+
+def _stays_at_a_constant(
+    steps: Steps, val: Floats, logged: Series | None, explained: Series | None, facts: Manifest | None, *, min_evals: int = 3
+) -> Hit | None:
+    """Return the hit of held-out losses that never leave what a constant guess costs, while the training loss comes below it.
+
+    A model of tokens rests there for its first steps, and a loss of another function, or in another unit, lies elsewhere.
+    """
+    if explained is None or logged is None or len(val) < min_evals or loss_kind_of(facts) == "nats_per_token":
+        return None
+    saved = explained.late_median()
+    if saved is None or saved < KNOWN_OF_TRAINING or (steps[-1] < MIN_STEPS and not is_over(steps, facts)):
+        return None
+    rows = explained.recorded_rows()
+    guess = median(at(logged, rows.steps).values[:, 0] / (1 - rows.values[:, 0]))
+    if not (val.min() >= (1 - UNKNOWN_OF_HELD_OUT) * guess and median(val) <= OTHER_UNIT * guess):
+        return None
+    return Hit.at(
+        steps,
+        "sev2",
+        "a constant guess costs {limit:.4g}, the held-out loss never comes below it, and is {value:.4g}, while the training loss "
+        f"saves {saved:.0%} of it: nothing carries over",
+        where="val_loss",
+        value=float(val[-1]),
+        limit=guess,
         worst=-1,
     )
 
