@@ -39,6 +39,7 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import median, thirds_of_steps
 from ckaudit.run.robust import ENOUGH_FOR_NOISE
+from ckaudit.run.run_facts import is_reinforcement_learning
 from ckaudit.run.series import Series, Steps, at
 from ckaudit.run.spikes import sustained_growth
 from ckaudit.run.tensor_groups import alike_blocks
@@ -182,7 +183,7 @@ def _weakest(row: dict[str, float]) -> str:
 @question(
     "D4.3",
     needs=[grad_global_norm],
-    wants=[gradient_norm, train_loss_raw],
+    wants=[gradient_norm, train_loss_raw, FACTS],
     rules=(
         "exploding_gradient",
         "overflow",
@@ -196,6 +197,7 @@ def gradient_explodes(
     norm: Series,
     tensors: Series | None,
     loss: Series | None,
+    facts: Manifest | None,
     *,
     watch: float = exploding_gradient.thresholds["note_ratio"],
     bad: float = exploding_gradient.thresholds["max_ratio"],
@@ -214,8 +216,8 @@ def gradient_explodes(
     ## Watch
     It is more than `watch` times as large (the limits are those of exploding_gradient), or shot up at first by more than
     `shoots` times and came back. Or it ends below where it began, however small it was in between, as where a task is solved but
-    for its hard samples. Or it grows to the square of `bad` while the loss is no higher than it was: the sharper a
-    density is that a model learns, the steeper is its loss.
+    for its hard samples. Or the model makes its own data, whose returns grow with what it can. Or it grows to the square of
+    `bad` while the loss is no higher than it was: the sharper a density is that a model learns, the steeper is its loss.
     ## Bad
     More than `bad` times, and in stretches of two points each in a growth that lasts (sustained_growth, as in
     exploding_gradient). `early` and `shoots` are starting values (healthy runs of the lab stay at 11 and below, one without
@@ -241,7 +243,8 @@ def gradient_explodes(
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
     limit = bad**2 if is_no_higher(loss, felt=FELT_LOSS_SHARE) or ends_at_best(loss, felt=FELT_LOSS_SHARE) else bad
-    word = above(ratio, watch=watch, bad=limit if lasts and end > stages[0] else np.inf)
+    is_bad = lasts and end > stages[0] and not is_reinforcement_learning(facts)
+    word = above(ratio, watch=watch, bad=limit if is_bad else np.inf)
     if shot > shoots:
         numbers["shot"] = shot
         text += f"; it shot up to {at_first[peak]:.3g} at step {steps[peak]}, {shot:.3g}x its first level"

@@ -25,7 +25,7 @@ STACK = re.compile(r"(^|[._/])(layers?|blocks?|h)$")
 NO_BLOCK = re.compile(r"norm|^ln|^bn|embed|(^|_)emb(s|_|$)|head|lora|adapter|router|gate|expert|^p[eo]s")
 NO_STACK = re.compile(r"(^|_)heads?$|^classifier$|(^|_)projections?$|^time(_?(emb\w*|mlp|proj))?$")
 NUMBER = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
-POLICY = re.compile(r"^(actors?|critics?|(policy|value|quantile|q)_(net|network|head|function)(_target)?|v_head)$")
+POLICY = re.compile(r"^(actors?|critics?|policy|(policy|value|quantile|q)_(net|network|head|function)(_target)?|v_head)$")
 HEAD = re.compile(r"head$|^classifier$|^unembed|^to_logits$|^output$")
 
 

@@ -73,7 +73,8 @@ def loss_rises(
     A loss that stands higher because the learning rate was set back to a level it had before is a planned restart: a note. So is
     one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose; but where
     less than a twentieth of that fall shows on held-out data, it is something else that is learnt: sev2; and so is a jump to what
-    an untrained model had, or higher, of which no held-out loss is known, for a harder task keeps some of what was learnt. What
+    an untrained model had, or higher, of which no held-out loss is known, or which it follows, for a harder task keeps some of
+    what was learnt. What
     rises from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under
     the name of a loss: a note that says so, unless it is known to be of tokens, its function was seen, or a trainer logs what it
     minimises. Where weights move that are not trained, as those of a teacher that follows the model, the loss is measured against
@@ -227,10 +228,20 @@ def _learns_something_else(steps: Steps, values: Floats, rise: Rise, val: Series
 
 
 def _forgets_all(steps: Steps, values: Floats, rise: Rise, val: Series | None) -> bool:
-    """Tell whether the loss jumps to its first level, or higher, and no held-out loss says what is left of the model."""
+    """Tell whether the loss jumps to its first level, or higher, and no held-out loss says that something is left of the model.
+
+    Evaluations that go on say so, unless the first one after the jump is nearer to the first level than to the lowest before it.
+    """
     worst = rise.onset + int(np.argmax(values[rise.onset :]))
-    is_evaluated = val is not None and (val.finite_in(0) & (val.steps >= steps[worst])).sum() > 1
-    return not is_evaluated and median(values[worst : worst + MIN_POINTS]) >= median(values[:MIN_POINTS])
+    untrained = median(values[:MIN_POINTS])
+    if median(values[worst : worst + MIN_POINTS]) < untrained:
+        return False
+    known = val.finite_in(0) if val is not None else np.zeros(0, bool)
+    if val is None or (known & (val.steps >= steps[worst])).sum() < 2:
+        return True
+    before = val.values[known & (val.steps < steps[rise.onset]), 0]
+    after = val.values[known & (val.steps >= steps[worst]), 0]
+    return bool(len(before)) and before.min() < untrained and 2 * after[0] > before.min() + untrained
 
 
 def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise: float, min_deviations: float) -> Iterator[Hit]:
