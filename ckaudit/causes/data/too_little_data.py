@@ -96,6 +96,9 @@ def too_little_data(
     if (twin := mirror(train, val)) is not None:
         yield contradicts(2 * decisive, f"validation ends at {twin:.3g}, and the training loss as far below zero", val.name)
     yield from _by_start(train, val, max_over_start, min_fall, decisive)
+    if _never_came_down(train, val):
+        what = "the held-out loss never came down: nothing that was learnt holds for it, as where targets belong to other inputs"
+        yield contradicts(strong, what, val.name)
     if other := findings.first(*OTHERS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
     if (jump := findings.first(loss_spike)) and (both := loss_jump(train, val, jump.first_step or 0)) and both.is_of_both:
@@ -115,6 +118,13 @@ def too_little_data(
         )
     if tokens is not None and (now := shifted(tokens)):
         yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)
+
+
+def _never_came_down(train: Series, val: Series, *, fell: float = 0.02) -> bool:
+    """Tell whether the lowest of several held-out losses is no lower than the first, nor than the first training losses."""
+    held_out, losses = val.values[val.finite[:, 0], 0], train.values[train.finite[:, 0], 0]
+    begun = max(median(losses[:3]), float(held_out[0]))
+    return len(held_out) > 2 and begun > 0 and float(held_out.min()) > (1 - fell) * begun
 
 
 def _level(train: Series, step: int | None) -> float:
