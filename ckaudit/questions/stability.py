@@ -255,7 +255,7 @@ def gradient_explodes(
 @question(
     "D4.4",
     needs=[grad_clip_rate, clip_coefficient],
-    wants=[gradient_share, train_loss_raw, epsilon_to_gradient],
+    wants=[gradient_share, train_loss_raw, epsilon_to_gradient, grad_global_norm],
     rules=("frequent_clipping", "dominant_tensor"),
 )
 def clipping_hides(
@@ -264,6 +264,7 @@ def clipping_hides(
     shares: Series | None,
     loss: Series | None,
     epsilon: Series | None,
+    norm: Series | None,
     *,
     warmup: int = frequent_clipping.thresholds["warmup"],
     often: float = frequent_clipping.thresholds["note_rate"],
@@ -303,7 +304,7 @@ def clipping_hides(
     is_deep = (
         share > always
         and left < limit
-        and not (leaves_more_at_the_end(factor, limit, MIN_AT_THE_END) or is_divided_out(epsilon, felt))
+        and not (leaves_more_at_the_end(factor, limit, MIN_AT_THE_END) or is_divided_out(factor, norm, epsilon, felt))
     )
     word = "bad" if is_deep else above(share, watch=often, bad=np.inf)
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)

@@ -13,6 +13,9 @@ from ckaudit.run.attention_directions import is_encoder_decoder
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
+BEYOND_CHANCE = 0.3
+"""Share of targets that are the next token of no text by chance, whose commonest ones come a tenth to a fifth of the time."""
+
 
 @rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass, FACTS], unit="1")
 def target_misalignment(
@@ -36,7 +39,8 @@ def target_misalignment(
     A model of another task, such as filling in masked tokens, has other targets rightly: where every head puts more than
     `bidirectional` of its weight on later tokens the model is taken for one, and not judged. Nor is one with an encoder and a
     decoder, whose targets are another text than its inputs. So may a model without attention have others, as one that tags words
-    or turns them round: where neither a mask nor an earlier checkpoint says that the next token is to be predicted, it is a note.
+    or turns them round: where no mask says that the next token is to be predicted, nor a checkpoint by more targets that are it
+    than chance makes, it is a note.
     """
     if not (match.values < min_match).any():
         return
@@ -46,7 +50,7 @@ def target_misalignment(
     if is_encoder_decoder(facts):
         yield Skip("not_applicable", "an encoder reads the input, and the decoder's targets are another text")
         return
-    is_known = ahead is not None or bool((match.values >= min_match).any())
+    is_known = ahead is not None or bool((match.values >= BEYOND_CHANCE).any())
     grades: tuple[tuple[Severity, float, float, str], ...] = (
         ("sev0", -np.inf, sev0_match, "the model is not trained on the text that it reads"),
         ("sev1", sev0_match, min_match, "part of the targets belongs to other text, or to none"),

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
-from ckaudit.metrics.gradients import grad_to_weight, gradient_share, top_gradient_share
+from ckaudit.metrics.gradients import grad_global_norm, grad_to_weight, gradient_share, top_gradient_share
 from ckaudit.metrics.loss import times_a_guess, train_loss_raw
 from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
@@ -46,6 +46,7 @@ MIN_STEADY_SHARE = 0.75
         train_loss_raw,
         FACTS,
         epsilon_to_gradient,
+        grad_global_norm,
     ],
     unit="1",
 )
@@ -59,6 +60,7 @@ def dominant_tensor(
     loss: Series | None,
     facts: Manifest | None,
     epsilon: Series | None,
+    norm: Series | None,
     *,
     max_share: float = 0.95,
     offender_share: float = 0.67,
@@ -96,7 +98,7 @@ def dominant_tensor(
         yield needs_one_of(gradient_share, top_gradient_share)
         return
     yield from too_few(judged, min_points)
-    is_void = is_divided_out(epsilon, FELT_EPSILON)
+    is_void = is_divided_out(clip, norm, epsilon, FELT_EPSILON)
     deep_coefficient = 0.0 if is_void else deep_coefficient / times_a_guess(loss)
     sized = _has_size(judged, sizes)
     offenders = list(

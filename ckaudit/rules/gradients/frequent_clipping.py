@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Severity
+from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import times_a_guess, train_loss_raw
 from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, share_of_last
@@ -19,7 +20,7 @@ from ckaudit.run.spans import Span, reaching_back, spans
     "CLIP001",
     severity="sev2",
     needs=[],
-    wants=[grad_clip_rate, clip_coefficient, train_loss_raw, epsilon_to_gradient],
+    wants=[grad_clip_rate, clip_coefficient, train_loss_raw, epsilon_to_gradient, grad_global_norm],
     unit="1",
     memory=100,
 )
@@ -28,6 +29,7 @@ def frequent_clipping(
     coefficient: Series | None,
     loss: Series | None,
     epsilon: Series | None,
+    norm: Series | None,
     *,
     warmup: int = 100,
     note_rate: float = 0.5,
@@ -51,8 +53,8 @@ def frequent_clipping(
     coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips. Gradients that begin large and
     shrink, as of batch normalization, are clipped deeply at first alone: where the last tenth of the coefficients is not, a note.
     Where only the share of clipped steps is logged nobody knows how much clipping leaves: a note. An adaptive optimizer divides
-    the size of the gradient out again: its update feels a limit only where epsilon reaches `felt_epsilon` of the clipped gradient
-    of an element, in some matrix; else a note (DETR limits norms of 10 and more to 0.1, and trains by AdamW).
+    the size of the gradient out again: its update feels a limit on the norm only where epsilon reaches `felt_epsilon` of the
+    clipped gradient of an element, in some matrix; else a note (DETR limits norms of 10 and more to 0.1, and trains by AdamW).
     """
     if coefficient is not None and (rate is None or rate.points < min_points):  # the metric begins at its tenth point
         rate = share_of_last(coefficient, coefficient.values < 1, window=100, min_points=min_points)
@@ -71,7 +73,7 @@ def frequent_clipping(
     rows = np.concatenate([span.rows for span in severe_spans]) if severe_spans else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
         rests = leaves_more_at_the_end(coefficient, deep_coefficient, min_points)
-        is_void = is_divided_out(epsilon, felt_epsilon)
+        is_void = is_divided_out(coefficient, norm, epsilon, felt_epsilon)
         hit = _over(
             rate,
             rows,
@@ -106,17 +108,27 @@ def leaves_more_at_the_end(coefficient: Series, deep: float, min_points: int, *,
     return median(known[-max(min_points, int(end_share * len(known))) :]) >= deep
 
 
-def is_divided_out(epsilon: Series | None, felt: float) -> bool:
+def is_divided_out(
+    coefficient: Series | None, norm: Series | None, epsilon: Series | None, felt: float, *, apart: float = 0.01
+) -> bool:
     """Tell whether updates are the same with and without clipping: adaptive ones, of which no matrix feels epsilon.
 
+    What clips each element for itself leaves another gradient, and another norm each time.
+
     Args:
+        coefficient: Share of the gradient that clipping leaves, shape (T, 1).
+        norm: The gradient norm before it, shape (T, 1).
         epsilon: Epsilon over the clipped gradient of an element, shape (C, P); None or empty: the optimizer is none that adapts.
         felt: Fraction from which on an update is smaller for it.
+        apart: Largest deviation of what is left from one limit, over that.
     """
-    if not epsilon:
+    if not epsilon or not coefficient or not norm:
         return False
+    left = coefficient.values[:, 0] * at(norm, coefficient.steps).values[:, 0]
+    left = left[np.isfinite(left) & (coefficient.values[:, 0] < 1) & (coefficient.values[:, 0] > 0)]
+    is_of_norm = len(left) > 0 and median(np.abs(left / median(left) - 1)) < apart
     columns = [epsilon.values[known, index] for index in range(len(epsilon.labels)) if (known := epsilon.finite_in(index)).any()]
-    return bool(columns) and all(median(column) < felt for column in columns)
+    return is_of_norm and bool(columns) and all(median(column) < felt for column in columns)
 
 
 def _began(coefficient: Series, judged: int, deep: float) -> int:
