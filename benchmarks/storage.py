@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "fixtures")]
 
 from checkpoints.honest import key_heavy  # noqa: E402  the generator stands beside the fixtures
+from fleet import write_fleet  # noqa: E402
 from pairs import Case, run  # noqa: E402
 from validate import write_run  # noqa: E402
 
@@ -26,6 +27,9 @@ S3FS_ALONE = "import sys; sys.modules['obstore'] = None; from ckaudit.__main__ i
 CACHES = "CKAUDIT_BENCHMARK_CACHES"
 COLD = ["sh", "-c", f'CKAUDIT_CACHE=$(mktemp -d "${CACHES}/cold.XXXXXX") exec "$@"', "sh"]
 """Starts a command with an empty cache."""
+NEW = ["sh", "-c", f'"$@" --output $(mktemp -d "${CACHES}/fleet.XXXXXX") --format json; [ $? -le 1 ]', "sh"]
+"""Starts an audit of a fleet of which nothing is known yet; some of its runs are ill."""
+FLEET = 40
 
 SERVERS: list[subprocess.Popen[bytes]] = []
 
@@ -35,6 +39,7 @@ def prepare(root: Path, files: int) -> None:
     (root / "store/bench").mkdir(parents=True)
     write_run(root / "store/bench/large", key_heavy, files, lambda data: data)
     write_run(root / "store/bench/small", key_heavy, 160, lambda data: data)
+    write_fleet(root / "store/fleet", FLEET, 160)
 
 
 def cases(root: Path, files: int) -> list[Case]:
@@ -45,7 +50,17 @@ def cases(root: Path, files: int) -> list[Case]:
     os.environ["CKAUDIT_CACHE"] = str(root / "warm")
     os.environ[CACHES] = str(root)
     ours = [str(Path(sys.executable).with_name("ckaudit"))]
-    return [
+    fleet = [
+        Case(
+            f"fleet of {FLEET} runs of 160 files of 50 KB in S3, {how}",
+            [*start, *NEW, *ours, "fleet", "s3://fleet/*"],
+            "the same on the disk",
+            [*NEW, *ours, "fleet", str(root / "store/fleet/*")],
+            "1.43",
+        )
+        for how, start in (("cold", COLD), ("warm", []))
+    ]
+    return fleet + [
         Case(
             f"{command} {count:,} files of 200 KB in S3, {how}",
             [*start, *program, command, f"s3://bench/{name}"],
