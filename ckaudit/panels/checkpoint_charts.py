@@ -175,6 +175,10 @@ def _in_turn(frames: list[Frame]) -> list[Frame]:
     return sorted(frames, key=lambda frame: (order[frame.where], frame.step))
 
 
+MAX_HEADS = 256
+"""Heads of a layer that are held against each other: each pair is a cell."""
+
+
 def redundancy(scene: Scene, name: str, title: str, *, layers: int = 4, steps: int = 8) -> Chart | None:
     """Return how alike the heads of some layers are, each with each, at some steps; None where no maps were sampled."""
     sampled = attention_grids(scene)
@@ -187,7 +191,7 @@ def redundancy(scene: Scene, name: str, title: str, *, layers: int = 4, steps: i
     chosen = {when[place] for place in evenly(len(when), steps)}
     frames = [
         Frame(step=step, where=layer, cells=_alike(stack), rows=_heads(stack), columns=_heads(stack))
-        for step, layer, stack in zip(sampled.steps, sampled.labels, sampled.values, strict=True)
+        for step, layer, stack in zip(sampled.steps, sampled.labels, [grid[:MAX_HEADS] for grid in sampled.values], strict=True)
         if layer in shown_layers and step in chosen and stack.ndim == 3 and len(stack) > 1
     ]
     return (

@@ -62,7 +62,7 @@ def test_a_cross_entropy_among_the_rows_of_an_embedding_is_of_tokens():
     ],
 )
 def test_any_other_loss_is_left_as_run_json_has_it(other):
-    """Ten classes, squares, a sum over tokens, a class a row, a kind that run.json names, and more tokens than classes, or less."""
+    """Ten classes, squares, a sum over tokens, a class a row, a kind that run.json names, more tokens than classes, or fewer."""
     known = _with_losses(**other)
     given = Manifest(schema_version="ck.run.v1", **{name: other[name] for name in ("loss_kind", "vocabulary") if name in other})
     assert (known.loss_kind, known.vocabulary) == (given.loss_kind, given.vocabulary)

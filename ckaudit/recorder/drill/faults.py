@@ -253,7 +253,7 @@ def change_batches(target: DrilledTraining, change: Callable[[Any], Any]) -> Non
 
 
 def stick(target: DrilledTraining) -> None:
-    """Give the batch of the onset again and again."""
+    """Give the batch of the onset again and again, in new tensors, as a loader makes them."""
     first: list[Any] = []
 
     def change(batch: Any) -> Any:
@@ -263,7 +263,7 @@ def stick(target: DrilledTraining) -> None:
             target.note()
         else:
             first.append(batch)
-        return first[0]
+        return with_changed_batch(first[0], lambda part, _: part.clone())
 
     change_batches(target, change)
 
