@@ -366,6 +366,8 @@ def test_the_document_is_written_between_its_marks(here, cache, capfd):
     assert "\nBy hand.\n" in before
     assert before.endswith("\nBelow.\n")
     assert "`ckaudit lab score --split dev --write`" in before
+    code, _, error = said(capfd, "score", "--cache", cache, "--only", "*.0", "--write")
+    assert (code, "tables of whole splits" in error) == (2, True)
     assert "| lr_too_high | 1 | 100 % |" in before
     path.write_text("nothing of ours")
     assert said(capfd, "score", "--cache", cache, "--write")[0] == 2

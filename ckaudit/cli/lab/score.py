@@ -90,6 +90,8 @@ def command(
         raise UsageError(
             f"--pairs has no meaning for {split}", hint="--split wild-dev or --split wild-test has groups to compare"
         )
+    if write and only:
+        raise UsageError("--write keeps the tables of whole splits", hint="Leave out --only, or take --output FILE.")
     chosen = splits(split)
     from ckaudit.lab.score.publish import add_history, write_document
     from ckaudit.lab.score.score import score
