@@ -47,6 +47,14 @@ def test_arrays_of_an_archive_go_by_their_names(tmp_path: Path) -> None:
     assert list(curve(run, "val_loss").values()) == [3.0, 2.5, 2.25, 2.0, 1.75, 1.7]
 
 
+def test_a_longer_array_takes_no_loss_away_and_a_shorter_one_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "history.npz"
+    np.savez(path, train_loss=LOSSES, weights=np.ones(400), val_loss=[2.0] * 5)
+    (run,) = import_runs(path)
+    assert same(curve(run, "train_loss_raw"), LOSSES)
+    assert any("left out: weights, val_loss" in note for note in run.notes)
+
+
 def test_what_is_no_loss_by_its_name_is_left_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "weights.npy", np.ones(10))
     (tmp_path / "primes.txt").write_text("2\n3\n5\n7\n11\n13\n17\n")

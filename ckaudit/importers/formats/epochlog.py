@@ -147,7 +147,8 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
         for number_of, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
             if len(line) > MAX_LINE:
                 continue
-            line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
+            if " epoch" in line or " Epoch" in line:
+                line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
             begin = prefix_end(line)
             place = _PLACE.match(line, begin) or _PLACE.match(line)
             mark = place or _EPOCH.search(line)

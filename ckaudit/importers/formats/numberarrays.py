@@ -19,7 +19,7 @@ from ckaudit.contract.io.folder import shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import catalogue_name, writable
+from ckaudit.importers.names import catalogue_name, list_names, writable
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.log import is_text
 
@@ -52,7 +52,7 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the arrays; those that are not as long as the longest are left out.
+    """Read the arrays; those that are not as long as the longest of a loss are left out, with a note.
 
     Raises:
         UnreadableError: Where there is none that can be read.
@@ -63,18 +63,22 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         raise UnreadableError(
             f"{source.shown} holds no row of numbers", hint="Write its series to a CSV file with a header line."
         )
-    longest = max(map(len, arrays.values()))
+    of_losses = {name: array for name, array in arrays.items() if name_of_file(name) or name in columns.values()}
+    longest = max(map(len, (of_losses or arrays).values()))
+    others = [name for name, array in arrays.items() if len(array) != longest]
+    notes = [f"of another length, and left out: {list_names(others)}"] if others else []
     whole = {name: array for name, array in arrays.items() if len(array) == longest}
     is_alone = len(whole) == 1
     if is_alone:  # a table has two columns at least
         whole = {"step": np.arange(1.0, longest + 1), **whole}
+        notes.append(COUNTED)
     text = io.StringIO()
     text.write("\t".join(whole) + "\n")
     np.savetxt(text, np.column_stack([*whole.values()]), fmt="%.17g", delimiter="\t")
     table, labels = csvfile.labelled_table(source.with_data(text.getvalue().encode()), columns)
     choices = csvfile.choices_of(table.header, columns, source.shown)
     runs = csvfile.imported_runs(replace(table, delimiter=""), labels, choices, source.shown, NAME)
-    return [replace(run, notes=(*run.notes, COUNTED)) for run in runs] if is_alone else runs
+    return [replace(run, notes=(*run.notes, *notes)) for run in runs]
 
 
 def name_of_file(name: str) -> str:

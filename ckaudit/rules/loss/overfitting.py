@@ -180,7 +180,7 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
     if end >= (1 - LARGE_RISE) * start or not ends_lower(train, min_fall=LARGE_RISE):
         return None
     # A held-out loss in another unit is held against its own beginning.
-    first, lowest = median(val[:begun]), min(median(val[row : row + begun]) for row in range(len(val) - begun + 1))
+    first, lowest = median(val[:begun]), float(np.median(np.lib.stride_tricks.sliding_window_view(val, begun), axis=1).min())
     carried = max((start - val.min()) / (start - end), (first - lowest) / first / (1 - end / start))
     falls_still = len(val) > third and median(val[-third:]) < val[:-third].min()
     most = CARRIED_OF_MUCH if end < start / 2 and not falls_still else CARRIED
