@@ -39,6 +39,10 @@ START, LATE_START, LATE_RATIO = 1e-3, 1e-2, 1.5
 many times higher; one that begins after the second does not say what the run began with."""
 
 
+BLOCK_ROWS = 2**14
+"""Evaluations whose training losses are looked at together: as many fit in the processor's cache."""
+
+
 @rule(
     "LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS, label_smoothing, targets_mixed], unit="nats/token"
 )
@@ -175,11 +179,16 @@ def _level(train: Series, known: "np.ndarray", val: Series, around: int, errors:
     places = np.searchsorted(steps, val.steps, side="right")
     starts = np.maximum(places - around, np.searchsorted(steps, val.steps // 2))
     ends = np.minimum(places + around, np.searchsorted(steps, val.steps + val.steps // 2, side="right"))
-    near = [losses[first:last] for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
-    enough = MIN_FOR_AN_ERROR if errors else 1
-    return np.array([median(values) - errors * _standard_error(values) if len(values) >= enough else np.nan for values in near])
+    sizes, levels = ends - starts, np.full(len(places), np.nan)
+    for size in np.unique(sizes[sizes >= (MIN_FOR_AN_ERROR if errors else 1)]).tolist():
+        rows = np.flatnonzero(sizes == size)
+        for part in (rows[begin : begin + BLOCK_ROWS] for begin in range(0, len(rows), BLOCK_ROWS)):
+            near = losses[starts[part, None] + np.arange(size)]
+            levels[part] = np.median(near, axis=1) - (errors * _standard_errors(near) if errors else 0.0)
+    return levels
 
 
-def _standard_error(values: Floats) -> float:
-    """Return the standard error of the median of values, as of normal ones."""
-    return MEDIAN_COST * MAD_TO_SIGMA * median(np.abs(values - median(values))) / math.sqrt(len(values))
+def _standard_errors(values: Floats) -> Floats:
+    """Return the standard errors of the medians of rows, as of normal values; shape (R,)."""
+    deviations = np.abs(values - np.median(values, axis=1, keepdims=True))
+    return np.asarray(MEDIAN_COST * MAD_TO_SIGMA * np.median(deviations, axis=1) / math.sqrt(values.shape[1]))
