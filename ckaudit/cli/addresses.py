@@ -1,7 +1,9 @@
-"""Addresses on a command line: before the command sees its words, what they name is copied here, so that each reads a path."""
+"""Addresses and standard input on a command line: what they name is copied here first, so that each command reads a path."""
 
 import re
+import sys
 from collections.abc import Sequence
+from functools import cache
 
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.remote.location import is_uri, shown
@@ -19,21 +21,29 @@ WRITE = ("-o", "--output", "--out", "--into", "--write-checksums")
 READ_LATER = ("--like",)
 """Options whose value may be a pattern of addresses, which whoever looks for runs reads himself."""
 
+STANDARD_INPUT = "-"
+"""What a command line calls the log that is piped into it."""
+
 ONE_CHECKPOINT = re.compile(r"(.+)(@(?:\d+|last))", re.DOTALL)
 
 
 def with_copies(arguments: Sequence[str]) -> list[str]:
-    """Return a command line in which each address of a command that reads is the path of its copy on this machine.
+    """Return a command line in which each address of a command that reads, and `-`, is the path of its copy on this machine.
 
     Raises:
-        UsageError: Where something is to be written to an address.
+        UsageError: Where something is to be written to an address, or nothing is piped into the command.
         CkauditError: Where what an address names cannot be read.
     """
     words = list(arguments)
-    if not words or words[0] not in READ or not any("://" in word for word in words) or {"-h", "--help"} & set(words):
+    if not words or words[0] not in READ or {"-h", "--help"} & set(words):
+        return words
+    if not any("://" in word or word == STANDARD_INPUT for word in words):
         return words
     quiet = bool({"-q", "--quiet"} & set(words))
     for place in range(1, len(words)):
+        if words[place] == STANDARD_INPUT and words[place - 1] not in WRITE:
+            words[place] = _standard_input()
+            continue
         option, equals, value = words[place].partition("=") if words[place].startswith("-") else ("", "", words[place])
         if not is_uri(value):
             continue
@@ -59,3 +69,24 @@ def _copied(uri: str, command: str, *, quiet: bool) -> str:
             if one is None:
                 raise
             return str(local_copy(one[1], progress=tick)) + one[2]
+
+
+@cache
+def _standard_input() -> str:
+    """Return the path of a file that holds what is piped into the command, until the command ends."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("-: nothing is piped into this command", hint="python train.py | tee train.log | ckaudit triage -")
+    import atexit
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    from ckaudit.remote.addresses import remember
+
+    folder = Path(tempfile.mkdtemp(prefix="ckaudit-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    copy = folder / "stdin"
+    with copy.open("xb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    remember(copy, "standard input")
+    return str(copy)

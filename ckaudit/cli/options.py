@@ -244,7 +244,7 @@ Run = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import --formats`): "
-        "its path, or its address, such as s3://bucket/run.",
+        "its path, its address, such as s3://bucket/run, or - for what is piped in.",
         show_default=False,
     ),
 ]

@@ -1,5 +1,6 @@
 """Standard streams that are closed, full or gone, a folder that is gone, and folders that may not be entered."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -102,3 +103,29 @@ def test_a_report_that_takes_more_memory_than_there_is_is_no_bug(monkeypatch, ca
     monkeypatch.setattr("ckaudit.cli.app.invoke", lambda _: (_ for _ in ()).throw(MemoryError()))
     assert run(["triage", "run"]) == 2
     assert "error: there is not enough memory" in capfd.readouterr().err
+
+
+CLIMBING = "for i in 1 2 3 4 5 6 7 8; do echo step $i loss $((i * i)).5; done"
+
+
+def test_a_log_that_is_piped_in_is_judged_like_its_file(tmp_path):
+    file = tmp_path / "train.log"
+    _, piped, _ = shell(f"{CLIMBING} | tee {file} | $CK triage - --format json")
+    _, read, _ = shell(f"$CK triage {file} --format json")
+    piped, read = json.loads(piped), json.loads(read)
+    assert piped["subject"] == "standard input"
+    assert {finding["code"] for finding in piped["findings"]} == {"LOSS004"}
+    assert piped["findings"] == read["findings"]
+
+
+@pytest.mark.parametrize(("command", "reason"), [("triage - </dev/null", "is empty"), ("metrics - <&-", "nothing is piped")])
+def test_nothing_that_is_piped_in_is_said(command, reason):
+    code, _, told = shell(f"$CK {command}")
+    assert code == 2
+    assert reason in told
+    assert "Traceback" not in told
+
+
+def test_no_copy_of_standard_input_stays(tmp_path):
+    shell(f"{CLIMBING} | TMPDIR={tmp_path} $CK triage -")
+    assert not list(tmp_path.iterdir())
