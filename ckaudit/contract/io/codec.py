@@ -76,7 +76,7 @@ def is_deep(document: Any) -> bool:
     return True
 
 
-def decode_whole(text: bytes, kind: type[T]) -> T | None:
+def decode_whole(text: bytes, kind: Any) -> Any:
     """Decode a text that writes whole numbers as 3.0, which JSON Schema lets stand; None: something else is wrong with it."""
     if b"\\ud" in text.lower():  # half of a character is no text, and Python's parser does not mind
         return None
