@@ -90,11 +90,14 @@ FIRST_LOOK = (
 )
 
 
+CANARY = "a canary of 200 to 2,000 steps"
+"""How long a change is tried for (PRB-2), counted in updates."""
+
 # What each severity asks for, and the conditions that call for it.
 ACTIONS: dict[Severity, str] = {
     "sev0": "stop the training, see that no checkpoint is overwritten, and save the evidence before a restart",
     "sev1": "contain it: lower the learning rate or turn guards on, record more often, and make a rollback ready",
-    "sev2": "investigate: find the shard, rank or layer, and try the remedy on a canary of 200 to 2,000 steps",
+    "sev2": f"investigate: find the shard, rank or layer, and try the remedy on {CANARY}",
     "note": "nothing has to be done now",
 }
 """Where nobody knows the cause yet."""
@@ -102,7 +105,7 @@ ACTIONS: dict[Severity, str] = {
 WITH_CAUSE: dict[Severity, str] = {
     **ACTIONS,
     "sev1": "contain it: turn the first knob of cause 1, record more often, and make a rollback ready",
-    "sev2": "investigate: try the first knob of cause 1 on a canary of 200 to 2,000 steps",
+    "sev2": f"investigate: try the first knob of cause 1 on {CANARY}",
 }
 """Where a likely cause names what to turn."""
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import OUR_RECORDER, source_of, trainer_of
 from ckaudit.audit.diagnose import of_record
-from ckaudit.audit.playbook import ACTIONS, FIRST_LOOK, NEWEST, NO_BEFORE, OF_RECORDS, WITH_CAUSE, part_of
+from ckaudit.audit.playbook import ACTIONS, CANARY, FIRST_LOOK, NEWEST, NO_BEFORE, OF_RECORDS, WITH_CAUSE, part_of
 from ckaudit.causes import causes
 from ckaudit.causes.cause import GoodCheckpoint
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Severity
@@ -22,6 +22,7 @@ from ckaudit.rules.evaluation.benchmark_regression import benchmark_regression
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.rule import Rule
 from ckaudit.run.run import Run
+from ckaudit.run.run_facts import counts_updates
 from ckaudit.run.series import Floats, Steps
 
 BATCHES = ("batch_id", "batch_hash")
@@ -56,7 +57,9 @@ def response(
         return [f"{severity}: {OF_RECORDS}", _parts(ill)]
     since = min((finding.first_step for finding in training if finding.first_step is not None), default=None)
     likely = next((diagnosis for diagnosis in diagnoses[:1] if diagnosis.confidence >= sure), None)
-    action = (WITH_CAUSE if likely else ACTIONS)[severity]
+    action = (WITH_CAUSE if likely else ACTIONS)[severity].replace(
+        CANARY, CANARY if counts_updates(run.manifest) else "a short canary"
+    )
     is_old = _is_old(run, training) or _good_checkpoint(likely) == "none"
     lines = [f"{severity}: {action}{_goal(run, training, since, likely, severity)}", _parts(ill)]
     if since is not None:
@@ -304,11 +307,41 @@ KNOBS = {
 }
 """For rules whose first metric has a playbook about something else."""
 
+PLACES = {
+    "activation_drift": "The layer that is named, its norm, and the scale of what enters it.",
+    "batches_of_one_kind": "The loader's shuffle and sampler, and the labels of one batch.",
+    "gap_widens": "The training loss and the held-out loss as one plot, and how many rows the training set has.",
+    "initial_loss_off": "The last layer's scale, the loss's reduction, and the number of classes or tokens.",
+    "input_scale_off": "One batch as the model gets it: its mean, its deviation and its largest value.",
+    "learning_rate_zero": "The schedule's number of steps beside the run's, and how often the scheduler is stepped.",
+    "loss_below_floor": "The line that makes the loss, and one batch's inputs beside its targets.",
+    "loss_frozen": "The optimizer's parameters, whether the loss has a gradient, and the variable that is logged as the loss.",
+    "loss_inputs_wrong": "The line that calls the loss function, and the shape and values of what it is given.",
+    "loss_not_falling": "The optimizer's parameters, the learning rate in use, and one batch's inputs beside its targets.",
+    "loss_oscillates": "The learning rate in use, and the order in which batches come.",
+    "missing_in_optimizer": "The line that makes the optimizer, and what is built or replaced after it.",
+    "nonfinite_values": "The operation that anomaly detection names, and the batch of that step.",
+    "overfitting": "The training loss and the held-out loss as one plot, and how many times each row was seen.",
+    "repeated_batch": "The loader's shuffle, its seed in each epoch and on each rank, and the ids in two batches.",
+    "schedule_off_plan": "The scheduler's arguments, and how often it is stepped.",
+    "seam_jump": "What the checkpoint holds, and what the resumed session loads of it.",
+    "skipped_updates": "The condition around the optimizer's step, and the log of the loss scaler.",
+    "target_equals_input": "One batch: its inputs beside its targets.",
+    "target_misalignment": "One batch: its inputs beside its targets.",
+    "throughput_drop": "The times of loading, computing and communication at a step before it and at one after.",
+    "train_val_inverted": "The code of the evaluation: its mode, its weights, its reduction, and the rows that it takes.",
+    "validation_noise": "How many samples an evaluation takes, and whether they are the same each time.",
+    "validation_spike": "The checkpoint of that evaluation, evaluated again, and the learning rate around it.",
+    "zero_gradients": "The graph between the loss and the first tensor that gets no gradient: detach, no_grad, masks.",
+}
+"""Where to look in a training, for rules that judge by its curves."""
+
 
 def advice_on(rule: Rule) -> PlaybookAdvice | None:
     """Return the row for a rule: that of the first look, else its own knob, else the playbook of its first metric.
 
-    Where to look is, without a row of the first look, what the rule judges by. None: a plugin's rule without any of these.
+    Where to look is, without a row of the first look or a place of its own, what the rule judges by. None: a plugin's rule
+    without any of these.
     """
     look = next((look for look in FIRST_LOOK if rule.name in look.rules), None)
     if look is not None:
@@ -318,7 +351,8 @@ def advice_on(rule: Rule) -> PlaybookAdvice | None:
     knob = KNOBS.get(rule.name) or (entries()[entry].mitigations[0] if entry is not None else None)
     if knob is None:
         return None
-    return PlaybookAdvice(knob, f"{', '.join(named[:3])} (ckaudit metrics)." if named else "what run.json says.")
+    measures = f"{', '.join(named[:3])} (ckaudit metrics)." if named else "what run.json says."
+    return PlaybookAdvice(knob, PLACES.get(rule.name, measures))
 
 
 def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Finding]:

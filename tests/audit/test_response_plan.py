@@ -248,3 +248,9 @@ def test_the_price_of_going_back_is_what_the_run_ends_with_and_not_its_best():
     for worse in (1.7, float("nan")):
         held["val_loss"]["set"]["400"] = worse
         assert "at the price" not in response(recorded(scalars=held), [finding("LOSS001", "sev1", 250)])[0]
+
+
+def test_a_canary_of_a_log_of_epochs_is_not_counted_in_updates():
+    of_epochs = recorded(facts={"step_unit": "epoch"})
+    assert "canary of 200 to 2,000 steps" in response(recorded(), [finding("LOSS003", "sev2", 100)])[0]
+    assert "on a short canary;" in response(of_epochs, [finding("LOSS003", "sev2", 100)])[0]
