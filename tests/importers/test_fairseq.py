@@ -39,7 +39,7 @@ LOG = (
 
 def test_bits_become_nats_and_texts_numbers(imported):
     run = imported(LOG, "train.log")
-    assert run.source == "fairseq JSON log"
+    assert run.source == "fairseq log"
     assert run.rows[0] == {
         "step": 100,
         "time": 1614834370.0,
@@ -95,3 +95,35 @@ def test_a_line_number_that_is_told_is_that_of_the_file(imported):
         "noise\n" + inner(10, 100, 10.0) + "noise\n" + inner(20, 200, 9.0).replace('"num_updates": "200", ', ""), "t.log"
     )
     assert noted(run, "first line 4")
+
+
+def as_text(update, loss, nll, start=""):
+    numbers = f"wps=1000, ups=2.5, wpb=512, bsz=8, num_updates={update}, lr=1e-05, gnorm=1.5, clip=25%, oom=0, wall=40"
+    return f"{start}| epoch 001: {update:6d} / 500 loss={loss:.3f}, nll_loss={nll:.3f}, ppl={2**nll:.2f}, {numbers}\n"
+
+
+def after_an_epoch(update, set_="", start=""):
+    place, name = (f" | {set_} on '{set_}' subset", f"{set_}_") if set_ else ("", "")
+    return (
+        f"{start}| epoch 001{place} | {name}loss 8.5 | {name}nll_loss 7.25 | {name}ppl 152.22 | wpb 512 | num_updates {update}\n"
+    )
+
+
+TEXT = as_text(100, 9, 8) + as_text(200, 8.5, 7.5) + after_an_epoch(200) + after_an_epoch(200, "valid") + as_text(300, 8, 7)
+
+
+@pytest.mark.parametrize("start", ["", "2021-03-04 05:06:07 | INFO | train_inner "])
+def test_lines_of_text_have_the_numbers_of_objects(imported, start):
+    run = imported("".join(start + line for line in TEXT.splitlines(keepends=True)), "train.log")
+    assert run.source == "fairseq log"
+    assert [row["step"] for row in run.rows] == [100, 200, 300]
+    assert [row["train_loss_raw"] / LOG2 for row in run.rows] == pytest.approx([9, 8.5, 8])
+    assert run.rows[1]["val_loss"] == pytest.approx(8.5 * LOG2)
+    assert run.rows[0]["grad_clip_rate"] == 0.25
+    assert run.rows[0]["learning_rate"] == 1e-5
+
+
+def test_a_perplexity_beside_a_smoothed_loss_is_not_of_it(imported):
+    assert "train_ppl" not in imported(TEXT, "train.log").rows[0]
+    unsmoothed = imported(LOG, "train.log").rows[0]
+    assert unsmoothed["train_ppl"] == 1024.0

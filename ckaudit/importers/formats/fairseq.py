@@ -1,14 +1,19 @@
-"""fairseq's and metaseq's JSON log lines: a time, a level, a logger and an object, `train_inner`, `train` and `valid` by name.
+"""fairseq's and metaseq's log lines: a time, a level, a logger, `train_inner`, `train` and `valid` by name, and their numbers.
 
+Numbers stand in a JSON object, or as text: `epoch 001:    450 / 1891 loss=11.5, ppl=1886.05, num_updates=445` within an epoch,
+`epoch 001 | valid on 'valid' subset | loss 8.11 | ppl 118.06 | num_updates 600` behind it.
 `num_updates` counts optimizer updates. Numbers are texts. Losses are in bits, `ppl` is 2 to their power: both are turned to
-nats here, unless `ppl` shows that a criterion logs nats. `train_inner` is the mean since the line before, `train` that of the
+nats here, unless `ppl` shows that a criterion logs nats. Where `nll_loss` is logged, the loss is smoothed, and `ppl` is not of
+it but of that: it is left out. `train_inner` is the mean since the line before, `train` that of the
 epoch, `gnorm` the norm before clipping, `clip` the percentage of updates that were clipped, `wps` words per second.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from math import log
 from time import strptime
 
@@ -23,11 +28,16 @@ from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_w
 from ckaudit.importers.tables.jsonrows import JsonRows, read_rows
 from ckaudit.importers.tables.numbers import Numbers, fill_missing, whole
 
-NAME = "fairseq JSON log"
+NAME = "fairseq log"
 GENERIC = False
 
 _TIME = rb"(?:(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)[^|\n]*\| *\w+ *\| *)?"
 _LINE = re.compile(rb"^" + _TIME + rb"(?:([\w.\-/]+) *\| *)?(\{.*\})[ \t\r]*$", re.MULTILINE)
+_TEXT = re.compile(
+    rb"^" + _TIME + rb"(?:([\w.\-/]{1,60}) *)?\|? *(epoch \d{1,9}(?:: *\d{1,12} / \d{1,12} | \| )[^\n]{1,2000})$", re.MULTILINE
+)
+_PAIR = re.compile(rb"(?:^|[\s,|])([a-z]\w{0,40})(?:=| )([-+.\deE]{1,30}|nan|inf)%?(?=[\s,|]|$)")
+_SUBSET = re.compile(rb"\| (\w{1,40}) on '(\w{1,40})' subset")
 _BITS = ("train_loss_raw", "val_loss")
 _NAMES: Names = {
     "num_updates": Mapped("step"),
@@ -57,8 +67,10 @@ class _Lines(Struct, frozen=True):
 
 def detects(source: Source) -> bool:
     """Tell by a line with the number of updates beside words per second or an average of an epoch."""
-    if b'num_updates"' not in source.head:
+    if b"num_updates" not in source.head:
         return False
+    if any(b"num_updates" in match[3] and b"wpb" in match[3] for match in _TEXT.finditer(source.head)):
+        return True
     marks = (b'"wps"', b'"wpb"', b'"train_wall"', b"_num_updates", b'"gnorm"')
     return any(b'num_updates"' in match[3] and any(mark in match[3] for mark in marks) for match in _LINE.finditer(source.head))
 
@@ -73,13 +85,18 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     lines = _Lines([], [], [], [])
     for place, match in _numbered(source.data):
         lines.times.append(match[1] or b"")
-        lines.tags.append((match[2] or b"").decode())
-        lines.objects.append(match[3])
+        is_text = not match[3].startswith(b"{")
+        tag, numbers = _of_text(match) if is_text else ((match[2] or b"").decode(), match[3])
+        lines.tags.append(tag)
+        lines.objects.append(numbers)
         lines.places.append(place)
     if not lines.objects:
-        raise UnreadableError(f"{source.shown} has no line with a JSON object", hint="Log with --log-format json.")
+        raise UnreadableError(f"{source.shown} has no line of numbers", hint="Log with --log-format json.")
     sets = sorted({tag for tag in lines.tags if tag.startswith("valid")})
     names = {**_NAMES, **_of_sets(sets)}
+    smoothed = any(b"nll_loss" in numbers for numbers in lines.objects)
+    if smoothed:
+        names |= {name: Mapped("") for name, meant in names.items() if meant.name in ("train_ppl", "val_ppl")}
     wanted = is_wanted(columns, names)
     rows = read_rows(b"\n".join(lines.objects), source.shown, lambda key: key.endswith(_UPDATES) or wanted(key))
     mapped = map_members(
@@ -102,12 +119,25 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
-    """Yield lines with an object, and their number in the file."""
+    """Yield lines with numbers, and their number in the file: those with objects, where there are any."""
     line, last = 1, 0
-    for match in _LINE.finditer(data):
+    matches = _LINE.finditer(data)
+    for match in chain([first], matches) if (first := next(matches, None)) else _TEXT.finditer(data):
         line += data.count(b"\n", last, match.start())
         last = match.start()
         yield line, match
+
+
+def _of_text(match: re.Match[bytes]) -> tuple[str, bytes]:
+    """Return the name and the object that a line of text would have as JSON."""
+    text = match[3]
+    if subset := _SUBSET.search(text):
+        tag = subset[2].decode()
+    else:
+        tag = "train_inner" if re.match(rb"epoch \d+:", text) else "train"
+    prefix = "" if tag == "train_inner" else f"{tag}_"
+    pairs = {name.decode().removeprefix(prefix): value.decode() for name, value in _PAIR.findall(text) if name != b"epoch"}
+    return tag, json.dumps({f"{prefix}{name}": value for name, value in pairs.items()}).encode()
 
 
 def _of_sets(sets: list[str]) -> dict[str, Mapped]:
