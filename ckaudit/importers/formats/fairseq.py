@@ -131,10 +131,9 @@ def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
 def _of_text(match: re.Match[bytes]) -> tuple[str, bytes]:
     """Return the name and the object that a line of text would have as JSON."""
     text = match[3]
-    if subset := _SUBSET.search(text):
-        tag = subset[2].decode()
-    else:
-        tag = "train_inner" if re.match(rb"epoch \d+:", text) else "train"
+    subset = _SUBSET.search(text)
+    within = "train_inner" if re.match(rb"epoch \d+:", text) else "train"
+    tag = subset[2].decode() if subset else within
     prefix = "" if tag == "train_inner" else f"{tag}_"
     pairs = {name.decode().removeprefix(prefix): value.decode() for name, value in _PAIR.findall(text) if name != b"epoch"}
     return tag, json.dumps({f"{prefix}{name}": value for name, value in pairs.items()}).encode()
