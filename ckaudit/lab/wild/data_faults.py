@@ -13,6 +13,9 @@ from ckaudit.recorder.drill.damage import Amount
 
 TARGETS = ("labels", "y", "target", "targets")
 
+MAX_CATEGORIES = 16
+"""Batches of tokens hold larger numbers than that."""
+
 
 def _target_of(columns: Mapping[str, Tensor]) -> str | None:
     return next((name for name in TARGETS if name in columns), None)
@@ -126,6 +129,8 @@ def shift_inputs(healthy: Recipe, amount: Amount) -> Recipe:
             return column if name in TARGETS else 2.0 * column.flip(-1) + 1.0
         if column.dim() == 1 or name == "attention_mask":
             return column
+        if int(column.max()) < MAX_CATEGORIES:  # columns of a table, each with a range of its own
+            return column.amax(dim=0) - column
         return torch.where(column < FIRST, column, renamed[(column - FIRST).clamp(0, len(renamed) - 1)])
 
     def change(index: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
