@@ -93,6 +93,23 @@ def test_parts_that_a_forward_pass_has_no_use_for_are_told_and_a_forgotten_norma
     assert found == names(model, "bert.pooler") | names(model, "other")
 
 
+class Recurrent(nn.Module):
+    """An embedding, a recurrence and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.lstm, self.head = nn.Embedding(5, 4), nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.head(self.lstm(self.embed(x))[0])
+
+
+def test_a_frozen_part_is_used_though_no_gradient_of_it_is_in_the_graph():
+    model = Recurrent()
+    model.lstm.requires_grad_(False)
+    assert "unused" not in reasons(model, torch.ones(2, 4, dtype=torch.long)).values()
+
+
 class Optional(nn.Module):
     """A block with a bare token, positions, and a projection, of which some blocks or all make no use."""
 

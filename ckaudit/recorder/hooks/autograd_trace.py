@@ -117,8 +117,10 @@ class PathTrace:
         taken, self._taken = self._taken, {}
         nodes = graph_of(ends)
         self._readers = readers(nodes)
-        owners = {name.rpartition(".")[0] for name, tensor in self._named.items() if id(tensor) in self._readers}
-        self._aside = frozenset(name for name, sources in taken.items() if name not in owners and _reaches(sources, nodes))
+        read = {name.rpartition(".")[0] for name, tensor in self._named.items() if id(tensor) in self._readers}
+        # A frozen module has no leaf in the graph, wherever its output goes.
+        trained = {name.rpartition(".")[0] for name, tensor in self._named.items() if tensor.requires_grad}
+        self._aside = frozenset(name for name in trained - read if name in taken and _reaches(taken[name], nodes))
 
 
 def _parts(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
