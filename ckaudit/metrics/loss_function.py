@@ -5,6 +5,7 @@ import numpy as np
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import metric
 from ckaudit.run.column_builder import LOSS_FUNCTIONS
+from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 
@@ -41,6 +42,22 @@ def explained_share(run: Run) -> Series:
     with np.errstate(all="ignore"):
         shares = 1 - value.values[:, 0] / guess
     return _of_trained(run, value, "explained_share", shares, guess > 0)
+
+
+def constant_guess(train: Series, explained: Series) -> float | None:
+    """Return what a constant guess costs, in the unit of the training loss: the median over checkpoints; None: nobody knows."""
+    rows = explained.recorded_rows()
+    costs = at(train, rows.steps).values[:, 0] / (1 - rows.values[:, 0])
+    return median(costs[np.isfinite(costs)]) if np.isfinite(costs).any() else None
+
+
+def stays_at_a_constant(train: Series, val: Floats, explained: Series, *, fell: float = 0.02, other_unit: float = 1.25) -> bool:
+    """Tell whether no held-out loss comes below what a constant guess costs, by `fell` of it.
+
+    One whose median is more than `other_unit` times as much is measured otherwise, and says nothing.
+    """
+    guess = constant_guess(train, explained)
+    return guess is not None and len(val) > 2 and float(val.min()) >= (1 - fell) * guess and median(val) <= other_unit * guess
 
 
 @metric(
@@ -167,17 +184,28 @@ def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, 
     """Return a column of those checkpoints at which the loss that is trained on is that of the function, within `tolerance`.
 
     What the function would cost without smoothing is recorded: with smoothing the loss is that share of it, and more. Of one that
-    cuts large errors the squares are recorded, of which it is the same share wherever it cuts few.
+    cuts large errors the squares are recorded, of which it is the same share wherever it cuts few. A loss that is the same
+    multiple of the function at every checkpoint, while that changes by more than the tolerance, is it too: summed over the
+    elements of a row, or weighted.
     """
     ratio = _exactly_at(loss_to_function_ratio(run), like.steps)
     smoothing = np.nan_to_num(_exactly_at(label_smoothing(run), like.steps))
     is_same = np.abs(ratio - 1) <= tolerance
     is_same |= (smoothing > 0) & (ratio >= (1 - smoothing) * (1 - tolerance))
+    is_same |= _is_a_multiple(ratio, _exactly_at(run.value("loss_function.value"), like.steps), tolerance)
     cuts = np.isin(_exactly_at(run.value("loss_function.function"), like.steps), CUTTING) & np.isfinite(ratio)
     if cuts.any():
         is_same |= cuts & (np.abs(ratio / np.median(ratio[cuts]) - 1) <= tolerance)
     recorded = like.recorded[:, 0] & known & is_same & np.isfinite(values)
     return single(name, "1", like.steps, np.where(recorded, values, np.nan), recorded)
+
+
+def _is_a_multiple(ratio: Floats, values: Floats, tolerance: float, *, min_checkpoints: int = 4) -> bool:
+    """Tell whether a loss is the same multiple of a function wherever both are known, though the function's value changes."""
+    known = np.isfinite(ratio) & np.isfinite(values) & (values > 0)
+    if known.sum() < min_checkpoints or not values[known].max() > (1 + tolerance) * values[known].min():
+        return False
+    return bool((np.abs(ratio[known] / np.median(ratio[known]) - 1) <= tolerance).all())
 
 
 def _exactly_at(series: Series, steps: Steps) -> Floats:

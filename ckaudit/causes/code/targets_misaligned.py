@@ -8,7 +8,7 @@ from ckaudit.causes.shared.loss_curves import best_explained_share, still
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
-from ckaudit.metrics.loss_function import explained_share
+from ckaudit.metrics.loss_function import explained_share, stays_at_a_constant
 from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -27,16 +27,8 @@ from ckaudit.run.series import Series
 
 @cause(
     prior=-0.5,
-    explains=[target_misalignment, loss_not_falling],
-    follows=[
-        dead_parameter,
-        dominant_tensor,
-        overfitting,
-        train_val_inverted,
-        uniform_heads,
-        update_out_of_band,
-        vanishing_gradient,
-    ],
+    explains=[target_misalignment, loss_not_falling, overfitting],
+    follows=[dead_parameter, dominant_tensor, train_val_inverted, uniform_heads, update_out_of_band, vanishing_gradient],
     wants=[target_shift_match, train_loss_raw, val_loss, train_val_gap, explained_share, relative_movement],
     knob="Make inputs and targets from one array, shifted by one exactly once, after shuffling, cropping and packing.",
     inspect="Where inputs and targets part in the loader: offsets, a second shift inside the model, a shuffle of one of the two.",
@@ -64,14 +56,19 @@ def targets_misaligned(
     than `max_chance_match` of the targets are right since the finding began, only some are wrong: that is noise and no shift.
     Where targets were not compared, a model that saves nothing of what a constant guess costs, and never did, has found nothing
     in its inputs that belongs to them, unless its weights hardly moved; so has one that is hindered otherwise, as by dropout.
+    So has one whose held-out loss never comes below that guess, where the training loss saves a tenth of it at most: that is
+    memory, and little; where it saves much, too few rows would look the same.
     Where that was not recorded either, a loss that falls as it should until it knows how often each target occurs, stands still
     from there, and is the same on what is held out, within `alike` of it, says that nothing more can be learnt from the inputs.
     Weights follow the scale that all causes share.
     """
     first = findings.first(target_misalignment)
     if first is None:
-        if explained is not None and explained.finite.any() and (match is None or not match.finite.any()):
-            yield from _by_guess(findings, explained, moved, decisive, medium)
+        is_memory = _is_memory(train, val, explained)
+        if not is_memory and findings.first(loss_not_falling) is None:
+            yield contradicts(2 * decisive, "the loss falls: something is learnt from the inputs", train_loss_raw.name)
+        elif explained is not None and explained.finite.any() and (match is None or not match.finite.any()):
+            yield from _by_guess(findings, explained, moved, decisive, strong, medium, is_memory=is_memory)
         else:
             yield from _by_curves(findings, match, train, val, gap, alike, decisive, medium)
         return
@@ -87,23 +84,39 @@ def targets_misaligned(
         yield contradicts(strong, f"{level:.0%} of the targets are right: some are wrong, none is out of place", first)
 
 
+def _is_memory(train: Series | None, val: Series | None, explained: Series | None) -> bool:
+    """Tell whether a training loss comes below a constant guess, and no held-out one."""
+    if train is None or val is None or explained is None:
+        return False
+    return stays_at_a_constant(train, val.values[val.finite[:, 0], 0], explained)
+
+
 def _by_guess(
     findings: Findings,
     explained: Series,
     moved: Series | None,
     decisive: float,
+    strong: float,
     medium: float,
     *,
+    is_memory: bool,
     max_explained_share: float = 0.02,
+    max_memory_share: float = 0.1,
 ) -> Iterator[Evidence]:
-    """Judge by what the model saves of a constant guess's loss: in the second half, and at its best before."""
+    """Judge by what the model saves of a constant guess's loss: in the second half, and at its best before.
+
+    What it saves of it is memory where no held-out loss comes below such a guess.
+    """
     late = explained.late_median() or 0.0
     if ill := keeps_from_learning(findings):
         yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
     if (way := median_distance_moved(moved)) is not None and way < NEGLIGIBLE_DISTANCE:
         what = f"the weights came {way:.2g} of their size: whatever the targets, nothing could be learnt of them"
         yield contradicts(decisive, what, relative_movement.name)
-    if once := best_explained_share(explained):
+    if is_memory and late > max_explained_share:
+        what = f"no held-out loss comes below what a constant guess costs: what training saves of it, {late:.0%}, is memory"
+        yield supports(strong if late <= max_memory_share else medium / 2, what, explained.name)
+    elif once := best_explained_share(explained):
         yield contradicts(decisive, f"the inputs have explained {once:.0%} of the targets: they belong together", explained.name)
     elif 1 - late > TIMES_A_CONSTANT_AT_THE_END:
         what = (

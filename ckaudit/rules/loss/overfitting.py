@@ -9,13 +9,13 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.evaluation import eval_artifact_hash
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, untrained_loss, val_loss
-from ckaudit.metrics.loss_function import explained_share
+from ckaudit.metrics.loss_function import constant_guess, explained_share, stays_at_a_constant
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.rises import Rise, falls_on, is_negligible, large_or_clear_rise, sustained_rise
 from ckaudit.run.run_facts import is_over
-from ckaudit.run.series import Floats, Series, Steps, at
+from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary
 
 EVALS_PER_QUARTER = 3
@@ -26,16 +26,17 @@ LARGE_RISE = 0.1
 
 CARRIED, CARRIED_OF_MUCH, CARRIED_OF_ALL = 0.05, 0.25, 0.5
 """Share of what the training loss has fallen that shows on held-out data: below it nothing carries over; where the training loss
-has fallen by more than half, below the larger one most of that is memory. A model of tokens that begins with a guess learns first
-what all text shares: below the largest most of what it has learnt is memory (500 healthy trainings: 0.78 and more)."""
+has fallen by more than half, or no evaluation costs less than the first steps, below the larger one most of that is memory. A
+model of tokens that begins with a guess learns first what all text shares: below the largest most of what it has learnt is memory
+(500 healthy trainings: 0.78 and more)."""
 
 BEYOND, CARRIED_OF_OTHER_UNIT = 2.0, 0.67
 """A held-out loss that stays beyond twice an untrained model's, and falls by less than two thirds as much as the training loss,
 is neither of another unit nor of what the model is trained for."""
 
-KNOWN_OF_TRAINING, UNKNOWN_OF_HELD_OUT, OTHER_UNIT, MIN_STEPS = 0.03, 0.02, 1.25, 100
-"""What a training loss saves of a constant guess's where something is learnt by heart, and a held-out one where nothing is; what
-lies further above it is of another unit. Within its first hundred steps a model learns by heart before it learns."""
+KNOWN_OF_TRAINING, MIN_STEPS = 0.03, 100
+"""What a training loss saves of a constant guess's where something is learnt by heart. Within its first hundred steps a model
+learns by heart before it learns."""
 
 A_GUESS = 0.9
 """Share of the log of the vocabulary above which a loss is that of a model that has learnt nothing before."""
@@ -73,12 +74,12 @@ def overfitting(
     the last, while the training loss falls by `min_train_fall` and ends more than `min_gap_share` of the validation loss below
     it. From two evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of
     what the training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it,
-    where the training loss has fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a
-    model of tokens that began with a guess, by less than half; or it stays beyond twice an untrained model's, and falls by less
-    than two thirds as much; or it never comes below what a constant guess costs, while the training loss does. A held-out loss
-    may be in another unit: what it has fallen from its own first evaluations counts as well. A rise by less than two parts in a
-    hundred of what has been learnt since the first losses, or five where less than a tenth of them is left, is none, and a fall
-    of the training loss by as little is no memory.
+    where no evaluation costs less than the first steps, or the training loss has fallen by more than half and the held-out loss
+    no longer falls: most of it is memory; or, by a model of tokens that began with a guess, by less than half; or it stays
+    beyond twice an untrained model's, and falls by less than two thirds as much; or it never comes below what a constant guess
+    costs, while the training loss does. A held-out loss may be in another unit: what it has fallen from its own first
+    evaluations counts as well. A rise by less than two parts in a hundred of what has been learnt since the first losses, or
+    five where less than a tenth of them is left, is none, and a fall of the training loss by as little is no memory.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -183,7 +184,8 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
     first, lowest = median(val[:begun]), float(np.median(np.lib.stride_tricks.sliding_window_view(val, begun), axis=1).min())
     carried = max((start - val.min()) / (start - end), (first - lowest) / first / (1 - end / start))
     falls_still = len(val) > third and median(val[-third:]) < val[:-third].min()
-    most = CARRIED_OF_MUCH if end < start / 2 and not falls_still else CARRIED
+    is_memory = val.min() >= start or (end < start / 2 and not falls_still)
+    most = CARRIED_OF_MUCH if is_memory else CARRIED
     what = "nothing carries over" if carried <= CARRIED else f"{carried:.0%} of that carries over"
     if val.min() > BEYOND * start > 0:
         most, what = CARRIED_OF_OTHER_UNIT, "it never came below twice that of an untrained model"
@@ -214,9 +216,7 @@ def _stays_at_a_constant(
     saved = explained.late_median()
     if saved is None or saved < KNOWN_OF_TRAINING or (steps[-1] < MIN_STEPS and not is_over(steps, facts)):
         return None
-    rows = explained.recorded_rows()
-    guess = median(at(logged, rows.steps).values[:, 0] / (1 - rows.values[:, 0]))
-    if not (val.min() >= (1 - UNKNOWN_OF_HELD_OUT) * guess and median(val) <= OTHER_UNIT * guess):
+    if not stays_at_a_constant(logged, val, explained):
         return None
     return Hit.at(
         steps,
@@ -225,7 +225,7 @@ def _stays_at_a_constant(
         f"saves {saved:.0%} of it: nothing carries over",
         where="val_loss",
         value=float(val[-1]),
-        limit=guess,
+        limit=constant_guess(logged, explained),
         worst=-1,
     )
 
