@@ -115,18 +115,18 @@ def _falls(series: Series, rows: Steps, drop: float, alone: float, collapse: flo
         and (turn := lasting_fall(values, share=drop, share_alone=alone)) is not None
         and _is_level(values, turn.first, lasting)
     ):
-        falls = [(rows[turn.first :], turn.before)]
+        falls = [(rows[turn.first :], median(values[: max(1, turn.first)]))]
     for place, before in falls:
         last = series.values[place, 0]
         end = median(last[-max(1, len(last) // 6) :])
-        begin = max(before, median(values[: max(1, len(values) // 8)]))
+        begin = max(before, median(values[: max(1, len(values) // 8)]))  # a slide has left its first level long before
         yield Hit.at(
             series.steps[place],
             "sev1" if end < collapse * begin else "sev2",
             series.name + " falls to {value:.4g}, from {limit:.4g}",
             where=series.labels[0],
             value=float(last.min()),
-            limit=before,
+            limit=begin,
             worst=int(np.argmin(last)),
         )
 
