@@ -153,6 +153,8 @@ def learning_rate_too_high(
     broken = findings.of(nonfinite_values)[-1:]
     if broken and not findings.before(broken[0].first_step or 0).of(*GROWS):
         yield contradicts(strong, "nothing grew before the last number broke", broken[0])
+    if jump := jump_before_trouble(findings):
+        yield contradicts(strong, f"nothing was wrong at the rate of before: {jump.message}", jump)
     if kept := findings.first(gradients_carried_over):
         yield contradicts(2 * strong, f"updates are made of more than their own gradient: {kept.message}", kept)
     if off := [finding for finding in findings.of(schedule_off_plan) if _above(finding.value, finding.limit)]:
@@ -163,6 +165,18 @@ def first_sign_of_large_updates(findings: Findings) -> Finding | None:
     """Return the earliest finding that updates may have made by their size; None where they were too small, if anything."""
     of_small = {id(each) for each in findings.of(update_out_of_band) if not _above(each.value, each.limit)}
     return next((each for each in findings.of(*EXPLAINS) if id(each) not in of_small), None)
+
+
+def jump_before_trouble(findings: Findings) -> Finding | None:
+    """Return the jump of the learning rate, upwards, that all trouble by large updates came after; None: there is none.
+
+    A rate that had been as high for longer than the run had lasted before it is no new one.
+    """
+    trouble, jump = findings.first(*TROUBLE), findings.first(learning_rate_jump)
+    if trouble is None or jump is None or not _above(jump.value, jump.limit):
+        return None
+    since, began = jump.first_step or 0, trouble.first_step or 0
+    return jump if since <= began <= 2 * since else None
 
 
 def _spikes(found: Findings, flags: Series | None, weight: float, *, several: int = 3) -> Iterator[Evidence]:
