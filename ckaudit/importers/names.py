@@ -72,6 +72,11 @@ _PATTERNS = {
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
+_SCORE = re.compile(
+    rf"(?:(?:{_HELD_OUT}|test)_)(?:(?:mean|avg|average)_)?(?:acc|accuracy|acc_?1|top_?1(?:_acc(?:uracy)?)?|f1|auc|r2)(?:_score)?"
+    r"|acc|accuracy"
+)
+_TEST_LOSS = re.compile(rf"(?:test|testing)_{_COMPONENT}loss(?:es)?")
 _OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(_HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
 _OF_ERROR = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
@@ -144,10 +149,28 @@ def catalogue_name(header: str) -> str | None:
     bare = _UNIT.sub("", column).strip()
     forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in (bare, _CAMEL.sub("_", bare))]
     forms = [f"{form.removesuffix('losses')}loss" if form.endswith("losses") else form for form in forms]
+    if scored := next((form for form in forms if _SCORE.fullmatch(form)), None):
+        return f"microbench_score/{scored}"
     if match := _OF_VERBS.fullmatch(forms[0]):
         held_out = forms[0].startswith(tuple(_HELD_OUT.split("|")))
         return f"{SLICE if held_out else 'loss_'}{match[1] or match[2]}"
     return next((name for form in forms for name, alias in _ALIASES.items() if alias.fullmatch(form)), None)
+
+
+def test_loss_of(headers: Sequence[str]) -> int | None:
+    """Return the position of a loss on a test set where no other held-out loss is logged; None: there is none.
+
+    >>> test_loss_of(["epoch", "Train Loss", "Test Loss"]), test_loss_of(["loss", "val_loss", "test_loss"])
+    (2, None)
+    """
+    if any(catalogue_name(header) == "val_loss" for header in headers):
+        return None
+    return next((position for position, header in enumerate(headers) if is_test_loss(header)), None)
+
+
+def is_test_loss(header: str) -> bool:
+    """Tell whether a name is that of a loss on a test set."""
+    return _TEST_LOSS.fullmatch(_UNLIKE_LETTERS.sub("_", header.rsplit(" - ", 1)[-1].strip().lower())) is not None
 
 
 def looks_like_a_loss(header: str) -> bool:
@@ -210,6 +233,8 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
         positions["train_loss_raw"] = [lone.train]
         if lone.val is not None:
             positions.setdefault("val_loss", [lone.val])
+    if "val_loss" not in positions and (tested := test_loss_of(headers)) is not None:
+        positions["val_loss"] = [tested]
     return positions
 
 

@@ -127,10 +127,27 @@ def test_the_loss_of_a_policy_that_is_no_number_is_told(tmp_path, capsysbinary):
 
 
 def test_scores_alone_are_refused_with_what_would_be_judged(tmp_path, capsysbinary):
-    text = table("epoch,acc,val_acc", lambda step, _: f"{step},{step / 60},{step / 61}")
+    text = table("epoch,bleu,val_bleu", lambda step, _: f"{step},{step / 60},{step / 61}")
     code, report, told = judged(tmp_path, capsysbinary, text)
     assert (code, report) == (2, None)
-    assert "acc, val_acc are scores, and no check judges how a training goes by scores alone" in told
+    assert "bleu, val_bleu are scores, and no check judges how a training goes by scores alone" in told
+
+
+def test_accuracies_alone_say_whether_anything_is_learnt(tmp_path, capsysbinary):
+    rising = table("epoch,acc,val_acc", lambda step, _: f"{step},{step / 60},{step / 61}")
+    code, report, _ = judged(tmp_path, capsysbinary, rising)
+    assert (code, report["judged"], report["findings"]) == (2, "nothing", [])
+    standing = table("epoch,acc,val_acc", lambda step, _: f"{step},0.1,{0.1 + step % 2 / 100}")
+    _, report, _ = judged(tmp_path, capsysbinary, standing)
+    assert {finding["code"] for finding in report["findings"]} == {"EVAL003"}
+
+
+def test_a_loss_on_a_test_set_is_the_held_out_one_where_there_is_no_other(imported):
+    lines = "".join(f"{n},{3 / n},{4 / n},{n / 10}\n" for n in range(1, 6))
+    rows = imported(f"epoch,Train Loss,Test Loss,Test Acc\n{lines}").rows
+    assert rows[1] == {"step": 2, "train_loss_raw": 1.5, "val_loss": 2.0, "microbench_score/test_acc": 0.2}
+    both = imported(f"step,loss,val_loss,test_loss\n{lines}").rows
+    assert both[0]["val_loss"] == 4.0
 
 
 HEALTHY = {

@@ -153,6 +153,11 @@ def learning_rate_too_high(
     broken = findings.of(nonfinite_values)[-1:]
     if broken and not findings.before(broken[0].first_step or 0).of(*GROWS):
         yield contradicts(strong, "nothing grew before the last number broke", broken[0])
+    yield from _other_reasons(findings, strong)
+
+
+def _other_reasons(findings: Findings, strong: float) -> Iterator[Evidence]:
+    """Judge by what else makes updates large: a rate that was changed, gradients of more than one step, another plan."""
     if jump := jump_before_trouble(findings):
         yield contradicts(strong, f"nothing was wrong at the rate of before: {jump.message}", jump)
     if kept := findings.first(gradients_carried_over):

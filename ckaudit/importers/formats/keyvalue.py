@@ -19,7 +19,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import adversarial_losses
-from ckaudit.importers.names import catalogue_name, shorten_name
+from ckaudit.importers.names import catalogue_name, is_test_loss, shorten_name, test_loss_of
 from ckaudit.importers.tables.curves import take_sum
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing
 from ckaudit.importers.text.assemble_runs import TextRun
@@ -195,7 +195,7 @@ def name_of(key: str) -> str | None:
 
 def is_wanted(key: str) -> bool:
     """Tell whether a key is, or helps to compute, a metric of the catalogue."""
-    return key in _HELPERS or name_of(key) is not None
+    return key in _HELPERS or name_of(key) is not None or is_test_loss(key)
 
 
 def is_derived(key: str) -> bool:
@@ -208,6 +208,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     raw = rows.columns
     columns: Columns = {}
     taken = []
+    mapped = _with_test_loss(raw, mapped)
     for key, column in raw.items():
         name = mapped.get(key) or (common if (common := name_of(key)) not in mapped.values() else None)
         if name and (scaled := _scaled(key, name, column)) is not None:
@@ -232,6 +233,7 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     """
     columns: Columns = {}
     taken = []
+    mapped = _with_test_loss(rows.columns, mapped)
     for key, column in rows.columns.items():
         name = mapped.get(key) or name_of(key)
         if name and name not in ("step", "time", "step_time"):
@@ -244,6 +246,13 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
         summed = keys[against.generator], keys[against.discriminator]
         told += take_sum(columns, summed, [rows.columns[key] for key in summed])
     return NamedLines(StepLines(rows.steps, rows.origin, columns), [*told, *notes], summed)
+
+
+def _with_test_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what the user mapped, and the loss on a test set as the held-out one where there is no other."""
+    keys = list(columns)
+    tested = None if "val_loss" in mapped.values() else test_loss_of(keys)
+    return mapped if tested is None else {keys[tested]: "val_loss", **mapped}
 
 
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:

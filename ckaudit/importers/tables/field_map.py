@@ -10,10 +10,12 @@ from ckaudit.importers.names import (
     catalogue_name,
     could_be,
     factor_of,
+    is_test_loss,
     logs_rollouts,
     notes_on_left_out,
     policy_losses,
     resolve_columns,
+    test_loss_of,
     writable,
 )
 from ckaudit.importers.names import note_on_taken as taken_note
@@ -68,6 +70,7 @@ def is_wanted(columns: Mapping[str, str], names: Names) -> Callable[[str], bool]
     return lambda key: (
         key in mapped
         or bool(name_of(key, names))
+        or (key not in names and is_test_loss(key))
         or is_of_layer(key, names)
         or (key not in names and (may_time_a_step(key) or may_be_a_loss(key) or may_be_an_error(key)))
     )
@@ -140,6 +143,8 @@ def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collec
         choices["train_loss_raw"] = [free[lone.train]]
         if lone.val is not None:
             choices.setdefault("val_loss", [free[lone.val]])
+    if "val_loss" not in choices and (tested := test_loss_of(free)) is not None:
+        choices["val_loss"] = [free[tested]]
     of_policy = [key for position in policy_losses(rows.keys) if (key := rows.keys[position]) in free]
     broken = [of_policy[place] for place in broken_losses([rows.columns[key] for key in of_policy])]
     if broken:

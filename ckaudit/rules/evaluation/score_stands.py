@@ -1,0 +1,94 @@
+"""EVAL003: a score of the model stays where it began, at what an untrained one gets."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.evaluation import microbench_score
+from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.falls import fall_between_thirds
+from ckaudit.run.medians import median
+from ckaudit.run.series import Floats, Series
+
+ACCURACY = re.compile(r"(^|_)(acc(uracy)?|acc_?1|top_?1)(_score)?$")
+EXPLAINED = re.compile(r"(^|_)r2(_score)?$")
+NO_RISE = {True: (0.05, 0.5), False: (0.02, 0.25)}
+"""What has risen by less from its first third to its last has not risen, in itself and as a share: of a share of variance, which
+may come from far below zero, half of its way counts; of an accuracy a quarter."""
+
+
+@rule("EVAL003", severity="sev2", needs=[], wants=[microbench_score, train_loss_raw, val_loss], unit="1")
+def score_stands(
+    score: Series | None,
+    train: Series | None,
+    val: Series | None,
+    *,
+    max_accuracy: float = 0.2,
+    max_explained: float = 0.02,
+    min_evals: int = 5,
+) -> Iterator[Hit | Skip]:
+    """A score of the model stays where an untrained one has it.
+
+    ## What it checks
+    Scores that are named as an accuracy, from `min_evals` values on: it does not rise from its first third to its last, no value
+    but a tenth is above `max_accuracy`, and neither the held-out nor the training loss comes down after their first third. And
+    those named as the share of variance that is explained (R2): none but a tenth is above `max_explained`, it does not rise, and
+    the last is no better than a constant guess has it, by the definition of R2.
+    ## Why it matters
+    What the model tells apart at its end it told apart at its start: nothing that was learnt shows.
+    ## False alarms
+    A model that was trained before may keep its score, and a hard task may give little: an accuracy of a fifth that does not move
+    beside a loss that stands is neither. Where a loss still falls, an accuracy may be late.
+    """
+    judged = [
+        place for place, name in enumerate(score.labels if score else ()) if ACCURACY.search(name) or EXPLAINED.search(name)
+    ]
+    if score is None or not judged:
+        yield Skip("not_applicable", "no score is named as an accuracy or a share of variance that is explained")
+        return
+    known = {place: np.flatnonzero(score.finite[:, place]) for place in judged}
+    if max(map(len, known.values())) < min_evals:
+        yield Skip("too_few_points", f"{max(map(len, known.values()))} values of a score; {min_evals} are needed")
+        return
+    for place, rows in known.items():
+        values = score.values[rows, place]
+        is_explained = EXPLAINED.search(score.labels[place]) is not None
+        if len(values) < min_evals or (not is_explained and (_falls(val) or _falls(train))):
+            continue
+        most = max_explained if is_explained else max_accuracy
+        if stands_low(values if is_explained else _shares(values), most, *NO_RISE[is_explained]):
+            yield Hit.at(
+                score.steps[rows],
+                "sev2",
+                "{where} is {value:.3g} after all steps, and was {limit:.3g} at first: "
+                + ("a constant guess is as good" if is_explained else "nothing that was learnt shows"),
+                where=score.labels[place],
+                value=float(values[-1]),
+                limit=float(values[0]),
+                worst=-1,
+            )
+
+
+def stands_low(values: Floats, most: float, rise: float, rise_share: float) -> bool:
+    """Tell whether a score stays below a bound, a tenth of its values aside, and ends no higher than it began."""
+    third = max(1, len(values) // 3)
+    first, last = median(values[:third]), median(values[-third:])
+    has_risen = last - first > max(rise, rise_share * abs(first))
+    return bool(np.quantile(values, 0.9) <= most and last <= most and not has_risen)
+
+
+def _shares(values: Floats) -> Floats:
+    """Return accuracies as shares, which many log in percent."""
+    return values / 100 if values.max() > 1 else values
+
+
+def _falls(loss: Series | None, *, min_fall: float = 0.02, min_points: int = 5) -> bool:
+    """Tell whether a loss comes down after its first third, by more than its noise."""
+    values = loss.values[loss.finite] if loss is not None else np.empty(0)
+    late = values[len(values) // 3 :]
+    if len(late) < min_points:
+        return False
+    fall = fall_between_thirds(late)
+    return fall.first - fall.last > max(min_fall * abs(fall.first), 3 * fall.error)
