@@ -47,8 +47,8 @@ def throughput_drop(
     sev2 (the catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `min_drop` and five standard
     errors, of fewer than eight points by `min_drop_of_few`. Where it ends below `sev1_share` of what it was it is sev1 (SEV1-4).
     Of more than 200 points medians of twenty are judged. Tokens per second of which a step has as many as ever are judged by
-    the time that it takes, another rule's business. What is sev2 is a note where steps are timed and less than
-    `min_lost_seconds` seconds are lost.
+    the time that it takes, another rule's business. What is sev2, and what is sev1 and passes, is a note where
+    steps are timed and less than `min_lost_seconds` seconds are lost.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
@@ -74,7 +74,8 @@ def throughput_drop(
         settled = _settled(series, part, 1 - min_drop_of_few)
         if len(settled) >= MIN_POINTS:
             for hit in _falls(series, settled, min_drop, min_drop_of_few, sev1_share, k, lasting_points):
-                cheap = used is None and hit.severity == "sev2" and _lost_seconds(hit, time) < min_lost_seconds
+                lasts = hit.severity == "sev1" and hit.last == int(series.steps[settled[-1]])
+                cheap = used is None and not lasts and _lost_seconds(hit, time) < min_lost_seconds
                 yield replace(hit, severity="note") if cheap else hit
 
 
