@@ -269,7 +269,7 @@ def untrained_loss(values: Floats) -> float:
 
 
 def stays_solved(loss: Series | None, first: int, last: int, *, around: int = 10) -> bool:
-    """Tell whether next to nothing is left of the first loss before a step and after another, and hard batches cost no more.
+    """Tell whether next to nothing is left of the first loss after a step, and hardly more before another and in between.
 
     Args:
         loss: A series of one column.
@@ -286,7 +286,7 @@ def stays_solved(loss: Series | None, first: int, last: int, *, around: int = 10
     if not len(before) or not len(after) or not len(within):
         return False
     untrained = untrained_loss(values)
-    return max(median(before), median(after)) < SOLVED * untrained and median(within) < HARD_BATCH * untrained
+    return median(after) < SOLVED * untrained and max(median(before), median(within)) < HARD_BATCH * untrained
 
 
 def ends_at_best(loss: Series | None, *, felt: float, since: int | None = None, parts: int = 10, min_points: int = 10) -> bool:
