@@ -11,15 +11,18 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Mask, Series, at, empty
 
 
-@metric(unit="1", reads=["learning_rate"], source="catalogue M06", memory=1)
+@metric(unit="1", reads=["learning_rate", "optimizer.groups"], source="catalogue M06", memory=1)
 def learning_rate(run: Run) -> Series:
     r"""Learning rate that each step's update used.
 
     $$\eta_t$$
 
-    Shape (T, G): logged steps by parameter groups, one column where the log does not tell groups apart.
+    Shape (T, G): logged steps by parameter groups, one column where the log does not tell groups apart. Where it was not logged,
+    that of the checkpoints.
     """
-    return run.scalar("learning_rate")
+    return run.scalar("learning_rate") or relabelled(
+        replace(run.value("optimizer.groups"), name="learning_rate"), "learning_rate"
+    )
 
 
 @metric(

@@ -29,7 +29,7 @@ MIN_POINTS = 6
 """Points that a course of the loss needs, where each level has one."""
 MAX_GIVEN_BACK_SHARE = 0.25
 """Share of its fall that a loss which goes up and down gives back."""
-STANDSTILL_RULES = ("loss_not_falling", "learning_rate_zero", "skipped_updates")
+STANDSTILL_RULES = ("loss_not_falling", "score_stands", "learning_rate_zero", "skipped_updates")
 """Rules that tell a loss that stands still for lack of training from one that has come to its end."""
 
 

@@ -28,6 +28,8 @@ def unchanged_by_last_update(
     rows = np.flatnonzero(known & learning_rate_is_on(trainable.steps, rate, near))
     if not len(rows):
         rows = np.flatnonzero(known & learning_rate_is_on(trainable.steps, rate))
+    if rate is None and len(rows) > 1 and not np.nan_to_num(trainable.values[rows[-1]]).any():
+        rows = rows[:-1]  # a schedule that ends at zero: the update before it tells
     if not len(rows):
         return [], "", {}
     step = int(trainable.steps[rows[-1]])

@@ -14,6 +14,7 @@ from ckaudit.contract.schema.checkpoint import VERSION, Trigger
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.run.column_builder import (
     GRIDS,
+    GROUPS,
     NAMES,
     WEIGHT_SAMPLES,
     ColumnCollector,
@@ -170,6 +171,9 @@ class RunBuilder:
             value = getattr(part, rest) if rest else part
             if collector.path in NAMES and isinstance(value, list):
                 collector.add(step, (collector.path, *value), (len(value), *[1] * len(value)))
+            elif collector.path == GROUPS and isinstance(value, list):
+                names = [f"group{place}" for place in range(len(value))] if len(value) > 1 else [GROUPS]
+                collector.add(step, tuple(names), [group.learning_rate for group in value])
             elif isinstance(value, list):
                 collector.add(step, *flatten_lists((collector.path,), [value], "bucket"))
             else:

@@ -42,6 +42,9 @@ WORDS = (
 NAMES = ("optimizer.trainable_without_optimizer", "optimizer.written")
 """Lists of names that a metric may ask for: how many there are, and a column of ones for each."""
 
+GROUPS = "optimizer.groups"
+"""The learning rate of each parameter group, as a checkpoint has it: a column for each, or the only one."""
+
 BOX = ("history.gradient_norms.*",)
 """What a metric may ask of the black boxes: a row of each step that they hold, whichever checkpoint has it."""
 
@@ -142,7 +145,7 @@ def _narrow(hint: Any, wanted: set[str]) -> Any:
 
 def unknown_paths(paths: Iterable[str]) -> list[str]:
     """Return those of `paths` that no checkpoint can hold."""
-    known = {*every_path(), *GRIDS, *WORDS, *NAMES, *BOX}
+    known = {*every_path(), *GRIDS, *WORDS, *NAMES, GROUPS, *BOX}
     return [path for path in paths if path not in known]
 
 

@@ -1,9 +1,11 @@
+import json
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate, loss_scale, overflow_rate, skipped_updates
+from ckaudit.run.read import read_run
 from tests.metrics.samples import NAN, cells, close, run_of
 
 
@@ -14,6 +16,17 @@ def values(series):
 def test_learning_rate_keeps_a_column_for_each_group():
     run = run_of(scalars={"learning_rate": {1: {"decay": 1e-3, "no_decay": 2e-3}, 2: {"decay": 1e-4}}})
     assert cells(learning_rate(run)) == {(1, "decay"): 1e-3, (1, "no_decay"): 2e-3, (2, "decay"): 1e-4}
+
+
+def test_learning_rates_of_checkpoints_count_where_none_was_logged(tmp_path):
+    for step, rates in ((10, [0.1, 0.2]), (20, [0.05, 0.1])):
+        groups = [{"learning_rate": rate} for rate in rates]
+        text = json.dumps({"schema_version": "ck.analysis.v1", "step": step, "optimizer": {"name": "SGD", "groups": groups}})
+        (tmp_path / f"analysis_checkpoint_step_{step:08d}.json").write_text(text)
+    found = cells(learning_rate(read_run(tmp_path, reads=learning_rate.paths)))
+    assert found == {(10, "group0"): 0.1, (10, "group1"): 0.2, (20, "group0"): 0.05, (20, "group1"): 0.1}
+    (tmp_path / "scalars.jsonl").write_text('{"step": 10, "learning_rate": 0.3}\n')
+    assert list(cells(learning_rate(read_run(tmp_path, reads=learning_rate.paths))).values()) == [0.3]
 
 
 def test_overflow_rate_is_as_logged():
