@@ -8,7 +8,7 @@ from ckaudit.causes.shared.loss_curves import best_explained_share, still
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
-from ckaudit.metrics.loss_function import explained_share, stays_at_a_constant
+from ckaudit.metrics.loss_function import LEARNT_SHARE, explained_share, stays_at_a_constant
 from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -17,7 +17,7 @@ from ckaudit.rules.data.target_misalignment import target_misalignment
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
-from ckaudit.rules.loss.loss_not_falling import TIMES_A_CONSTANT_AT_THE_END, loss_not_falling
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
@@ -118,7 +118,7 @@ def _by_guess(
         yield supports(strong if late <= max_memory_share else medium / 2, what, explained.name)
     elif once := best_explained_share(explained):
         yield contradicts(decisive, f"the inputs have explained {once:.0%} of the targets: they belong together", explained.name)
-    elif 1 - late > TIMES_A_CONSTANT_AT_THE_END:
+    elif late < -LEARNT_SHARE:
         what = (
             f"the loss is {1 - late:.3g} times what a constant guess costs; targets that are out of place cost no more than one"
         )

@@ -8,7 +8,7 @@ from ckaudit.causes.shared.loss_curves import best_explained_share, never_falls_
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
-from ckaudit.metrics.loss_function import explained_share
+from ckaudit.metrics.loss_function import LEARNT_SHARE, explained_share
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -130,6 +130,9 @@ def _by_explained_share(explained: Series | None, strong: float, medium: float) 
     saved = explained.late_median() if explained is not None else None
     if once := best_explained_share(explained):
         yield contradicts(strong, f"it has explained {once:.0%} of the targets, and has unlearnt that", explained_share.name)
+    elif saved is not None and saved < -LEARNT_SHARE:
+        what = f"it costs {1 - saved:.3g} times as much as a constant guess, which the smallest model can make"
+        yield contradicts(2 * strong, what, explained_share.name)
     elif saved is not None and saved < MAX_UNEXPLAINED:
         yield contradicts(
             medium, "it saves nothing of what a constant guess costs: a small one saves little", explained_share.name

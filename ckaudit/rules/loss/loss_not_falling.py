@@ -77,6 +77,10 @@ TIMES_A_CONSTANT, TIMES_A_CONSTANT_AT_THE_END = 10.0, 2.0
 """A loss function that gives so many times what a constant guess costs is of a model that has the scale of its targets wrong;
 one that has just begun comes down to it from above, in its first steps or, of rare targets, in hundreds."""
 
+WAY_OF_THIRDS = 1 / 3
+"""From the first third of the second half to the last, a third of all steps lies: what falls as fast comes three times as far in
+as many steps again."""
+
 COMES_FROM_ABOVE = 1.5
 """A loss so many times its last level has yet to come down to it."""
 
@@ -121,7 +125,7 @@ def loss_not_falling(
     weights has come less than a hundredth of its size, and the loss fell by less than a twentieth. A model of tokens that costs
     a quarter more than a uniform guess, with half of its plan done, or a twentieth more at its end, is worse than one that knows
     nothing; and so is any model whose loss function gives ten times what a constant guess costs all through the second half of
-    the run, or twice that where all planned steps are taken.
+    the run, twice that where all planned steps are taken, or a tenth more without coming down to it in as many steps again.
     Where that does not tell, the curve of a log that starts with the run, from three points and 100 steps on: it stands (no law
     of learning explains it better than a level), either at what a uniform guess among a thousand to a million tokens costs, or
     anywhere else with so little noise that a fall of 5 % in its first quarter would be seen. Of 120 points and more also: it ends
@@ -150,7 +154,8 @@ def loss_not_falling(
     steps, values = loss.steps[known], loss.values[known, 0]
     bound, guess, why = _bound(entropy, facts, unigram_margin, guess_share)
     standing = _ends_where_it_began(steps, values, facts, explained, moved, bound)
-    worse = _costs_more_than_a_guess(steps, values, facts, min_plan_share) or _costs_more_than_a_constant(steps, explained, facts)
+    worse = _costs_more_than_a_guess(steps, values, facts, min_plan_share)
+    worse = worse or _costs_more_than_a_constant(steps, values, explained, facts)
     if (hit := standing or worse) is not None:
         yield hit
         return
@@ -235,23 +240,42 @@ def _costs_more_than_a_guess(steps: Steps, losses: Floats, facts: Manifest | Non
 
 
 def _costs_more_than_a_constant(
-    steps: Steps, explained: Series | None, facts: Manifest | None, *, min_checkpoints: int = 3
+    steps: Steps, losses: Floats, explained: Series | None, facts: Manifest | None, *, min_checkpoints: int = 3
 ) -> Hit | None:
-    """Return the hit of a model that is many times worse than a constant guess all through the second half of a run."""
+    """Return the hit of a model that is worse than a constant guess all through the second half of a run.
+
+    It is worse many times, or by a tenth and more without coming down to it in as many steps again.
+    """
     if explained is None or not len(steps) or steps[-1] < MIN_STEPS_OF_LEVEL:
         return None
     rows = explained.recorded_rows()
     times = 1 - rows.values[:, 0]
     late = rows.steps > steps[-1] / 2
-    most = TIMES_A_CONSTANT_AT_THE_END if is_over(steps, facts) else TIMES_A_CONSTANT
-    if late.sum() < min_checkpoints or not times[late].min() > most:
+    if late.sum() < min_checkpoints or not times[late].min() > 1 + LEARNT_SHARE:
         return None
+    many = TIMES_A_CONSTANT_AT_THE_END if is_over(steps, facts) else TIMES_A_CONSTANT
+    if times[late].min() <= many and _comes_down_to_it(losses[steps > steps[-1] / 2], median(times[late])):
+        return None
+    most = many if times[late].min() > many else 1 + LEARNT_SHARE
     first = int(np.flatnonzero(times <= most)[-1]) + 1 if (times <= most).any() else 0
     message = (
         "the loss function gives {value:.3g} times what a constant guess costs: the model is worse than one that knows nothing"
     )
     row = int(np.searchsorted(steps, rows.steps[first])) if first else 0
     return _hit(steps, row, median(times[late]), None, message)
+
+
+def _comes_down_to_it(late: Floats, times: float) -> bool:
+    """Tell whether losses that are so many times a constant guess's fall so fast that as many steps again bring them to it.
+
+    Args:
+        late: Losses of the second half of a run.
+        times: What they are of what a constant guess costs, at their middle.
+    """
+    if len(late) < MIN_POINTS:
+        return True
+    fall = fall_between_thirds(late)
+    return fall.first - fall.last >= WAY_OF_THIRDS * fall.last * (1 - 1 / times)
 
 
 def _constant_guess(
