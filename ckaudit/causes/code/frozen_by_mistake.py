@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
+from ckaudit.rules.attention.uniform_heads import uniform_heads
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.starved_branch import starved_branch
 from ckaudit.rules.gradients.zero_gradients import zero_gradients
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.frozen_parameter import frozen_parameter
@@ -18,7 +20,15 @@ from ckaudit.run.tensors import table_of
 @cause(
     prior=0.0,
     explains=[frozen_parameter],
-    follows=[starved_branch, barely_moving, dead_parameter, layer_not_contributing, zero_gradients],
+    follows=[
+        starved_branch,
+        barely_moving,
+        dead_parameter,
+        layer_not_contributing,
+        loss_not_falling,
+        uniform_heads,
+        zero_gradients,
+    ],
     wants=[FACTS],
     knob="Set requires_grad of these tensors before the optimizer is built, or declare them in the configuration's `frozen`.",
     inspect="Every place that sets requires_grad, in code and in what is loaded; which tensors it matches.",

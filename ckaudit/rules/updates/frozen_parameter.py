@@ -14,7 +14,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import initial_loss_excess
-from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_rms
+from ckaudit.metrics.weights import is_freshly_drawn, update_norm, weight_max_abs, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of, whole_parts
@@ -56,10 +56,10 @@ def frozen_parameter(
     Tensors that do not ask for a gradient, and those that do but never got one nor an update at `min_points` checkpoints, while
     others train. Fewer than `max_frozen_share` of all is sev2, for who freezes on purpose usually freezes most; else a note. It
     is a note as well where the first loss is by `min_nats_below_guess` nats lower than a guess: then the model was trained
-    before. Most of a model, or a whole part, is sev2 all the same where each frozen matrix is still as it was drawn, evenly
-    between two ends: its largest element is then the root of 3 times its root mean square, and at most `max_peak_of_draw` times;
-    training stretches the tails. Not so where a trained matrix has the shape of each: teachers and target networks begin as
-    copies.
+    before. Most of a model, or a whole part, is sev2 all the same where it is still as it was drawn: the elements of each of its
+    normalizations are of one size at step 0, which training ends; or each frozen matrix is spread evenly between two ends: its
+    largest element is then the root of 3 times its root mean square, and at most `max_peak_of_draw` times. Not so where a
+    trained matrix has the shape of each: teachers and target networks begin as copies.
     ## Why it matters
     They stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (once in a model of 175
     billion, its table of positions).
@@ -145,13 +145,18 @@ def _is_as_drawn(
     rms: Series | None,
     max_peak_of_draw: float,
 ) -> bool:
-    """Tell whether all frozen matrices are spread evenly between two ends, and are no copies of trained ones."""
+    """Tell whether what is frozen is as it was drawn, and is no copy of what is trained.
+
+    Its normalizations are all ones still, or all its matrices are spread evenly between two ends.
+    """
     if largest is None or rms is None:
         return False
     shapes = {name: tuple(fact.shape) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) > 1}
     matrices = [name for name in still if name in shapes and math.prod(shapes[name]) >= MIN_ELEMENTS]
     if not matrices or {shapes[name] for name in matrices} <= {shapes.get(name) for name in trained}:
         return False
+    if is_freshly_drawn(rms, largest, TensorTable({name: tensors.facts[name] for name in still})):
+        return True
     return all(
         name in largest.labels
         and name in rms.labels
