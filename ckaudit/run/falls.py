@@ -257,6 +257,10 @@ def is_whole(steps: Steps, *, start: float = 0.05, min_points: int = MIN_POINTS)
     return len(steps) >= min_points and int(steps[0]) <= max(1.0, start * float(steps[-1]))
 
 
+MAX_REST = 0.1
+"""Share of the first fall beyond which noise hides whether a curve rests."""
+
+
 def standstill(
     steps: Steps,
     losses: Floats,
@@ -277,7 +281,8 @@ def standstill(
         fell: A curve that ends less than this share below its first ten points has learnt nothing.
         apart: Share of the first loss by which the held-out loss must move while the training loss stays; what it did before the
             first losses had come together, the training loss may have done too.
-        rest: Share of the first fall within which a resting curve stays from the first quarter on.
+        rest: Share of the first fall within which a resting curve stays from the first quarter on; four standard errors of its
+            parts where that is more, up to a tenth.
         high: Below this share of the first loss a curve may rest: models that know the order of tokens come to a third of it,
             and public runs of small models rest there for most of their steps.
         min_fall: Nats by which a resting curve must have fallen: so much the frequencies of tokens give; a fine-tuning falls
@@ -355,18 +360,19 @@ def _resting(
     quarter = BLOCKS // 4
     level = median(middle[quarter:])
     fall = began - level
-    if level < high * began or fall < min_fall or 4 * error > rest * fall:
+    near = max(rest * fall, 4 * error)  # of a noisy curve
+    if level < high * began or fall < min_fall or near > MAX_REST * fall:
         return None
-    within = np.abs(middle - level) <= rest * fall
+    within = np.abs(middle - level) <= near
     trend = abs(median(middle[quarter : 2 * quarter]) - median(middle[-quarter:]))
     if not within[quarter:].all() or trend > 3 * np.sqrt(2 / quarter) * error:
         return None
-    higher = np.flatnonzero(middle - level > max(2 * error, rest * fall / 4))
+    higher = np.flatnonzero(middle - level > (max(2 * error, near / 4) if near == rest * fall else near))
     first = min(int(higher[-1]) + 1, BLOCKS - 1) if len(higher) else 0
     return Standstill(
         "rests",
         int(parts[first][0]),
         level,
-        level + rest * fall,
+        level + near,
         "the loss came to {value:.4g} by step {first}, and no lower to step {last}",
     )
