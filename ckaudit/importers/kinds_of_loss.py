@@ -9,7 +9,20 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-_OTHER = re.compile(r"[^a-z0-9]+")
+from ckaudit.contract.schema.manifest import LossKind
+
+NO_LETTERS = re.compile(r"[^a-z0-9]+")
+REWARDS = re.compile(r"(^|_)(rewards?|advantages?)(_|$)")
+_OTHER_LOSS = re.compile(
+    r"(^|_)(box|bbox|cls|obj|dfl|giou|iou|dice|seg|mask|rpn|mse|mae|rmse|l1|l2|huber|smooth_l1|elbo|kld?|recon(struction)?"
+    r"|contrastive|infonce|nce|clip|triplet|margin|cosine|adv(ersarial)?|gan|d|g|disc(riminator)?|gen(erator)?"
+    r"|actor|critic|policy|value|q|td|vf|pg|dpo|kto|ctc|diffusion|noise|score|physics|pde)_loss(_|$)"
+    r"|^(train_|training_|val_|valid_|validation_|eval_)?(mse|mae|rmse|elbo|huber|smooth_l1|l1|l2|bce)(_trn|_train|_val)?$"
+)
+_OF_PICTURES = re.compile(r"(^|_)(m?ap_?\d*|map50(_95)?|miou|iou|psnr|ssim|fid|dice)(_|$)")
+_OF_TOKENS = re.compile(
+    r"(^|_)(ppl|perplexity|bpb|bpc|mfu|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)"
+)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _HELD_OUT = frozenset("val valid validation eval evaluation dev test testing".split())  # noqa: SIM905
 _VALIDATION = re.compile(r"(?:val|valid|validation|eval|evaluation|dev)_(.+)|(.+)_(?:val|valid|validation|eval|evaluation|dev)")
@@ -166,4 +179,21 @@ def _validated(form: str) -> str:
 
 
 def _form(name: str) -> str:
-    return _OTHER.sub("_", _CAMEL.sub("_", name.rsplit(" - ", 1)[-1]).lower()).strip("_")
+    return NO_LETTERS.sub("_", _CAMEL.sub("_", name.rsplit(" - ", 1)[-1]).lower()).strip("_")
+
+
+def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
+    """Return the kind of a log's loss by the names of all that was logged, None where they do not tell.
+
+    Rewards, scores of pictures, and parts of the loss that are no cross entropy of tokens are signs of another loss, even beside
+    counts of tokens: reinforcement learning counts tokens too. Perplexities and counts of tokens are signs of text.
+
+    >>> loss_kind_of_names(["step", "loss", "reward", "num_tokens"]), loss_kind_of_names(["train/box_loss", "metrics/mAP50(B)"])
+    ('other', 'other')
+    >>> loss_kind_of_names(["step", "loss", "tokens"]), loss_kind_of_names(["step", "loss", "accuracy"])
+    ('nats_per_token', None)
+    """
+    plain = [NO_LETTERS.sub("_", _CAMEL.sub("_", name).lower()).strip("_") for name in names]
+    if any(pattern.search(name) for name in plain for pattern in (REWARDS, _OTHER_LOSS, _OF_PICTURES)):
+        return "other"
+    return "nats_per_token" if any(_OF_TOKENS.search(name) for name in plain) else None

@@ -8,9 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from shlex import quote
 
-from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.errors import UsageError
-from ckaudit.importers.kinds_of_loss import adversarial_losses, held_out_twin, is_of_policy, of_policy, only_loss
+from ckaudit.importers.held_out_names import COMPONENT, HELD_OUT, is_score, names_test_loss
+from ckaudit.importers.kinds_of_loss import (
+    NO_LETTERS,
+    REWARDS,
+    adversarial_losses,
+    held_out_twin,
+    is_of_policy,
+    of_policy,
+    only_loss,
+)
 
 CATALOGUE = frozenset(
     """
@@ -34,28 +42,26 @@ CATALOGUE = frozenset(
 SLICE = "slice_val_loss/"
 SHORT_NAMES = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 MAX_SHOWN = 48
-_COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|average|mean|batch|minibatch|step|elbo|vae)_)?"
 _TRAIN = "tr|train|training"
-_HELD_OUT = "val|valid|validation|eval|evaluation|dev"
 _PATTERNS = {
     "step": (
         r"(?:train(?:er|ing)?_)?(?:global_)?steps?|it|itr|(?:n_)?iter(?:ation)?s?|(?:num_)?updates?|num_steps"
         r"|optimizer_step|_step|time_batch"
     ),
     "train_loss_raw": (
-        rf"(?:(?:{_TRAIN}|trn)_)?{_COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
+        rf"(?:(?:{_TRAIN}|trn)_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
         rf"|loss_train(?:ing)?(?:_total)?|loss_tr"
         rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
     "train_ppl": rf"(?:(?:{_TRAIN})_)?(?:ppl|perplexity)",
-    "val_ppl": rf"(?:{_HELD_OUT})_(?:ppl|perplexity)",
+    "val_ppl": rf"(?:{HELD_OUT})_(?:ppl|perplexity)",
     "val_loss": (
-        rf"(?:{_HELD_OUT})_{_COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?|loss_(?:{_HELD_OUT})"
+        rf"(?:{HELD_OUT})_{COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?|loss_(?:{HELD_OUT})"
         rf"|metrics_eval_(?:language)?crossentropy"
-        rf"|(?:{_HELD_OUT})_(?:nll|ce|xent|(?:token_)?cross_?entropy)"
+        rf"|(?:{HELD_OUT})_(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
     "learning_rate": (
-        r"(?:train_|optim_|optimizer_)?(?:lr|learning_rate)(?:_group0)?"
+        r"(?:train_|optim_|optimizer_|charts_)?(?:lr|learning_rate)(?:_group0)?"
         r"|lr_(?:decoupled)?(?:adamw?|lionw?|sgdw?)(?:_pg1|_group0)?"
     ),
     "grad_global_norm": (
@@ -72,12 +78,7 @@ _PATTERNS = {
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
-_SCORE = re.compile(
-    rf"(?:(?:{_HELD_OUT}|test)_)(?:(?:mean|avg|average)_)?(?:acc|accuracy|acc_?1|top_?1(?:_acc(?:uracy)?)?|f1|auc|r2)(?:_score)?"
-    r"|acc|accuracy"
-)
-_TEST_LOSS = re.compile(rf"(?:test|testing)_{_COMPONENT}loss(?:es)?")
-_OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(_HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
+_OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
 _OF_ERROR = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
 _SCORES = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
@@ -85,20 +86,10 @@ _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_REWARDS = re.compile(r"(^|_)(rewards?|advantages?)(_|$)")
-_OTHER_LOSS = re.compile(
-    r"(^|_)(box|bbox|cls|obj|dfl|giou|iou|dice|seg|mask|rpn|mse|mae|rmse|l1|l2|huber|smooth_l1|elbo|kld?|recon(struction)?"
-    r"|contrastive|infonce|nce|clip|triplet|margin|cosine|adv(ersarial)?|gan|d|g|disc(riminator)?|gen(erator)?"
-    r"|actor|critic|policy|value|q|td|vf|pg|dpo|kto|ctc|diffusion|noise|score|physics|pde)_loss(_|$)"
-    r"|^(train_|training_|val_|valid_|validation_|eval_)?(mse|mae|rmse|elbo|huber|smooth_l1|l1|l2|bce)(_trn|_train|_val)?$"
-)
 _ROLLOUTS = re.compile(
     r"(^|_)(ep|episodes?|episodic|cumulative)_(rew|rewards?|returns?)(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
     r"|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
 )
-_OF_PICTURES = re.compile(r"(^|_)(m?ap_?\d*|map50(_95)?|miou|iou|psnr|ssim|fid|dice)(_|$)")
-_OF_TOKENS = re.compile(r"(^|_)(ppl|perplexity|bpb|bpc|mfu|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)")
-_NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
 def shorten_name(text: str) -> str:
@@ -149,10 +140,10 @@ def catalogue_name(header: str) -> str | None:
     bare = _UNIT.sub("", column).strip()
     forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in (bare, _CAMEL.sub("_", bare))]
     forms = [f"{form.removesuffix('losses')}loss" if form.endswith("losses") else form for form in forms]
-    if scored := next((form for form in forms if _SCORE.fullmatch(form)), None):
+    if scored := next((form for form in forms if is_score(form)), None):
         return f"microbench_score/{scored}"
     if match := _OF_VERBS.fullmatch(forms[0]):
-        held_out = forms[0].startswith(tuple(_HELD_OUT.split("|")))
+        held_out = forms[0].startswith(tuple(HELD_OUT.split("|")))
         return f"{SLICE if held_out else 'loss_'}{match[1] or match[2]}"
     return next((name for form in forms for name, alias in _ALIASES.items() if alias.fullmatch(form)), None)
 
@@ -170,7 +161,7 @@ def test_loss_of(headers: Sequence[str]) -> int | None:
 
 def is_test_loss(header: str) -> bool:
     """Tell whether a name is that of a loss on a test set."""
-    return _TEST_LOSS.fullmatch(_UNLIKE_LETTERS.sub("_", header.rsplit(" - ", 1)[-1].strip().lower())) is not None
+    return names_test_loss(_UNLIKE_LETTERS.sub("_", header.rsplit(" - ", 1)[-1].strip().lower()))
 
 
 def looks_like_a_loss(header: str) -> bool:
@@ -180,7 +171,7 @@ def looks_like_a_loss(header: str) -> bool:
     (True, False, False)
     """
     words = _words_of(header)
-    if words & {*_HELD_OUT.split("|"), "test"} or is_of_policy(header):
+    if words & {*HELD_OUT.split("|"), "test"} or is_of_policy(header):
         return False
     return bool(words & (_OF_LOSS | _OF_ERROR)) or {"cross", "entropy"} <= words
 
@@ -267,8 +258,8 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
     >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"])
     False
     """
-    plain = [_NO_LETTERS.sub("_", header.lower()).strip("_") for header in headers]
-    by_episodes = {"episode", "episodes"} & {*plain} and any(_REWARDS.search(name) for name in plain)
+    plain = [NO_LETTERS.sub("_", header.lower()).strip("_") for header in headers]
+    by_episodes = {"episode", "episodes"} & {*plain} and any(REWARDS.search(name) for name in plain)
     return bool(by_episodes) or any(_ROLLOUTS.search(name) for name in plain)
 
 
@@ -319,23 +310,6 @@ def _nearest(name: str, candidates: Sequence[str]) -> str:
     return f"Did you mean {' or '.join(map(shorten_name, near))}?" if near else f"There is {list_names(candidates)}."
 
 
-def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
-    """Return the kind of a log's loss by the names of all that was logged, None where they do not tell.
-
-    Rewards, scores of pictures, and parts of the loss that are no cross entropy of tokens are signs of another loss, even beside
-    counts of tokens: reinforcement learning counts tokens too. Perplexities and counts of tokens are signs of text.
-
-    >>> loss_kind_of_names(["step", "loss", "reward", "num_tokens"]), loss_kind_of_names(["train/box_loss", "metrics/mAP50(B)"])
-    ('other', 'other')
-    >>> loss_kind_of_names(["step", "loss", "tokens"]), loss_kind_of_names(["step", "loss", "accuracy"])
-    ('nats_per_token', None)
-    """
-    plain = [_NO_LETTERS.sub("_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()).strip("_") for name in names]
-    if any(pattern.search(name) for name in plain for pattern in (_REWARDS, _OTHER_LOSS, _OF_PICTURES)):
-        return "other"
-    return "nats_per_token" if any(_OF_TOKENS.search(name) for name in plain) else None
-
-
 def note_on_taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
     """Return a note on which of the log's own names was taken for each catalogue name; empty where none was.
 
@@ -358,10 +332,16 @@ def could_be(name: str, others: Sequence[str]) -> str:
     return f"{name} could also be {list_names(others)}, which holds no more values; --map decides otherwise"
 
 
-def notes_on_left_out(names: Sequence[str]) -> list[str]:
-    """Return notes on the names that were left out; empty where none was."""
-    positions = set(policy_losses(names))
-    notes = policy_note(names)
+def notes_on_left_out(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
+    """Return notes on the names that were left out; empty where none was.
+
+    Args:
+        names: What was left out.
+        taken: What was not: rewards among it tell that a loss is a policy's.
+    """
+    together = [*names, *taken]
+    positions = {position for position in policy_losses(together) if position < len(names)}
+    notes = policy_note(names, [names[position] for position in sorted(positions)])
     names = [name for position, name in enumerate(names) if position not in positions]
     if not names:
         return notes
@@ -369,13 +349,17 @@ def notes_on_left_out(names: Sequence[str]) -> list[str]:
     return [*notes, f"left out, because no common name says what they are: {list_names(names)}{'; ' if offer else ''}{offer}"]
 
 
-def policy_note(names: Sequence[str]) -> list[str]:
+def policy_note(names: Sequence[str], losses: Sequence[str] | None = None) -> list[str]:
     """Return a note on the losses among names that are those of a policy, with the option that takes what may be a whole one.
+
+    Args:
+        names: What was logged.
+        losses: Those of a policy, where they are known.
 
     >>> print(*policy_note(["policy_loss", "value_loss"]))
     policy_loss, value_loss were left out: they are losses of a policy, whose data and targets change with it
     """
-    losses = [names[position] for position in policy_losses(names)]
+    losses = [names[position] for position in policy_losses(names)] if losses is None else losses
     if not losses:
         return []
     whole = next((name for name in losses if not is_of_policy(name)), "")

@@ -257,6 +257,24 @@ def is_whole(steps: Steps, *, start: float = 0.05, min_points: int = MIN_POINTS)
     return len(steps) >= min_points and int(steps[0]) <= max(1.0, start * float(steps[-1]))
 
 
+WAY_OF_THIRDS = 1 / 3
+"""From the first third of the second half to the last, a third of all steps lies: what falls as fast comes three times as far in
+as many steps again."""
+
+
+def comes_down_to_it(late: Floats, times: float) -> bool:
+    """Tell whether losses that are so many times a level fall so fast that as many steps again bring them to it.
+
+    Args:
+        late: Losses of the second half of a run.
+        times: What they are of that level, at their middle.
+    """
+    if len(late) < 3:
+        return True
+    fall = fall_between_thirds(late)
+    return fall.first - fall.last >= WAY_OF_THIRDS * fall.last * (1 - 1 / times)
+
+
 MAX_REST = 0.1
 """Share of the first fall beyond which noise hides whether a curve rests."""
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec import UNSET
 
 from ckaudit.importers import import_source
-from ckaudit.importers.names import loss_kind_of_names
+from ckaudit.importers.kinds_of_loss import loss_kind_of_names
 
 
 @pytest.mark.parametrize(

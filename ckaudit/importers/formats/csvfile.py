@@ -321,4 +321,5 @@ def _passed_over(
             notes.append(could_be(name, others))
     unread = {position: name for position, name in enumerate(header) if position not in read}
     labels = label_columns(unread.values())
-    return notes + notes_on_left_out([name or "(no name)" for name in unread.values() if name not in labels])
+    taken = [name for position, name in enumerate(header) if position in read]
+    return notes + notes_on_left_out([name or "(no name)" for name in unread.values() if name not in labels], taken)

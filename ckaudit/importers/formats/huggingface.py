@@ -20,12 +20,12 @@ from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.kinds_of_loss import loss_kind_of_names
 from ckaudit.importers.names import (
     CATALOGUE,
     SLICE,
     catalogue_name,
     logs_rollouts,
-    loss_kind_of_names,
     notes_on_left_out,
     resolve_columns,
     slices_of,

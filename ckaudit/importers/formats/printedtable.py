@@ -3,8 +3,8 @@
     epoch     train_loss  valid_loss  accuracy  time
     0         0.123456    0.234567    0.95      00:12
 
-Lines between the rows are passed over. Where the line of names stands again, another run begins. What a table says is read as
-that of a CSV file.
+Bars may stand around the cells or only between them, and lines of a box around them. Lines between the rows are passed over.
+Where the line of names stands again, another run begins. What a table says is read as that of a CSV file.
 """
 
 import re
@@ -24,6 +24,7 @@ GENERIC = True
 HEAD_BYTES = 2**18
 MIN_ROWS = 3
 _LOSSES = ("train_loss_raw", "val_loss")
+_BOX_BARS = str.maketrans("│┃║", "|||")
 _BETWEEN = re.compile(r" {2,}|\t")
 
 
@@ -72,8 +73,8 @@ def _are_names(cells: list[str]) -> bool:
 
 def _cells(line: str) -> list[str]:
     """Return what stands between bars, or between two blanks and more."""
-    inner = line.strip()
-    return [cell.strip() for cell in (inner.strip("|").split("|") if inner.startswith("|") else _BETWEEN.split(inner))]
+    inner = line.translate(_BOX_BARS).strip()
+    return [cell.strip() for cell in (inner.strip("|").split("|") if "|" in inner else _BETWEEN.split(inner))]
 
 
 def _holds_numbers(cells: list[str]) -> bool:

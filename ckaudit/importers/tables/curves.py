@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.manifest import Manifest, StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported
-from ckaudit.importers.kinds_of_loss import take_turns
+from ckaudit.importers.kinds_of_loss import loss_kind_of_names, take_turns
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
-from ckaudit.importers.names import SLICE, list_names, loss_kind_of_names, policy_note, shorten_name, slices_of
+from ckaudit.importers.names import SLICE, list_names, policy_note, shorten_name, slices_of
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from, without_placeholders
 

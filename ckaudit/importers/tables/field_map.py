@@ -165,4 +165,4 @@ def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[s
         if len(candidates) > 1:
             notes.append(could_be(name, [key for key in candidates if key != keys[name]]))
     offered = {key for candidates in choices.values() for key in candidates}
-    return notes + notes_on_left_out([key for key in rows.keys if key not in offered and key not in mapped])
+    return notes + notes_on_left_out([key for key in rows.keys if key not in offered and key not in mapped], offered)

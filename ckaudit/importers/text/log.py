@@ -8,8 +8,8 @@ from msgspec import UNSET, Struct, UnsetType, field
 from ckaudit.contract.schema.manifest import Manifest, Session, StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import take_turns
-from ckaudit.importers.names import list_names, loss_kind_of_names, notes_on_left_out, resolve_columns, slices_of
+from ckaudit.importers.kinds_of_loss import loss_kind_of_names, take_turns
+from ckaudit.importers.names import list_names, notes_on_left_out, resolve_columns, slices_of
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.tables.torn_steps import note_on_torn

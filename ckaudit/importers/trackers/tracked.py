@@ -10,13 +10,12 @@ from msgspec import Struct, field
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported
-from ckaudit.importers.kinds_of_loss import adversarial_losses, take_turns
+from ckaudit.importers.kinds_of_loss import adversarial_losses, loss_kind_of_names, take_turns
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
     list_names,
-    loss_kind_of_names,
     note_on_taken,
     notes_on_left_out,
     parts_of_loss,
@@ -129,7 +128,7 @@ def _imported(tracked: TrackedRun, mapped: Mapping[str, str], source: str) -> Im
         *summed,
         *notes_on_names,
         *notes_on_steps,
-        *notes_on_left_out(unknown),
+        *notes_on_left_out(unknown, chosen.values()),
         *tracked.notes,
         *merge_notes(merged),
         *tracked.layers.notes(),

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.evaluation import microbench_score
+from ckaudit.rules.evaluation.return_lost import RETURN
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA, difference_noise
@@ -28,8 +29,10 @@ def benchmark_regression(
     ## Why it matters
     The loss may go on falling while an ability is lost: data, context or harness changed.
     ## False alarms
-    Small benchmarks are noisy: their own steps say how much. A score that is better when low is not for this rule.
+    Small benchmarks are noisy: their own steps say how much. A score that is better when low is not for this rule, nor is the
+    return of an episode, which has its own (return_lost).
     """
+    score = score.only(lambda name: RETURN.search(name) is None)
     if score.points <= history:
         yield Skip("too_few_points", f"{score.points} values of microbench_score; more than {history} are needed")
         return

@@ -16,6 +16,7 @@ from ckaudit.metrics.weights import relative_movement, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import (
     Fall,
+    comes_down_to_it,
     ends_lower,
     fall_accelerates,
     fall_between_thirds,
@@ -76,10 +77,6 @@ SMALL_SAMPLE = 2.0
 TIMES_A_CONSTANT, TIMES_A_CONSTANT_AT_THE_END = 10.0, 2.0
 """A loss function that gives so many times what a constant guess costs is of a model that has the scale of its targets wrong;
 one that has just begun comes down to it from above, in its first steps or, of rare targets, in hundreds."""
-
-WAY_OF_THIRDS = 1 / 3
-"""From the first third of the second half to the last, a third of all steps lies: what falls as fast comes three times as far in
-as many steps again."""
 
 COMES_FROM_ABOVE = 1.5
 """A loss so many times its last level has yet to come down to it."""
@@ -254,7 +251,7 @@ def _costs_more_than_a_constant(
     if late.sum() < min_checkpoints or not times[late].min() > 1 + LEARNT_SHARE:
         return None
     many = TIMES_A_CONSTANT_AT_THE_END if is_over(steps, facts) else TIMES_A_CONSTANT
-    if times[late].min() <= many and _comes_down_to_it(losses[steps > steps[-1] / 2], median(times[late])):
+    if times[late].min() <= many and comes_down_to_it(losses[steps > steps[-1] / 2], median(times[late])):
         return None
     most = many if times[late].min() > many else 1 + LEARNT_SHARE
     first = int(np.flatnonzero(times <= most)[-1]) + 1 if (times <= most).any() else 0
@@ -263,19 +260,6 @@ def _costs_more_than_a_constant(
     )
     row = int(np.searchsorted(steps, rows.steps[first])) if first else 0
     return _hit(steps, row, median(times[late]), None, message)
-
-
-def _comes_down_to_it(late: Floats, times: float) -> bool:
-    """Tell whether losses that are so many times a constant guess's fall so fast that as many steps again bring them to it.
-
-    Args:
-        late: Losses of the second half of a run.
-        times: What they are of what a constant guess costs, at their middle.
-    """
-    if len(late) < MIN_POINTS:
-        return True
-    fall = fall_between_thirds(late)
-    return fall.first - fall.last >= WAY_OF_THIRDS * fall.last * (1 - 1 / times)
 
 
 def _constant_guess(

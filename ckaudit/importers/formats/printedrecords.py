@@ -1,0 +1,81 @@
+"""Records that a program prints in a box, a name and a value to a line, as Stable-Baselines3 and OpenAI's baselines print them.
+
+    -----------------------------------
+    | rollout/           |            |
+    |    ep_rew_mean     | 21.3       |
+    | time/              |            |
+    |    total_timesteps | 2048       |
+    | train/             |            |
+    |    loss            | 0.0345     |
+    -----------------------------------
+
+A name without a value is the group of the names below it. A line of dashes ends a record; those without a number are none. What
+all records say is read as a CSV file, a row for each.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from ckaudit.importers.formats import csvfile
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import catalogue_name
+from ckaudit.importers.tables.numbers import number
+from ckaudit.importers.text.log import is_text
+from ckaudit.importers.text.prefix import MAX_LINE, blocks
+
+NAME = "printed records"
+GENERIC = True
+HEAD_BYTES = 2**18
+MIN_RECORDS = 2
+_ROW = re.compile(r"\|( {1,8})([A-Za-z_][\w/ .%-]{0,60}?) *\| *([^|]{0,40}?) *\|")
+_STEP = ("total_timesteps", "timesteps_so_far", "total timesteps", "n_updates", "iterations", "steps")
+Record = dict[str, str]
+
+
+def detects(source: Source) -> bool:
+    """Tell by several records, one of them with a step or a name that is known."""
+    if not is_text(source) or b"|" not in source.data[:HEAD_BYTES]:
+        return False
+    found = list(_records(source.data[:HEAD_BYTES]))
+    return len(found) >= MIN_RECORDS and any(_is_known(name) for name in found[0])
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the records.
+
+    Raises:
+        UnreadableError: Where no name can be recognised, or none has a value.
+        UsageError: Where `columns` names what is not there.
+    """
+    records = list(_records(source.data))
+    names = list(dict.fromkeys(name for record in records for name in record))
+    step = next((name for word in _STEP for name in names if name.rpartition("/")[2] == word), None)
+    header = ["step" if name == step else name for name in names]
+    rows = [[record.get(name, "") for name in names] for record in records]
+    text = "\n".join("\t".join(row) for row in [header, *rows])
+    table, labels = csvfile.labelled_table(source.with_data(f"{text}\n".encode()), columns)
+    choices = csvfile.choices_of(table.header, columns, source.shown)
+    return csvfile.imported_runs(replace(table, delimiter=""), labels, choices, source.shown, NAME)
+
+
+def _records(data: bytes) -> Iterator[Record]:
+    """Yield each record's values by name, with its group before it."""
+    record, group = Record(), ""
+    for line in (line for block in blocks(data) for line in [*block.lines, *([block.torn] if block.torn else [])]):
+        row = _ROW.fullmatch(line.strip()) if len(line) <= MAX_LINE else None
+        if row is None:
+            if record:
+                yield record
+            record, group = Record(), ""
+        elif number(row[3]) is not None:
+            record[group + row[2] if len(row[1]) > 1 else row[2]] = row[3]
+        elif not row[3]:
+            group = f"{row[2].rstrip('/')}/"
+    if record:
+        yield record
+
+
+def _is_known(name: str) -> bool:
+    return catalogue_name(name) is not None or name.rpartition("/")[2] in _STEP

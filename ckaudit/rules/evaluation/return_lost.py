@@ -1,0 +1,69 @@
+"""EVAL004: what a policy had learnt is lost: its episodes are worth as little as at first, or less."""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.metrics.evaluation import microbench_score
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.medians import median
+from ckaudit.run.robust import difference_noise
+from ckaudit.run.series import Floats, Series
+
+RETURN = re.compile(r"(^|_)(ep|episodes?|episodic|cumulative)_(rew|rewards?|returns?)(_mean)?$|^(eval_)?mean_rewards?$")
+"""Names of what an episode is worth, as Stable-Baselines3, CleanRL and RLlib write them."""
+
+
+@rule("EVAL004", severity="sev2", needs=[], wants=[microbench_score], unit="1")
+def return_lost(
+    score: Series | None, *, max_kept: float = 0.2, min_points: int = 15, min_deviations: float = 4.0
+) -> Iterator[Hit | Skip]:
+    """What a policy had learnt is lost.
+
+    ## What it checks
+    Scores that are named as the return of an episode, from `min_points` values on, by medians of tenths: the best is above the
+    first by `min_deviations` of its own noise, and of what was gained no more than `max_kept` is left at the end; or the end is
+    below the first by as many deviations, and nothing was gained before.
+    ## Why it matters
+    No loss of a policy says how it does: its data and targets change with it. The return does, and nothing else in such a log.
+    ## False alarms
+    Returns are noisy, and sink for a while where a policy tries something: only the end is judged. A curriculum that makes the
+    task harder, or an opponent that learns too, lowers them rightly.
+    """
+    places = [place for place, name in enumerate(score.labels if score is not None else ()) if RETURN.search(name)]
+    if score is None or not places:
+        yield Skip("not_applicable", "no score is named as the return of an episode")
+        return
+    if (most := max(int(score.finite[:, place].sum()) for place in places)) < min_points:
+        yield Skip("too_few_points", f"{most} returns; {min_points} are needed")
+        return
+    for place in places:
+        rows = score.finite_in(place)
+        values = score.values[rows, place]
+        if len(values) >= min_points and (lost := _lost(values, max_kept, min_deviations)) is not None:
+            begun, best, end, since = lost
+            yield Hit.at(
+                score.steps[rows][since:],
+                "sev2",
+                f"{{where}} ends at {{value:.4g}}, having begun at {begun:.4g}, with {{limit:.4g}} at its best",
+                where=score.labels[place],
+                value=end,
+                limit=best,
+                worst=-1,
+            )
+
+
+def _lost(values: Floats, max_kept: float, min_deviations: float) -> tuple[float, float, float, int] | None:
+    """Return the medians of the first tenth, the best and the last, and the row where the fall begins; None: nothing is lost."""
+    tenths = np.array_split(np.arange(len(values)), 10)
+    middle = np.array([median(values[rows]) for rows in tenths])
+    error = difference_noise(values) / float(np.sqrt(len(tenths[0])))
+    begun, end, best = float(middle[0]), float(middle[-1]), float(middle.max())
+    has_gained = best - begun > min_deviations * error
+    if has_gained and end - begun <= max_kept * (best - begun):
+        last = int(np.flatnonzero(middle - begun > max_kept * (best - begun))[-1])
+        return begun, best, end, int(tenths[last][-1])
+    if not has_gained and begun - end > min_deviations * error:
+        return begun, best, end, 0
+    return None
