@@ -5,12 +5,13 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
 from typing import BinaryIO, NamedTuple
 
 from ckaudit.remote.cache import Kept, Slot, naming_cache
+from ckaudit.remote.crew import results
 from ckaudit.remote.filesystem import is_gone, naming
 from ckaudit.remote.storage import Entry, Storage
 
@@ -23,6 +24,9 @@ PIECE = 16 * 2**20
 """Bytes of a large object that are fetched at once."""
 
 PIECES_AT_ONCE = 4
+
+IN_MEMORY = 2**20
+"""Bytes up to which an object waits in memory for its file: one thread writes them all, because many would wait for each other."""
 
 NOTED_EVERY = 5.0
 """Seconds after which what was fetched is noted, so that after a killed process it is not fetched again."""
@@ -66,15 +70,15 @@ class Copy:
         there = self._there(listing)
         missing = [entry for entry in listing.entries if not self._is_current(entry, there.get(entry.name))]
         done, astir, noted = len(listing.entries) - len(missing), "", monotonic()
-        pool = ThreadPoolExecutor(min(AT_ONCE, len(missing) or 1), thread_name_prefix="fetch")
+        arriving = results(lambda entry: self._fetched(entry, listing), missing, threads=AT_ONCE)
         try:
-            for future in as_completed([pool.submit(self._fetch, entry, listing) for entry in missing]):
-                name, kept = future.result()
+            for entry, what in arriving:
                 done += 1
-                if kept is None:
-                    astir = name
+                if what is None:
+                    astir = entry.name
                 else:
-                    self.state.files[name] = kept
+                    kept = self._put(entry, what, listing)
+                    self.state.files[entry.name] = kept
                     self.fetched += kept.size
                 if self.progress is not None:
                     self.progress(done, len(listing.entries))
@@ -82,7 +86,7 @@ class Copy:
                     self._note()
                     noted = monotonic()
         finally:
-            pool.shutdown(cancel_futures=True)
+            arriving.close()
             self._note()
         return astir
 
@@ -117,31 +121,51 @@ class Copy:
     def _path(self, name: str, listing: Listing) -> Path:
         return self.slot.copy if listing.is_file else self.slot.copy / name
 
-    def _fetch(self, entry: Entry, listing: Listing) -> tuple[str, Kept | None]:
-        """Fetch one object, and return its name and what is known of its file; None: it changed meanwhile, or went."""
-        partial = self.slot.folder / f"partial-{os.getpid()}-{next(self._numbers)}"
+    def _fetched(self, entry: Entry, listing: Listing) -> bytes | Path | None:
+        """Fetch one object: its bytes, the file that a larger one was written to, None where it changed meanwhile or went."""
         address = self.slot.address.rstrip("/") + ("" if listing.is_file else f"/{entry.name}")
         with naming(address):
             try:
-                complete = self._write(entry, partial)
+                return self._in_a_file(entry) if entry.size is None or entry.size > IN_MEMORY else self._in_memory(entry)
             except FileNotFoundError as error:
                 if not is_gone(error):
                     raise
-                complete = False
-            except BaseException:
-                partial.unlink(missing_ok=True)
-                raise
-        target = self._path(entry.name, listing)
-        with naming_cache(self.slot.cache):
-            if not complete:
-                partial.unlink(missing_ok=True)
-                return entry.name, None
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if entry.time:
-                os.utime(partial, (entry.time, entry.time))
-            partial.replace(target)
-            facts = target.stat()
-        return entry.name, Kept(entry.version, facts.st_size, facts.st_mtime_ns)
+                return None
+
+    def _in_memory(self, entry: Entry) -> bytes | None:
+        data = self.storage.read(entry, 0, None)
+        return data if entry.size in (None, len(data)) else None
+
+    def _in_a_file(self, entry: Entry) -> Path | None:
+        partial = self._partial()
+        try:
+            complete = self._write(entry, partial)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        if not complete:
+            partial.unlink(missing_ok=True)
+        return partial if complete else None
+
+    def _partial(self) -> Path:
+        return self.slot.folder / f"partial-{os.getpid()}-{next(self._numbers)}"
+
+    def _put(self, entry: Entry, what: bytes | Path, listing: Listing) -> Kept:
+        """Put what was fetched in its place, and return what is known of its file."""
+        partial, target = what if isinstance(what, Path) else self._partial(), self._path(entry.name, listing)
+        try:
+            if not isinstance(what, Path):
+                with self._opened(partial) as stream:
+                    self._append(what, stream)
+            with naming_cache(self.slot.cache):
+                if entry.time:
+                    os.utime(partial, (entry.time, entry.time))
+                _move(partial, target)
+                facts = target.stat()
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        return Kept(entry.version, facts.st_size, facts.st_mtime_ns)
 
     def _write(self, entry: Entry, partial: Path) -> bool:
         """Write an object's bytes to a file, and tell whether they are those of the version that was listed."""
@@ -150,8 +174,8 @@ class Copy:
                 self._write_pieces(entry, entry.size, stream)
             now = self.storage.look(entry.path)
             return now is not None and (now.version, now.size) == (entry.version, entry.size)
-        data = self.storage.read(entry, 0, None)
-        if entry.size is not None and len(data) != entry.size:
+        data = self._in_memory(entry)
+        if data is None:
             return False
         with self._opened(partial) as stream:
             self._append(data, stream)
@@ -159,8 +183,7 @@ class Copy:
 
     def _opened(self, partial: Path) -> BinaryIO:
         with naming_cache(self.slot.cache):
-            self.slot.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return partial.open("wb")
+            return partial.open("wb", buffering=0)
 
     def _append(self, data: bytes, stream: BinaryIO) -> None:
         with naming_cache(self.slot.cache):
@@ -177,6 +200,15 @@ class Copy:
                 some = starts[first : first + PIECES_AT_ONCE]
                 for data in pool.map(lambda start: self.storage.read(entry, start, min(start + PIECE, size)), some):
                     self._append(data, stream)
+
+
+def _move(partial: Path, target: Path) -> None:
+    """Give a file its name; that its folder is there is tried first, because nearly always it is."""
+    try:
+        partial.replace(target)
+    except FileNotFoundError:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.replace(target)
 
 
 def _files_below(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
