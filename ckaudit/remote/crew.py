@@ -1,7 +1,7 @@
 """Calls made by several threads, whose results one thread takes: no more of them are begun than it keeps up with."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -13,11 +13,11 @@ AHEAD = 2
 """Calls for each thread that are begun before a result is taken, so that none waits for the one that takes them."""
 
 
-def results(call: Callable[[Item], Result], items: Sequence[Item], *, threads: int) -> Iterator[tuple[Item, Result]]:
+def results(call: Callable[[Item], Result], items: Sequence[Item], *, threads: int) -> Generator[tuple[Item, Result]]:
     """Yield each item with what `call` returns of it, in the order in which they come.
 
-    An executor's futures would cost as much as the call where that is a request of a small object. When the iterator is closed, the
-    calls that were begun end first.
+    An executor's futures would cost as much as the call where that is a request of a small object. When the iterator is closed,
+    the calls that were begun end first.
 
     Args:
         call: Called in one of the threads.

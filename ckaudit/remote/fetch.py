@@ -26,7 +26,7 @@ PIECE = 16 * 2**20
 PIECES_AT_ONCE = 4
 
 IN_MEMORY = 2**20
-"""Bytes up to which an object waits in memory for its file: one thread writes them all, because many would wait for each other."""
+"""Bytes up to which an object waits in memory for its file: one thread writes all, because many would wait for each other."""
 
 NOTED_EVERY = 5.0
 """Seconds after which what was fetched is noted, so that after a killed process it is not fetched again."""
