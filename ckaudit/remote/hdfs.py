@@ -10,7 +10,7 @@ from getpass import getuser
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ckaudit.errors import UsageError
+from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.remote.location import shown
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ PORT, WEB_PORT = "8020", "9870"
 
 PAGE = 1000
 """Files that are listed within the time of one answer."""
+
+LINES = 16
+"""Lines to a server that stay open: as many as objects are fetched at once."""
 
 USER = "HADOOP_USER_NAME"
 
@@ -59,7 +62,7 @@ class Hdfs:
         server = _server(uri)
         if "@" in server:
             raise UsageError(f"{shown(uri)} is read as one user", hint=f"leave out what stands before the @, and set {USER}")
-        self._answer = patience.answer
+        self._uri, self._answer, self._heard = uri, patience.answer, False
         self._client, machine = _opened(server, uri)
         if machine:
             _must_listen(machine, patience.connect)
@@ -70,9 +73,13 @@ class Hdfs:
 
     def walk(self, path: str, **_: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         """Yield files at any depth below a folder, page by page."""
-        found = self._in_time(partial(self._client.list_status, path, recursive=True))
+        found = self._files(path)
         while page := self._in_time(lambda: list(islice(found, PAGE))):
             yield path, {}, {status.path: _facts(status) for status in page if not status.isdir}
+
+    def _files(self, path: str) -> "Iterator[FileStatus]":
+        """Yield what lies below a folder; nothing is asked before the first is taken."""
+        yield from self._client.list_status(path, recursive=True)
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of a file from `start` to before `end`; None: to its end."""
@@ -120,6 +127,7 @@ class Hdfs:
         Raises:
             OSError: Where it failed, by what the name node said.
             TimeoutError: Where it takes too long.
+            UnreadableError: Where it does, and there never was an answer.
         """
         results, errors, done = list[Result](), list[BaseException](), threading.Event()
 
@@ -132,7 +140,8 @@ class Hdfs:
 
         threading.Thread(target=work, name="hdfs", daemon=True).start()
         if not done.wait(self._answer):
-            raise TimeoutError(f"no answer within {self._answer:g} seconds")
+            raise _silence(self._uri, self._answer, heard=self._heard)
+        self._heard = True
         if errors:
             raise _as_error(errors[0]) from None
         return results[0]
@@ -145,13 +154,24 @@ def web_client(uri: str, patience: Patience) -> "AbstractFileSystem":
         ImportError: Where what it needs is not installed.
     """
     from fsspec.implementations.webhdfs import WebHDFS
+    from requests.adapters import HTTPAdapter
 
     class WebHdfs(WebHDFS):  # type: ignore[misc]  # fsspec has no types
         cachable = False
 
         def _connect(self) -> None:
             super()._connect()
-            self.session.request = partial(_requested, self.session.request, timeout=tuple(patience))
+            for scheme in ("http://", "https://"):
+                self.session.mount(scheme, HTTPAdapter(pool_maxsize=LINES))
+            self.session.request = partial(_requested, self.session.request, uri, heard, timeout=tuple(patience))
+
+        def walk(self, path: str, **_: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+            """Yield the files of each folder; fsspec's own passes over a folder that may not be read, and says nothing."""
+            found = self.ls(path, detail=True)
+            yield path, {}, {facts["name"]: facts for facts in found if facts["type"] == "file"}
+            for facts in found:
+                if facts["type"] == "directory":
+                    yield from self.walk(facts["name"])
 
         def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
             place = self._call("CREATE", "put", path, redirect=False, overwrite="true").headers["Location"]
@@ -160,22 +180,44 @@ def web_client(uri: str, patience: Patience) -> "AbstractFileSystem":
         def mv(self, path1: str, path2: str, **_: Any) -> None:
             self._call("RENAME", "put", path1, destination=path2, renameoptions="OVERWRITE")
 
+    heard: list[bool] = []
     given = WebHdfs._get_kwargs_from_urls(uri)  # noqa: SLF001  fsspec's own protocol
     return WebHdfs(**{"port": WEB_PORT, "user": os.environ.get(USER) or getuser(), "use_listings_cache": False} | given)
 
 
-def _requested(request: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Return an answer over the web; a lost connection and silence have the names that they have everywhere."""
+def _requested(request: Callable[..., Any], uri: str, heard: list[bool], *arguments: Any, **options: Any) -> Any:
+    """Return an answer over the web; a lost connection and silence have the names that they have everywhere.
+
+    Args:
+        request: What asks.
+        uri: An address at the server.
+        heard: Gets a member with each answer.
+        arguments: What is asked.
+        options: The same, and how long it may take.
+    """
     import requests
 
-    lost: OSError
+    lost: Exception
     try:
-        return request(*arguments, **options)
-    except requests.Timeout as error:
+        answer = request(*arguments, **options)
+    except requests.ConnectTimeout as error:
         lost = TimeoutError(str(error))
+    except requests.Timeout:
+        lost = _silence(uri, options["timeout"][1], heard=bool(heard))
     except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
         lost = ConnectionError(str(getattr(error.args[0], "reason", error)))
+    else:
+        heard.append(True)
+        return answer
     raise lost
+
+
+def _silence(uri: str, seconds: float, *, heard: bool) -> Exception:
+    """Return what silence means: who has answered before is asked again, and who never has is not."""
+    if heard:
+        return TimeoutError(f"no answer within {seconds:g} seconds")
+    said = f"{shown(uri)}: the server did not answer within {seconds:g} seconds"
+    return UnreadableError(said, hint="Is this the port of a name node, and does it run? If it is only busy, try again later.")
 
 
 def path_of(uri: str) -> str:
