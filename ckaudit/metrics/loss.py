@@ -208,9 +208,11 @@ def is_solved(loss: Series | None, steps: Steps) -> Mask:
     return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])
 
 
-def is_down_to_rounding(loss: Series | None, *, left: float = 1e-6) -> bool:
-    """Tell whether a loss has come down to what float32 rounds away beside its first value."""
-    known = loss.values[loss.finite] if loss is not None else np.empty(0)
+def is_down_to_rounding(loss: Series | None, step: int | None = None, *, left: float = 1e-6) -> bool:
+    """Tell whether a loss has come down to what float32 rounds away beside its first value, by a step or at its end."""
+    if loss is None:
+        return False
+    known = loss.values[loss.finite[:, 0] & (loss.steps <= (np.inf if step is None else step)), 0]
     return bool(len(known) and 0 <= known[-1] <= left * known[0])
 
 

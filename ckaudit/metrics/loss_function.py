@@ -200,6 +200,20 @@ def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, 
     return single(name, "1", like.steps, np.where(recorded, values, np.nan), recorded)
 
 
+def holds_several_functions(ratio: Series | None, *, tolerance: float = 0.1, min_checkpoints: int = 4) -> bool:
+    """Tell whether a training loss is more than a loss function gives, and no multiple of it: another part is added.
+
+    Args:
+        ratio: `loss_to_function_ratio`.
+        tolerance: Relative difference from 1, and from the median, that a single function leaves.
+        min_checkpoints: Fewer show nothing.
+    """
+    known = ratio.values[ratio.finite] if ratio is not None else np.empty(0)
+    if len(known) < min_checkpoints or median(known) <= 1 + tolerance:
+        return False
+    return bool(np.quantile(np.abs(known / median(known) - 1), 0.75) > tolerance)
+
+
 def _is_a_multiple(ratio: Floats, values: Floats, tolerance: float, *, min_checkpoints: int = 4) -> bool:
     """Tell whether a loss is the same multiple of a function wherever both are known, though the function's value changes."""
     known = np.isfinite(ratio) & np.isfinite(values) & (values > 0)

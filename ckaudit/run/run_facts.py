@@ -226,6 +226,12 @@ def is_scaled(scale: Series | None) -> bool:
     return scale is not None and bool((scale.values[scale.finite] > 1).any())
 
 
+def is_half(types: Series | None) -> bool:
+    """Tell whether anything is recorded to have less than 32 bits: a weight, or what a module puts out."""
+    known = types.values[types.finite] if types is not None else np.empty(0)
+    return bool(known.size) and not bool(np.isin(known, FULL_TYPES).all())
+
+
 def is_single(types: Series | None) -> bool:
     """Tell whether modules computed in single precision: their outputs' types are recorded, and none has less than 32 bits.
 

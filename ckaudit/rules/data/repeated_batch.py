@@ -14,6 +14,7 @@ from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, single
 from ckaudit.run.spans import spans
+from ckaudit.run.tensors import loss_kind_of
 
 UNSEEN_REPEATS = 2
 """Repeats after which the recorder keeps an array for a step, to see whether it comes again."""
@@ -74,7 +75,8 @@ def repeated_batch(
         is_whole = highest >= stuck_share and first <= 1 and bool(again[1:].all())
         severity: Severity = "sev1" if highest >= stuck_share else "sev2"
         if is_whole:
-            severity = "note" if is_in_hand(reused, distance) or _carries_over(val, loss) else "sev2"
+            is_all = is_in_hand(reused, distance) and loss_kind_of(facts) != "nats_per_token"  # a text is no single batch
+            severity = "note" if is_all or _carries_over(val, loss) else "sev2"
         yield Hit(
             severity=severity,
             where="batches",
@@ -84,7 +86,8 @@ def repeated_batch(
             points=span.points,
             value=100 * highest,
             limit=100 * max_repeated_share,
-            message="every step trains on what the step before did, as where a batch is all there is"
+            message="every step trains on what the step before did"
+            + (", as where a batch is all there is" if severity == "note" else "")
             if is_whole
             else "{value:.0f} % of " + f"{window} batches in a row were seen within the {max_steps_back} steps before",
         )

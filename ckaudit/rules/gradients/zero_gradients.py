@@ -11,7 +11,7 @@ from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled_gradients import cancelled
 from ckaudit.run.robust import is_zero_but_for_rounding
-from ckaudit.run.run_facts import is_single
+from ckaudit.run.run_facts import is_half
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
@@ -44,7 +44,8 @@ def zero_gradients(
     ## What it checks
     The share of exact zeros in each tensor's gradient: over `max_zero_share` at `min_points` checkpoints in a row. It is sev2
     where the whole of a tensor's gradient is zero, as behind a cut path, or where over `max_tensors_share` of all tensors are
-    hit, as by underflow (by four fifths in single precision, where hardly anything underflows); any other part is a note. And
+    hit, as by underflow (by four fifths where nothing says that it is half precision, in which alone much underflows); any other
+    part is a note. And
     gradients that are all zero at one checkpoint, with an ordinary gradient at the one before and the one after: `min_tensors`
     of them over all tensors are no chance.
     ## Why it matters
@@ -78,7 +79,7 @@ def zero_gradients(
         )
     )
     high = judged.values > max_zero_share
-    nearly_all = judged.values > (NEARLY_ALL if is_single(types) else max_zero_share)
+    nearly_all = judged.values > (max_zero_share if is_half(types) else NEARLY_ALL)
     widely = nearly_all.mean(axis=1) > max_tensors_share if len(judged.labels) else np.zeros(len(high), bool)
     for span in spans(judged, high, min_points=min_points):
         whole = bool((judged.values[span.rows, span.column] == 1).sum() >= min_points)

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.gradients import grad_global_norm
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import is_down_to_rounding, train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import is_zero_but_for_rounding
 from ckaudit.run.run_facts import is_reinforcement_learning
@@ -34,7 +34,8 @@ def loss_frozen(
     ## Why it matters
     A logger that hides NaN writes 0, a loop that lost its batch or its graph repeats itself: the curve says nothing any more.
     ## False alarms
-    A task that is solved comes to 0 through small numbers, and a policy's loss of advantages whose mean is zero is 0 but for
+    A search along a line that finds nothing lower repeats the last loss: one that is a millionth of the first is left alone. A
+    task that is solved comes to 0 through small numbers, and a policy's loss of advantages whose mean is zero is 0 but for
     rounding from the beginning; where the log rounds to that, a gradient that is not 0 tells, and it is a note. So is a policy
     whose rewards have all come to be equal. A log that is rounded to few digits repeats them.
     """
@@ -57,6 +58,8 @@ def loss_frozen(
             is_policy, message = is_reinforcement_learning(facts), "the loss is exactly 0 since step {first}"
             equal = "; a policy learns nothing where all its rewards are equal"
             yield _hit(steps, first, value, "note" if is_policy else "sev1", message + (equal if is_policy else ""))
+    elif is_down_to_rounding(loss):
+        return
     elif count >= max(5, min_share * len(values)) and _is_fine(values, value, min_digits):
         yield _hit(steps, first, value, "sev2", "the loss is exactly {value:.6g} at every step since step {first}")
 

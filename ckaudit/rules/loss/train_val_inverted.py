@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.metrics.loss_function import label_smoothing, targets_mixed
+from ckaudit.metrics.loss_function import holds_several_functions, label_smoothing, loss_to_function_ratio, targets_mixed
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
@@ -44,7 +45,11 @@ BLOCK_ROWS = 2**14
 
 
 @rule(
-    "LOSS006", severity="sev2", needs=[val_loss, train_loss_raw], wants=[FACTS, label_smoothing, targets_mixed], unit="nats/token"
+    "LOSS006",
+    severity="sev2",
+    needs=[val_loss, train_loss_raw],
+    wants=[FACTS, label_smoothing, targets_mixed, loss_to_function_ratio],
+    unit="nats/token",
 )
 def train_val_inverted(
     val: Series,
@@ -52,6 +57,7 @@ def train_val_inverted(
     facts: Manifest | None,
     smoothing: Series | None,
     mixed: Series | None,
+    ratio: Series | None,
     *,
     max_share: float = 0.18,
     max_share_not_tokens: float = 0.26,
@@ -79,7 +85,8 @@ def train_val_inverted(
     ## False alarms
     Dropout, label smoothing and augmentation burden the training loss alone, and dropout costs the more the better the model
     gets: that explains a small gap, and one that widens where there may be dropout. Both stay notes. So does everything in a
-    log whose first hundredth is missing: the losses that a gap is held against are not there.
+    log whose first hundredth is missing: the losses that a gap is held against are not there; and in a run of which the recorder
+    saw that more is trained on than one loss function, as where a teacher's answers are targets too.
     """
     known = np.flatnonzero(train.finite[:, 0])
     if len(known) < 2 * POINTS_AROUND:
@@ -103,7 +110,8 @@ def train_val_inverted(
         accused = list(spans(val, np.nan_to_num(steady) > limit))
     for span in accused:
         rest[span.rows] = False
-        yield _too_wide(span, steady, limit)
+        hit = _too_wide(span, steady, limit)
+        yield replace(hit, severity="note") if holds_several_functions(ratio) else hit
     yield from too_few(val, min_evals)
     drops_nothing = facts is not None and facts.dropout == 0
     wider = (

@@ -10,7 +10,7 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.contract.schema.tensor_names import other_attention_projections
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
-from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss import is_down_to_rounding, train_loss_raw
 from ckaudit.metrics.movement import updated_by_another_optimizer
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
@@ -98,7 +98,8 @@ def barely_moving(
     numbers in single precision, its update rounds to none: sev2 where that is so of the whole record, for no rate is meant to
     be that low, else a note. Under plain SGD a small gradient makes a
     small update: a tensor that moves as far by its gradient as the others is left to the rules on gradients. Where the loss
-    falls while no tensor at all moves, the record shows other weights than those that train: a note.
+    falls while no tensor at all moves, the record shows other weights than those that train: a note. So is what stands still once
+    a millionth of the first loss is left.
     """
     if (norm is None or relative is None) and way is None and seen is None:
         yield needs_one_of(update_norm, relative_movement, weight_statistics_change)
@@ -117,8 +118,12 @@ def barely_moving(
         for hit_or_skip in _of_updates(
             norm, relative, rms, rate, gradient, tensors, excused, rounded, warmup, min_relative_movement, min_points
         ):
-            reported |= {hit_or_skip.where or ""} if isinstance(hit_or_skip, Hit) else set()
-            yield hit_or_skip
+            if isinstance(hit_or_skip, Hit):
+                reported.add(hit_or_skip.where or "")
+                done = is_down_to_rounding(loss, hit_or_skip.first)
+                yield replace(hit_or_skip, severity="note") if done else hit_or_skip
+            else:
+                yield hit_or_skip
     elif max(number.points for number in (way, seen) if number is not None) < min_points - 1:
         yield Skip("too_few_points", f"{min_points} checkpoints are needed, that two changes lie between them")
         return
