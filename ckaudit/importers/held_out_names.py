@@ -7,7 +7,7 @@ COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|avr|average|mean|
 """What may stand before "loss" in the name of a whole one."""
 
 _SCORE = re.compile(
-    rf"(?:(?:{HELD_OUT}|test)_)(?:(?:mean|avg|average)_)?(?:acc|accuracy|acc_?1|top_?1(?:_acc(?:uracy)?)?|f1|auc|r2)(?:_score)?"
+    rf"(?:ema_)?(?:(?:{HELD_OUT}|test)_)(?:(?:mean|avg|average)_)?(?:acc|accuracy|acc_?1|top_?1(?:_acc(?:uracy)?)?|f1|auc|r2)(?:_score)?"
     r"|acc|accuracy"
     r"|(?:(?:rollout|charts|eval|train|env_runners)_)?(?:ep|episodes?|episodic)_(?:rew|rewards?|returns?)(?:_mean)?"
     r"|eval_mean_reward"

@@ -56,7 +56,7 @@ _PATTERNS = {
     "train_ppl": rf"(?:(?:{_TRAIN})_)?(?:ppl|perplexity)",
     "val_ppl": rf"(?:{HELD_OUT})_(?:ppl|perplexity)",
     "val_loss": (
-        rf"(?:{HELD_OUT})_{COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?|loss_(?:{HELD_OUT})"
+        rf"(?:ema_)?(?:{HELD_OUT})_{COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?|loss_(?:{HELD_OUT})"
         rf"|metrics_eval_(?:language)?crossentropy"
         rf"|(?:{HELD_OUT})_(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),

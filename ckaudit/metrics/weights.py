@@ -253,11 +253,16 @@ def matrices_begun_at_zero(size: Series | None, tensors: TensorTable) -> tuple[s
     """Return the matrices of a model of which all began at zero, embeddings and norms left out; nothing of any other model.
 
     What such a matrix holds later is its own updates, so that these are large beside it. Frozen ones count: an adapter that
-    begins at zero stands beside them.
+    begins at zero stands beside them. Where nobody says which tensors are matrices, those called weight are.
     """
     if size is None or not len(size.steps):
         return ()
-    judged = size.only(lambda name: tensors.is_matrix(name) and tensors.kind(name) not in ("embedding", "norm"))
+
+    def is_judged(name: str) -> bool:
+        is_matrix = tensors.is_matrix(name) if name in tensors.facts else name.endswith(".weight")
+        return is_matrix and tensors.kind(name) not in ("embedding", "norm")
+
+    judged = size.only(is_judged)
     return judged.labels if judged.labels and (judged.values[0] == 0).all() else ()
 
 

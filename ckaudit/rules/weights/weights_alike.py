@@ -43,6 +43,7 @@ def weights_alike(
     yield from too_few(std, min_points)
     tensors = table_of(facts)
     judged = std.only(lambda name: tensors.is_matrix(name) and tensors.is_trainable(name))
+    yield from _all_zero(rms if rms is not None else norm, tensors)
     if not judged.labels and apart is None:
         yield Skip("not_recorded", "needs the shapes of the matrices")
         return
@@ -52,8 +53,6 @@ def weights_alike(
         told = {hit.where for hit in of_one_number}
         rows = apart.only(lambda name: _multiplies(name) and name not in told)
         yield from _of_equal_rows(rows, min_relative_std, min_points)
-    if facts is not None:
-        yield from _all_zero(rms if rms is not None else norm, tensors)
 
 
 def _multiplies(name: str) -> bool:
