@@ -24,7 +24,7 @@ from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import list_files, list_folder
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import takes_any_numbers
-from ckaudit.contract.schema.report import VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, VitalCheck, worst
+from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, VitalCheck, worst
 from ckaudit.contract.summaries import across_files, same_kind
 from ckaudit.contract.violations import UNKNOWN_FIELD, UNKNOWN_WORD, kind
 from ckaudit.material.counts import plural
@@ -334,7 +334,9 @@ def verdict(
         what = worst_of_training or ill[0]
         has_causes = any(what.code in {sign.code for sign in cause.explains} for cause in causes().values())
         return f"No {'cause stands out for' if has_causes else 'known cause explains'} this: {what.message}"
-    first = diagnoses[0]
+    first = _cause_of_worst(diagnoses, ill, sure)
+    if first is None:
+        return f"No cause stands out for this: {ill[0].message}"
     title = first.title.rstrip(".")
     if first.confidence < sure:
         return f"No cause stands out for this: {first.symptom} (the best guess: {title[0].lower()}{title[1:]})"
@@ -343,6 +345,14 @@ def verdict(
         is_older = first.first_step > 1 and from_the_start(run, first.first_step, first.explains)
         since = f", since step {first.first_step}" + (" or before" if is_older else "")
     return f"{title}{since}{_place(first)}"
+
+
+def _cause_of_worst(diagnoses: Sequence[Diagnosis], ill: Sequence[Finding], sure: float) -> Diagnosis | None:
+    """Return the cause for a headline: the first, or that of a finding graver than all that it explains; None: that has none."""
+    first, worst = diagnoses[0], ill[0]
+    if worst.code in first.explains or SEVERITIES.index(worst.severity) >= SEVERITIES.index(first.severity):
+        return first
+    return next((other for other in diagnoses if worst.code in other.explains and other.confidence >= sure), None)
 
 
 def _place(diagnosis: Diagnosis) -> str:

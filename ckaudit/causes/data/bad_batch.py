@@ -50,7 +50,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_scaled
 from ckaudit.run.series import Series
 
-SIGNS = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
+SIGNS = (loss_rises, loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
 OTHERS = (
     weights_jump,
     learning_rate_jump,

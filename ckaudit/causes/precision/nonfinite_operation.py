@@ -24,6 +24,7 @@ from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
+from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.hidden_nonfinite import hidden_nonfinite
 from ckaudit.rules.precision.impossible_value import impossible_value
@@ -37,7 +38,7 @@ from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.run_facts import is_adaptive, is_scaled
 from ckaudit.run.series import Series
 
-ILL = (loss_spike, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
+ILL = (loss_spike, loss_rises, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
 
 
 @cause(
