@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ckaudit.audit.judge import judge
@@ -28,6 +29,7 @@ def _check(code: str, case: Case, known: str) -> None:
     assert case_verdicts.of_rule(check, judgement.findings) + case_verdicts.rule_variants(code, case) == known
     assert check.outcome != "error", check.detail
     assert check.reason == case.skip, check
+    assert msgspec.json.encode(judgement), "what a rule gives can be written"
     found = sorted(judgement.findings, key=_order)
     assert len(found) == len(case.expect), [finding.message for finding in found]
     for finding, expected in zip(found, sorted(case.expect, key=_expected_order), strict=True):

@@ -378,7 +378,7 @@ def _resting(
     quarter = BLOCKS // 4
     level = median(middle[quarter:])
     fall = began - level
-    near = max(rest * fall, 4 * error)  # of a noisy curve
+    near = float(max(rest * fall, 4 * error))  # of a noisy curve
     if level < high * began or fall < min_fall or near > MAX_REST * fall:
         return None
     within = np.abs(middle - level) <= near
