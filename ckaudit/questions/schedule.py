@@ -1,6 +1,7 @@
 """Phase 4, its last question: warm-up, peak and decay of the learning rate, and what they did to the loss."""
 
 import inspect
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.isotonic_regression import isotonic_fits
 from ckaudit.run.medians import median
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
-from ckaudit.run.robust import departures, is_scatter, is_zero_but_for_rounding
+from ckaudit.run.robust import departures, difference_noise, is_scatter, is_zero_but_for_rounding
 from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spikes import passing_peaks
@@ -44,6 +45,9 @@ ORDINARY_GAIN = 0.037
 
 OVER_LATER_RISES = 1.5
 """A spike of the peak is half as much again as what the loss rises by when the rate has left it: else it swings anyhow."""
+
+STANDARD_ERRORS = 3.0
+"""How many of its standard errors a loss must rise by in a decay, and its last level lie below what was before it."""
 
 MIN_LEARNT_SHARE = 0.4
 """Share of its first level that a loss must have fallen by for a decay to gain anything: a fine-tuning falls by a third while it
@@ -322,14 +326,18 @@ def _decay(course: CurvePoints, left: int, few: int, held_out_gain: float) -> _D
     few = min(few, len(after) // 3)
     if len(before) < 3 or few < 2:
         return None
-    level = before[-min(few, int(isotonic_fits(before).width[-1])) :]
+    level, recent, noise = before[-min(few, int(isotonic_fits(before).width[-1])) :], before[-few:], difference_noise(values)
+    if median(recent) - median(level) < STANDARD_ERRORS * noise / math.sqrt(len(level)):
+        level = recent  # a level of one point may be a lucky batch
     part = np.concatenate([level, after])
     rise = sustained_rise(part)
     is_made_harder = rise is not None and falls_from_each_jump(part[rise.onset :], rise)
+    error = noise * math.sqrt(1 / len(level) + 1 / few)
+    stands_out = median(after[-few:]) - median(level) > STANDARD_ERRORS * error
     return _Decay(
         before=median(level),
         after=median(after[-few:]),
-        rises=rise is not None and not is_made_harder,
+        rises=rise is not None and not is_made_harder and stands_out,
         is_made_harder=is_made_harder,
         stands=flat_fall(part) is not None,
         would_show=fall_would_show(part, min(ORDINARY_GAIN, held_out_gain) if held_out_gain > 0 else ORDINARY_GAIN),
