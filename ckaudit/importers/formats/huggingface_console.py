@@ -89,7 +89,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = step_lines(found)
     names = names_of_members(rows.columns, {}, _losses(rows))
     unwanted = [] if columns else [key for key in rows.columns if key not in dict(members_by_name(rows.columns, names))]
-    log = LogContent(rows, [], error_lines(source.data), source.data.count(b"\n") + 1, [], unwanted)
+    lines = source.data.count(b"\n") + (not source.data.endswith(b"\n"))
+    log = LogContent(rows, [], error_lines(source.data), lines, [], unwanted)
 
     def named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
         return _named(rows, mapped, axis)

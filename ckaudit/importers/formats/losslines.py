@@ -41,7 +41,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     rows = step_lines(list(_lines(source.data)))
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
-    log = LogContent(rows, [], error_lines(source.data), source.data.count(b"\n") + 1, [], unwanted)
+    lines = source.data.count(b"\n") + (not source.data.endswith(b"\n"))
+    log = LogContent(rows, [], error_lines(source.data), lines, [], unwanted)
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), _named, no_run_facts))
 
 

@@ -94,7 +94,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     found = _last_versions([*_versions(source.data)])
     rows = step_lines([(version.line, version.step, version.values) for version in found])
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
-    log = LogContent(rows, [], error_lines(source.data), len(_LINE_END.split(source.data)), [], unwanted)
+    log = LogContent(rows, [], error_lines(source.data), len(_LINE_END.split(source.data.rstrip(b"\r\n"))), [], unwanted)
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), _named, no_run_facts))
 
 
