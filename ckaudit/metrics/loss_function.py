@@ -109,7 +109,7 @@ def loss_input_misfit(run: Run) -> Series:
     names = run.value("loss_function.function").recorded_rows()
     if not names:
         return empty("loss_input_misfit")
-    steps, takes_logs = names.steps, names.values[:, 0] == LOSS_FUNCTIONS.index("nll_loss")
+    steps, takes_logs = names.steps, np.isin(names.values[:, 0], TAKE_LOGS)
     normalized, crossed = (
         _exactly_at(run.value(f"loss_function.{field}"), steps) for field in ("normalized_share", "is_broadcast")
     )
@@ -212,6 +212,10 @@ def holds_several_functions(ratio: Series | None, *, tolerance: float = 0.1, min
     if len(known) < min_checkpoints or median(known) <= 1 + tolerance:
         return False
     return bool(np.quantile(np.abs(known / median(known) - 1), 0.75) > tolerance)
+
+
+TAKE_LOGS = [LOSS_FUNCTIONS.index(name) for name in ("nll_loss", "ctc_loss")]
+"""Functions that take log-probabilities."""
 
 
 def _is_a_multiple(ratio: Floats, values: Floats, tolerance: float, *, min_checkpoints: int = 4) -> bool:

@@ -361,6 +361,7 @@ LOSS_FUNCTIONS = (
     "l1_loss",
     "smooth_l1_loss",
     "huber_loss",
+    "ctc_loss",
 )
 """Loss functions in the order of the numbers that they are read as."""
 

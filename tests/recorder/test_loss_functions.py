@@ -96,6 +96,19 @@ def test_nll_loss_takes_logs_of_probabilities(train, with_logs, share):
     assert {section.normalized_share for section in sections} == {share}
 
 
+@pytest.mark.parametrize(("dimension", "share"), [(2, 1), (0, 0)])
+def test_alignments_take_logs_of_probabilities_over_the_classes(train, dimension, share):
+    def alignment(model, step):
+        torch.manual_seed(step)
+        inputs, targets = torch.randn(12, 3, 7), torch.randint(1, CLASSES, (3, 4))
+        logs = model(inputs).log_softmax(dimension)
+        return (nn.CTCLoss()(logs, targets, torch.full((3,), 12), torch.full((3,), 4)),)
+
+    sections, _ = train(alignment)
+    assert {(section.function, section.classes, section.normalized_share) for section in sections} == {("ctc_loss", UNSET, share)}
+    assert {section.value for section in sections} == {section.constant_value for section in sections} == {UNSET}
+
+
 def test_targets_that_are_ignored_and_dimensions_behind_the_classes_are_left_out(train):
     def of_tokens(model, step):
         torch.manual_seed(step)

@@ -291,7 +291,7 @@ class LossFunctionStats(Struct, kw_only=True, omit_defaults=True):
     batch_constant_value: Annotated[Number | UnsetType, doc("The same on the targets of this step alone.")] = UNSET
     normalized_share: Annotated[
         NonNegative | UnsetType,
-        doc("Share of the rows that are distributions: probabilities that sum to one, or their logs for nll_loss; 0 to 1."),
+        doc("Share of rows that are distributions: probabilities that sum to one, or their logs for nll_loss, ctc_loss; 0 to 1."),
     ] = UNSET
     smoothing: Annotated[NonNegative | UnsetType, doc("Label smoothing that the function was asked for, 0 to 1.")] = UNSET
     is_mixed: Annotated[bool | UnsetType, doc("Whether a row has targets of several classes, as of rows that are mixed.")] = UNSET

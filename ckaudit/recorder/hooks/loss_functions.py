@@ -77,7 +77,7 @@ class LossWatch:
         call = loss_call(function, args, kwargs)
         if call is None:
             return
-        key, total, outputs = (function, call.columns), LossTotal.of(call), args[0] if args else kwargs["input"]
+        key, total, outputs = (function, call.columns), LossTotal.of(call), args[0] if args else next(iter(kwargs.values()))
         if key in self._outputs and self._outputs[key]() is outputs:
             total.is_mixed = True  # the same outputs have other targets besides
         self._outputs[key] = weakref.ref(outputs)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from msgspec import UNSET, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor
 
@@ -13,7 +13,7 @@ from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.recorder.stats.arrays import is_sharded, to_float64
 from ckaudit.recorder.stats.float32_rounding import shorten
 
-Kind = Literal["classes", "binary", "squares"]
+Kind = Literal["classes", "binary", "squares", "alignments"]
 
 KINDS: dict[str, Kind] = {
     "cross_entropy": "classes",
@@ -24,7 +24,11 @@ KINDS: dict[str, Kind] = {
     "l1_loss": "squares",
     "smooth_l1_loss": "squares",
     "huber_loss": "squares",
+    "ctc_loss": "alignments",
 }
+TAKE_LOGS = ("nll_loss", "ctc_loss")
+"""Functions whose rows are logs of probabilities."""
+
 LARGEST, MIN_ROWS = 2**20, 256  # outputs looked at of one call, 4 MiB, and rows of them that there are at least
 MAX_COLUMNS = 4096  # numbers a row up to which each has a mean of its own
 ONE_CLASS = 0.99  # of a target that is a distribution: with more in one class it is that class
@@ -117,7 +121,8 @@ class LossTotal(Struct):
         pool: The targets.
         rows: Rows that were looked at.
         losses: The sum of their losses.
-        normalized: How many of them are distributions; None where the function takes any.
+        normalized: How many of the rows that were judged are distributions; None where the function takes any.
+        judged: Rows of which that was asked.
         is_broadcast: Whether outputs and targets of any call differ in shape.
         smoothing: Label smoothing that was asked for.
         is_mixed: Whether rows have targets of several classes, in one call or in several.
@@ -129,6 +134,7 @@ class LossTotal(Struct):
     rows: int
     losses: Tensor
     normalized: Tensor | None
+    judged: int
     is_broadcast: bool
     smoothing: float
     is_mixed: bool
@@ -136,15 +142,15 @@ class LossTotal(Struct):
     @classmethod
     def of(cls, call: LossCall) -> "LossTotal":
         """Return what one call says."""
-        normalized = None if call.normalized is None else call.normalized.sum()
+        normalized, judged = (None, 0) if call.normalized is None else (call.normalized.sum(), len(call.normalized))
         pool, losses = TargetPool.of(call), to_float64(call.losses).sum()
-        rows = len(call.losses)
-        return cls(call.function, call.columns, pool, rows, losses, normalized, call.is_broadcast, call.smoothing, call.is_mixed)
+        facts = call.is_broadcast, call.smoothing, call.is_mixed
+        return cls(call.function, call.columns, pool, len(call.losses), losses, normalized, judged, *facts)
 
     def add(self, other: "LossTotal") -> None:
         """Add a later call."""
         self.pool = self.pool.merged(other.pool)
-        self.rows, self.losses = self.rows + other.rows, self.losses + other.losses
+        self.rows, self.losses, self.judged = self.rows + other.rows, self.losses + other.losses, self.judged + other.judged
         if self.normalized is not None and other.normalized is not None:
             self.normalized = self.normalized + other.normalized
         self.is_broadcast |= other.is_broadcast
@@ -160,7 +166,8 @@ class LossTotal(Struct):
             return stats
         if self.rows:
             stats.value = encode_float(shorten(float(self.losses) / self.rows))
-            stats.normalized_share = UNSET if self.normalized is None else shorten(float(self.normalized) / self.rows)
+        if self.normalized is not None and self.judged:
+            stats.normalized_share = shorten(float(self.normalized) / self.judged)
         if pool.rows > 1:
             stats.constant_value = encode_float(shorten(float(pool.constant_loss())))
         if self.pool.rows > 1:
@@ -170,8 +177,9 @@ class LossTotal(Struct):
 
 def loss_call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LossCall | None:
     """Return one call of a loss function of torch; None where its tensors are of no shape that is known."""
-    named = dict(zip(("input", "target"), args, strict=False)) | dict(kwargs)
-    outputs, targets = named.get("input"), named.get("target")
+    names = ("log_probs", "targets") if KINDS[function] == "alignments" else ("input", "target")
+    named = dict(zip(names, args, strict=False)) | dict(kwargs)
+    outputs, targets = (named.get(name) for name in names)
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or is_sharded(outputs) or not outputs.numel():
         return None
     outputs, targets = outputs.detach(), targets.detach()
@@ -179,7 +187,17 @@ def loss_call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         smoothing = named.get("label_smoothing", args[7] if len(args) > 7 else 0.0)
         call = _of_classes(function, outputs, targets, named.get("ignore_index", args[4] if len(args) > 4 else -100))
         return None if call is None else replace(call, smoothing=float(smoothing))
+    if KINDS[function] == "alignments":
+        return _of_alignments(function, outputs)
     return _of_numbers(function, outputs, targets)
+
+
+def _of_alignments(function: str, outputs: Tensor) -> LossCall:
+    """Read log-probabilities of shape (T, N, K) or (T, K); what each row is to be depends on all of them, so none has a loss."""
+    rows = outputs.reshape(-1, outputs.shape[-1])
+    rows = rows[:: -(-rows.numel() // max(LARGEST, MIN_ROWS * rows.shape[1]))].float()
+    none = rows.new_zeros(0)
+    return LossCall(function, rows.shape[1], none[:, None], none, _is_distribution(function, rows))
 
 
 def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -> LossCall | None:
@@ -198,7 +216,7 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
         rows, asked = rows[is_in], asked[is_in].long()
     if classes < 2 or len(rows) != len(asked):
         return None
-    logs = rows if function == "nll_loss" else rows.log_softmax(1)
+    logs = rows if function in TAKE_LOGS else rows.log_softmax(1)
     losses = -(logs * asked).sum(1) if is_soft else -logs.gather(1, asked[:, None])[:, 0]
     all_targets = _rows(targets) if is_soft else targets.reshape(-1)
     if not is_soft:
@@ -249,7 +267,7 @@ def _log_likelihood(probabilities: Tensor, targets: Tensor) -> Tensor:
 
 def _is_distribution(function: str, rows: Tensor) -> Tensor:
     """Tell of each row whether it sums to one: as probabilities, or as their logs where the function takes those."""
-    if function == "nll_loss":
+    if function in TAKE_LOGS:
         return rows.logsumexp(1).abs() < TOLERANCE
     return (rows >= 0).all(1) & ((rows.sum(1) - 1).abs() < TOLERANCE)
 

@@ -11,7 +11,7 @@ MESSAGES = dict(
         MISFITS,
         (
             "the loss function takes logits and is given probabilities: {value:.0%} of its rows sum to one",
-            "nll_loss takes log-probabilities and is given other numbers: {value:.0%} of its rows are none",
+            "the loss function takes log-probabilities and is given other numbers: {value:.0%} of its rows are none",
             "outputs and targets differ in shape: each output is held against the targets of the whole batch",
         ),
         strict=True,
@@ -26,7 +26,7 @@ def loss_inputs_wrong(misfit: Series, *, min_misfit_share: float = 0.99, min_che
     ## What it checks
     The share of the rows that are no input of this loss function, at every checkpoint that saw one and at `min_checkpoints` of
     them at least: from `min_misfit_share` on. Probabilities where logits are taken, numbers that are no log-probabilities for
-    nll_loss, or outputs whose shape differs from the targets' so that each meets all of them.
+    nll_loss or ctc_loss, or outputs whose shape differs from the targets' so that each meets all of them.
     ## Why it matters
     A second softmax bounds the loss from below and takes most of the gradient away; a negative log-likelihood of raw numbers
     falls for ever; outputs held against all targets at once learn their mean. The training runs on, and learns something else.
