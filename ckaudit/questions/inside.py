@@ -236,7 +236,8 @@ def neurons_specialize(
     No shape changed, and all lie within `noise` of a normal distribution's. `min_change` and `noise` are starting values.
     """
     table = table_of(facts)
-    shapes = {name: shape for name in size.labels if table.kind(name) == "mlp" and (shape := _shape(size, rms, name))}
+    hidden = [name for name in size.labels if name != size.labels[-1] or table.block(name) is not None]  # the last is the output
+    shapes = {name: shape for name in hidden if table.kind(name) == "mlp" and (shape := _shape(size, rms, name))}
     if not shapes:
         return unrecorded(
             "no hidden activation of an MLP was recorded at two checkpoints", "activation_mean_abs", "activation_rms"

@@ -48,6 +48,9 @@ MAX_LONE_SHARE, MAX_LONE_SHARE_OF_FEW = 0.01, 0.05
 MIN_PART_SHARE = 0.5
 """Share of the height of a jump from which a flag is part of one: flags in what is left of a loss are not where it began."""
 
+FIRST_STEPS = 0.1
+"""Share of a run that its first steps are."""
+
 OPENING_STEPS = 200
 """Of a short run as many steps are its opening: a peak there is judged as an early jump only."""
 
@@ -217,10 +220,11 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
         times = float(values[worst] / lowest[worst - 1]) if lowest[worst - 1] > 0 else np.inf
         is_usual |= median(values) <= GRAVE_RATIO * values[:5].max() and is_scatter(values, times, deviations=k)
         is_usual |= _is_soon_back(loss, loss.steps[rows], high, float(values[0]))
+        is_at_start = loss.steps[rows[high[0]]] <= FIRST_STEPS * loss.steps[-1]
         yield Hit.at(
             loss.steps[rows[high]],
             "sev2" if values[worst] > GRAVE_RATIO * values[0] and not is_usual else "note",
-            "the loss jumps to {value:.4g} in its first steps, from {limit:.4g}",
+            f"the loss jumps to {{value:.4g}}{' in its first steps' if is_at_start else ''}, from {{limit:.4g}}",
             where="loss",
             value=float(values[worst]),
             limit=float(lowest[worst - 1]),
