@@ -14,6 +14,7 @@ from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_COST
+from ckaudit.run.run_facts import counts_updates
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
@@ -86,7 +87,8 @@ def train_val_inverted(
     Dropout, label smoothing and augmentation burden the training loss alone, and dropout costs the more the better the model
     gets: that explains a small gap, and one that widens where there may be dropout. Both stay notes. So does everything in a
     log whose first hundredth is missing: the losses that a gap is held against are not there; and in a run of which the recorder
-    saw that more is trained on than one loss function, as where a teacher's answers are targets too.
+    saw that more is trained on than one loss function, as where a teacher's answers are targets too. Where a step is an epoch,
+    its training loss is a mean of while it fell, and held against the evaluation before it too.
     """
     known = np.flatnonzero(train.finite[:, 0])
     if len(known) < 2 * POINTS_AROUND:
@@ -96,8 +98,9 @@ def train_val_inverted(
     if start <= 0:
         return
     start -= min(0.0, float(np.nanmin(val.values, initial=0.0)))  # a likelihood that falls below zero falls from there
-    gap = (_level(train, known, val, POINTS_AROUND)[:, None] - val.values) / start  # (E, V)
-    steady = _middle_of_three((_level(train, known, val, WIDE_POINTS_AROUND, STANDARD_ERRORS)[:, None] - val.values) / start)
+    held_out = val.values if counts_updates(facts) else _through_epochs(val.values, start)
+    gap = (_level(train, known, val, POINTS_AROUND)[:, None] - held_out) / start  # (E, V)
+    steady = _middle_of_three((_level(train, known, val, WIDE_POINTS_AROUND, STANDARD_ERRORS)[:, None] - held_out) / start)
     limit = max_share if facts is not None and facts.vocabulary is not UNSET else max_share_not_tokens
     if limit == max_share_not_tokens:
         limit = MIXED_LOSS_SHARE if smoothing is None or _is_any(mixed) else SMOOTHED_LOSS_SHARE if _is_any(smoothing) else limit
@@ -133,6 +136,12 @@ def train_val_inverted(
 def _is_any(series: Series | None) -> bool:
     """Tell whether anything is above zero."""
     return series is not None and bool((series.values[series.finite] > 0).any())
+
+
+def _through_epochs(val: Floats, start: float) -> Floats:
+    """Return the higher of the held-out losses before and after each epoch: the training loss is a mean over all of it."""
+    before = np.concatenate([np.full((1, val.shape[1]), start), val[:-1]])
+    return np.asarray(np.fmax(before, val))
 
 
 def _too_wide(span: Span, gap: Floats, limit: float) -> Hit:
