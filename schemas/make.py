@@ -10,6 +10,7 @@ from ckaudit.contract.schema.published import publish
 from ckaudit.metrics import metrics
 from ckaudit.reports.schemas import publish_outputs
 from ckaudit.rules.rule import rules
+from ckaudit.run.column_builder import GROUPS
 
 HERE = Path(__file__).parent
 START, END = "<!-- fields: written by schemas/make.py -->", "<!-- end of fields -->"
@@ -36,9 +37,9 @@ def readers() -> dict[str, dict[str, list[str]]]:
 def field_of(path: str) -> str:
     """Return the field that a metric's path means: a run holds the facts of many ranks, a file those of one.
 
-    What the black box has of each tensor is a field of it.
+    What the black box has of each tensor is a field of it, and of groups of the optimizer their rates are read.
     """
-    path = path.replace("rank_facts.*.", "rank_facts.")
+    path = path.replace("rank_facts.*.", "rank_facts.").replace(GROUPS, f"{GROUPS}[].learning_rate")
     return path.removesuffix(".*") if path.startswith("history.") else path
 
 

@@ -172,6 +172,8 @@ SYMPTOMS = {
     "input_scale_off": "Inputs are far from unit scale.",
     "evaluation_artifact_changed": "Files that an evaluation rests on have changed.",
     "benchmark_regression": "A small benchmark falls back.",
+    "return_lost": "What a policy had learnt is lost.",
+    "score_stands": "A score stays where an untrained model has it.",
     "text_statistics_drift": "What the texts are like changes: rejects, bytes per token, lengths, padding.",
     "repeated_documents": "Documents of the training data repeat.",
     "unsafe_data": "Toxic text or personal data is in the training data.",

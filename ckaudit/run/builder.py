@@ -172,7 +172,7 @@ class RunBuilder:
             if collector.path in NAMES and isinstance(value, list):
                 collector.add(step, (collector.path, *value), (len(value), *[1] * len(value)))
             elif collector.path == GROUPS and isinstance(value, list):
-                names = [f"group{place}" for place in range(len(value))] if len(value) > 1 else [GROUPS]
+                names = [GROUPS] if len(value) == 1 else [f"group{place}" for place in range(len(value))]
                 collector.add(step, tuple(names), [group.learning_rate for group in value])
             elif isinstance(value, list):
                 collector.add(step, *flatten_lists((collector.path,), [value], "bucket"))

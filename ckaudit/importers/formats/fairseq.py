@@ -31,10 +31,10 @@ from ckaudit.importers.tables.numbers import Numbers, fill_missing, whole
 NAME = "fairseq log"
 GENERIC = False
 
-_TIME = rb"(?:(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)[^|\n]*\| *\w+ *\| *)?"
+_TIME = rb"(?:(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)[^|\n]*\| *\w+ *\| *+)?"
 _LINE = re.compile(rb"^" + _TIME + rb"(?:([\w.\-/]+) *\| *)?(\{.*\})[ \t\r]*$", re.MULTILINE)
 _TEXT = re.compile(
-    rb"^" + _TIME + rb"(?:([\w.\-/]{1,60}) *)?\|? *(epoch \d{1,9}(?:: *\d{1,12} / \d{1,12} | \| )[^\n]{1,2000})$", re.MULTILINE
+    rb"^" + _TIME + rb"(?:([\w.\-/]{1,60}) *+)?\|? *+(epoch \d{1,9}(?:: *\d{1,12} / \d{1,12} | \| )[^\n]{1,2000})$", re.MULTILINE
 )
 _PAIR = re.compile(rb"(?:^|[\s,|])([a-z]\w{0,40})(?:=| )([-+.\deE]{1,30}|nan|inf)%?(?=[\s,|]|$)")
 _SUBSET = re.compile(rb"\| (\w{1,40}) on '(\w{1,40})' subset")
