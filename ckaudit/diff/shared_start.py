@@ -19,6 +19,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.resume.parity_broken import PARAMETERS
+from ckaudit.run.column_builder import GROUPS
 from ckaudit.run.robust import resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series
@@ -29,6 +30,7 @@ NAMES: Mapping[str, str] = {
     "gradients.*.norm": "gradient_norm",
     "weights.*.frobenius_norm": "weight_norm",
     "weight_deltas.*.relative": "update_to_weight",
+    GROUPS: learning_rate.name,
 }
 """Paths that are a metric as they stand, one of each section: what follows the parting is told by these alone."""
 
@@ -238,7 +240,7 @@ def _steps_of(both: RunPair) -> list[int]:
 def _unequal(path: str, paired: PairedSeries) -> Mask:
     """Return the cells that differ, or that only one recorded beside others; a planned rate differs beyond its last digits."""
     unequal = paired.unequal | paired.one_sided
-    return np.asarray(unequal & (_shares(paired) > RATE_DIGITS)) if path == learning_rate.name else np.asarray(unequal)
+    return np.asarray(unequal & (_shares(paired) > RATE_DIGITS)) if path in (learning_rate.name, GROUPS) else np.asarray(unequal)
 
 
 def _shares(paired: PairedSeries, *, small: float = 1e-3) -> Floats:
@@ -269,9 +271,11 @@ def _leaps(path: str, paired: PairedSeries, limit: float, *, growth: float = 100
 
 
 def _channels(left: Run, right: Run) -> Iterator[tuple[str, Series, Series]]:
-    """Yield every series that both recorded, those of the machine left out."""
+    """Yield every series that both recorded, those of the machine left out, and checkpoints' rates beside the log's."""
+    logged = learning_rate.name in left.scalars and learning_rate.name in right.scalars
     for one, two in ((left.scalars, right.scalars), (left.sections, right.sections)):
-        yield from ((path, one[path], two[path]) for path in one if path in two and not is_of_machine(path))
+        shared = (path for path in one if path in two and not is_of_machine(path) and not (logged and path == GROUPS))
+        yield from ((path, one[path], two[path]) for path in shared)
 
 
 def _departure(path: str, paired: PairedSeries, cell: _Cell, is_rounded: bool) -> Departure:
