@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.shared.batches import target_tokens
 from ckaudit.causes.shared.loss_curves import (
     breaks_in_evaluation_alone,
@@ -64,7 +64,7 @@ def nonfinite_operation(
     min_tensor_share: float = 0.9,
     strong: float = 2.0,
     medium: float = 1.0,
-) -> Iterator[Evidence]:
+) -> Iterator[Evidence | Advice]:
     """An operation of model or loss is undefined for valid inputs, such as the log of zero.
 
     Such an operation strikes a healthy run: signs of illness within `lead` steps before speak against it, and none there for it,
@@ -115,11 +115,15 @@ def nonfinite_operation(
 
 def _by_precision(
     types: Series | None, adapts: Series | None, scale: Series | None, strong: float, medium: float
-) -> Iterator[Evidence]:
+) -> Iterator[Evidence | Advice]:
     """Judge by what half precision makes of the optimizer's numbers and of the gradients."""
     if is_adaptive(adapts) and _weights_are_float16(types):
         zero = "weights are float16, where an epsilon below 6e-8 and the square of a gradient below 2e-4 are zero"
         yield supports(2 * strong, f"{zero}: Adam divides by them", element_type.name)
+        yield Advice(
+            "Keep the weights in float32 and let autocast compute in half precision, or train in bfloat16: Adam's epsilon of "
+            "1e-8 is zero in float16."
+        )
     if scale is not None and is_scaled(scale):
         yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
 
