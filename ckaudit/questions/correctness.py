@@ -55,6 +55,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
         "initial_loss_off",
         "loss_inputs_wrong",
         "loss_not_falling",
+        "score_stands",
         "loss_frozen",
         "loss_rises",
         "target_equals_input",

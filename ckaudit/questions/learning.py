@@ -37,7 +37,15 @@ STANDSTILL_RULES = ("loss_not_falling", "score_stands", "learning_rate_zero", "s
     "D2.1",
     needs=[train_loss_raw],
     wants=[FACTS, relative_movement, val_loss, weight_rms],
-    rules=("nonfinite_values", "hidden_nonfinite", "loss_not_falling", "loss_rises", "loss_frozen", "loss_oscillates"),
+    rules=(
+        "nonfinite_values",
+        "hidden_nonfinite",
+        "loss_not_falling",
+        "score_stands",
+        "loss_rises",
+        "loss_frozen",
+        "loss_oscillates",
+    ),
 )
 def loss_decreasing(
     loss: Series,
