@@ -82,13 +82,12 @@ def training_at_all(
     Where the training loss stands at the end against its start, its `first` points (playbook D1.1; a third of them where
     there are fewer, `fewest` at least, two for each), and what a uniform guess costs.
     ## Good
-    It falls by more than `min_fall_share` of itself; a start near the log of the vocabulary is that of a sound model.
-    `min_fall_share` is a starting value, above the noise of most losses. A long warm-up may delay the fall.
+    It falls by more than `min_fall_share` of itself, a starting value above the noise of most losses; a start near the log of the
+    vocabulary is that of a sound model. A long warm-up may delay the fall.
     ## Watch
-    The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again: since then it
-    stands. A loss below `solved` of its start has nowhere to fall. Or it does not fall in fewer than `long` steps, in a log that
-    begins in the middle of its run, or one so noisy that a fall of `min_fall_share` would not be seen, or that stops while
-    evaluations go on for as long again, or of a model of tokens that may rest so early (as loss_not_falling has it).
+    The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again. A loss below
+    `solved` of its start has nowhere to fall. Or it does not fall in fewer than `long` steps, in a log that begins late, is too
+    noisy to show `min_fall_share`, or stops while evaluations go on for as long again; or a model of tokens may rest so early.
     ## Bad
     It stays where it was, ends higher, or is no number.
     """
