@@ -57,9 +57,9 @@ def response(
         return [f"{severity}: {OF_RECORDS}", _parts(ill)]
     since = min((finding.first_step for finding in training if finding.first_step is not None), default=None)
     likely = next((diagnosis for diagnosis in diagnoses[:1] if diagnosis.confidence >= sure), None)
-    action = (WITH_CAUSE if likely else ACTIONS)[severity].replace(
-        CANARY, CANARY if counts_updates(run.manifest) else "a short canary"
-    )
+    action = (WITH_CAUSE if likely else ACTIONS)[severity]
+    if not counts_updates(run.manifest):  # A canary of so many updates says nothing where a step is an epoch.
+        action = action.replace(CANARY, "a short canary")
     is_old = _is_old(run, training) or _good_checkpoint(likely) == "none"
     lines = [f"{severity}: {action}{_goal(run, training, since, likely, severity)}", _parts(ill)]
     if since is not None:

@@ -52,6 +52,11 @@ class Source:
             raise self._unreadable(broken) from None
 
     @property
+    def line_count(self) -> int:
+        """How many lines the bytes have; the last may have no line end."""
+        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
+
+    @property
     def document(self) -> bytes:
         """All bytes of a file that is one JSON document.
 

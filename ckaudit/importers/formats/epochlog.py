@@ -117,10 +117,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows, notes = _rows(chosen)
     unit: StepUnit | UnsetType = UNSET if any(line.batch is not None for line in chosen) else "epoch"
     notes += counted + renamed + numbered + tested
-    count = source.data.count(b"\n") + (not source.data.endswith(b"\n"))
     keys = {key for line in lines for key in line.values}
     unwanted = [] if columns else sorted(key for key in keys if name_of(key) is None)
-    log = LogContent(rows, [], error_lines(source.data), count, [], unwanted)
+    log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
         return replace(_named(rows, mapped, notes), step_unit=unit)

@@ -89,8 +89,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = step_lines(found)
     names = names_of_members(rows.columns, {}, _losses(rows))
     unwanted = [] if columns else [key for key in rows.columns if key not in dict(members_by_name(rows.columns, names))]
-    lines = source.data.count(b"\n") + (not source.data.endswith(b"\n"))
-    log = LogContent(rows, [], error_lines(source.data), lines, [], unwanted)
+    log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
 
     def named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
         return _named(rows, mapped, axis)

@@ -41,8 +41,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     rows = step_lines(list(_lines(source.data)))
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
-    lines = source.data.count(b"\n") + (not source.data.endswith(b"\n"))
-    log = LogContent(rows, [], error_lines(source.data), lines, [], unwanted)
+    log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), _named, no_run_facts))
 
 
