@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -89,9 +91,27 @@ def start_server(folder: Path, port: int) -> None:
                 return
 
 
+def stop_servers() -> None:
+    """Stop the servers that were started."""
+    for server in SERVERS:
+        server.terminate()
+
+
+@contextmanager
+def served(root: Path, files: int) -> Iterator[int]:
+    """Write the runs, serve them while the block runs, name the server to this process's client, and give its port."""
+    port = free_port()
+    prepare(root, files)
+    try:
+        start_server(root / "store", port)
+        os.environ |= environment(f"http://127.0.0.1:{port}")
+        yield port
+    finally:
+        stop_servers()
+
+
 if __name__ == "__main__":
     try:
         run("storage", prepare, cases)
     finally:
-        for server in SERVERS:
-            server.terminate()
+        stop_servers()

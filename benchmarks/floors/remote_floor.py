@@ -8,7 +8,6 @@ against the first is lost by whoever fetches before he reads; what the third gai
 """
 
 import argparse
-import os
 import sys
 import tempfile
 from collections import deque
@@ -76,28 +75,19 @@ def main() -> None:
         read(*sys.argv[2:])
         return
     from pairs import measure
-    from storage import SERVERS, prepare, start_server
-
-    from tests.object_storage import environment, free_port
+    from storage import served
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--files", type=int, default=400)
     wanted = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        root, port = Path(temporary), free_port()
-        prepare(root, wanted.files)
-        start_server(root / "store", port)
-        os.environ |= environment(f"http://127.0.0.1:{port}")
-        places = {"disk": str(root / "store/bench/large"), "before": "s3://bench/large", "ahead": "s3://bench/large"}
-        try:
-            rounds = [
-                {way: measure([sys.executable, __file__, "read", way, place]) for way, place in places.items()}
-                for _ in range(wanted.rounds + 1)
-            ][1:]
-        finally:
-            for server in SERVERS:
-                server.terminate()
+    with tempfile.TemporaryDirectory() as temporary, served(Path(temporary), wanted.files):
+        folder = str(Path(temporary) / "store/bench/large")
+        places = {"disk": folder, "before": "s3://bench/large", "ahead": "s3://bench/large"}
+        rounds = [
+            {way: measure([sys.executable, __file__, "read", way, place]) for way, place in places.items()}
+            for _ in range(wanted.rounds + 1)
+        ][1:]
     print(f"| {wanted.files} objects | s | processor, s | of the disk's throughput |\n|---|---|---|---|")
     for way in places:
         share = median(each["disk"].wall / each[way].wall for each in rounds)

@@ -178,26 +178,17 @@ def main() -> None:
         program(*sys.argv[2:])
         return
     from pairs import machine, write_table
-    from storage import SERVERS, prepare, start_server
-
-    from tests.object_storage import environment, free_port
+    from storage import served
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--files", type=int, default=400)
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     wanted = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        root, port = Path(temporary), free_port()
-        prepare(root, wanted.files)
-        start_server(root / "store", port)
-        os.environ |= environment(f"http://127.0.0.1:{port}")
-        try:
-            sign(root / "store", f"http://127.0.0.1:{port}")
-            rows = [row(task, way, root / "store", port, wanted.rounds) for way in WAYS for task in TASKS]
-        finally:
-            for server in SERVERS:
-                server.terminate()
+    with tempfile.TemporaryDirectory() as temporary, served(Path(temporary), wanted.files) as port:
+        store = Path(temporary) / "store"
+        sign(store, f"http://127.0.0.1:{port}")
+        rows = [row(task, way, store, port, wanted.rounds) for way in WAYS for task in TASKS]
     head = "| floor | disk, s | S3, s | processor, disk, s | processor, S3, s | server's, s | of the disk's throughput |"
     table = "\n".join([f"{machine()}; medians of {wanted.rounds} rounds.", "", head, "|---" * 7 + "|", *rows])
     print(table)

@@ -14,9 +14,10 @@ from ckaudit.run.series import Floats, Series
 
 ACCURACY = re.compile(r"(^|_)(acc(uracy)?|acc_?1|top_?1)(_score)?$")
 EXPLAINED = re.compile(r"(^|_)r2(_score)?$")
-NO_RISE = {True: (0.05, 0.5), False: (0.02, 0.25)}
-"""What has risen by less from its first third to its last has not risen, in itself and as a share: of a share of variance, which
-may come from far below zero, half of its way counts; of an accuracy a quarter."""
+NO_RISE_OF_ACCURACY = (0.02, 0.25)
+NO_RISE_OF_EXPLAINED = (0.05, 0.5)
+"""What has risen by less from its first third to its last has not risen, in itself and as a share of where it began: a share of
+variance may begin far below zero."""
 
 
 @rule("EVAL003", severity="sev2", needs=[], wants=[microbench_score, train_loss_raw, val_loss], unit="1")
@@ -42,9 +43,8 @@ def score_stands(
     A model that was trained before may keep its score, and a hard task may give little: an accuracy of a fifth that does not move
     beside a loss that stands is neither. Where a loss still falls, an accuracy may be late.
     """
-    judged = [
-        place for place, name in enumerate(score.labels if score else ()) if ACCURACY.search(name) or EXPLAINED.search(name)
-    ]
+    names = score.labels if score is not None else ()
+    judged = [place for place, name in enumerate(names) if ACCURACY.search(name) or EXPLAINED.search(name)]
     if score is None or not judged:
         yield Skip("not_applicable", "no score is named as an accuracy or a share of variance that is explained")
         return
@@ -57,8 +57,11 @@ def score_stands(
         is_explained = EXPLAINED.search(score.labels[place]) is not None
         if len(values) < min_evals or (not is_explained and (_falls(val) or _falls(train))):
             continue
-        most = max_explained if is_explained else max_accuracy
-        if stands_low(values if is_explained else _shares(values), most, *NO_RISE[is_explained]):
+        if (
+            stands_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
+            if is_explained
+            else stands_low(_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
+        ):
             yield Hit.at(
                 score.steps[rows],
                 "sev2",
