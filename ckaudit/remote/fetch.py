@@ -11,9 +11,9 @@ from time import monotonic
 from typing import BinaryIO, NamedTuple
 
 from ckaudit.remote.cache import Kept, Slot, naming_cache
-from ckaudit.remote.crew import results
 from ckaudit.remote.filesystem import is_gone, naming
 from ckaudit.remote.storage import Entry, Storage
+from ckaudit.remote.thread_pool import map_unordered
 
 Progress = Callable[[int, int], None]
 
@@ -70,7 +70,7 @@ class Copy:
         there = self._there(listing)
         missing = [entry for entry in listing.entries if not self._is_current(entry, there.get(entry.name))]
         done, astir, noted = len(listing.entries) - len(missing), "", monotonic()
-        arriving = results(lambda entry: self._fetched(entry, listing), missing, threads=AT_ONCE)
+        arriving = map_unordered(lambda entry: self._fetched(entry, listing), missing, threads=AT_ONCE)
         try:
             for entry, what in arriving:
                 done += 1

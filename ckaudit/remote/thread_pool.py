@@ -1,4 +1,4 @@
-"""Calls made by several threads, whose results one thread takes: no more of them are begun than it keeps up with."""
+"""A pool of threads whose results one thread takes: no more calls are begun than it keeps up with."""
 
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -13,7 +13,7 @@ AHEAD = 2
 """Calls for each thread that are begun before a result is taken, so that none waits for the one that takes them."""
 
 
-def results(call: Callable[[Item], Result], items: Sequence[Item], *, threads: int) -> Generator[tuple[Item, Result]]:
+def map_unordered(call: Callable[[Item], Result], items: Sequence[Item], *, threads: int) -> Generator[tuple[Item, Result]]:
     """Yield each item with what `call` returns of it, in the order in which they come.
 
     An executor's futures would cost as much as the call where that is a request of a small object. When the iterator is closed,
@@ -30,11 +30,11 @@ def results(call: Callable[[Item], Result], items: Sequence[Item], *, threads: i
     waiting = iter(items)
     todo: SimpleQueue[Item | None] = SimpleQueue()
     done: SimpleQueue[tuple[Item, Result | None, BaseException | None]] = SimpleQueue()
-    crew = [threading.Thread(target=_work, args=(call, todo, done), name="fetch") for _ in range(min(threads, len(items)))]
-    for item in islice(waiting, AHEAD * len(crew)):
+    pool = [threading.Thread(target=_work, args=(call, todo, done), name="fetch") for _ in range(min(threads, len(items)))]
+    for item in islice(waiting, AHEAD * len(pool)):
         todo.put(item)
     try:
-        for thread in crew:
+        for thread in pool:
             thread.start()
         for _ in items:
             item, result, error = done.get()
@@ -44,7 +44,7 @@ def results(call: Callable[[Item], Result], items: Sequence[Item], *, threads: i
                 todo.put(following)
             yield item, result  # type: ignore[misc]  # there is a result where there is no error
     finally:
-        _end(crew, todo)
+        _end(pool, todo)
 
 
 def _work(
@@ -59,15 +59,15 @@ def _work(
             done.put((item, None, error))
 
 
-def _end(crew: "Sequence[threading.Thread]", todo: "SimpleQueue[Item | None]") -> None:
+def _end(pool: "Sequence[threading.Thread]", todo: "SimpleQueue[Item | None]") -> None:
     """Have each thread end once it has done what it is at."""
     while True:
         try:
             todo.get_nowait()
         except Empty:
             break
-    for _ in crew:
+    for _ in pool:
         todo.put(None)
-    for thread in crew:
+    for thread in pool:
         if thread.ident is not None:  # it was started
             thread.join()
