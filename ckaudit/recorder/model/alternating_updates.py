@@ -34,7 +34,7 @@ class AlternatingUpdates:
 
     def before_update(self, optimizer: Optimizer, *, is_due: bool) -> None:
         """Look at the gradients before an update of the model; those of its own optimizers only where a checkpoint is due."""
-        if self._other is not None:
+        if self._other is not None and self._other.is_looking:
             self._other.before_own_update(self._step())
         parts = self._parts if is_due else None
         is_seen = parts is not None and parts.is_seen(optimizer, self._optimizers, self._step())
@@ -44,7 +44,7 @@ class AlternatingUpdates:
 
     def after_update(self) -> None:
         """Keep the gradients that an update of the model leaves."""
-        if self._other is not None:
+        if self._other is not None and (self._other.is_looking or self._other.is_latest):
             self._other.after_own_update(self._step())
 
     def _after_any_update(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -82,13 +82,28 @@ class _OtherModel:
     So it is with a generator and a discriminator. Between an update of the one and an update of the other, only the loss of the
     other can have made the gradients of the one anew. One backward pass for both, or one for each before either update, leaves
     them as they were.
+
+    Two that are trained side by side, as an ensemble is, mostly are to the end, and a look reads every gradient of both. So after
+    the first rounds, each an own update after one of the other, only two in a row are looked at now and then, which is
+    all that a sign needs.
+
+    Attributes:
+        is_looking: Whether there is another model, and this round is looked at.
+        is_latest: Whether its update was the latest of all.
+
+    Args:
+        parameters: Of the model that is recorded.
+        close_rounds: Rounds that are looked at, from the first on.
+        distance: Rounds from one look to the next, later on.
     """
 
-    def __init__(self, parameters: Iterable[Tensor]) -> None:
+    def __init__(self, parameters: Iterable[Tensor], *, close_rounds: int = 64, distance: int = 32) -> None:
         self._own = list(parameters)
         self._own_ids = {id(tensor) for tensor in self._own}
         self._model, self._other = _GradientsBetweenUpdates(), _GradientsBetweenUpdates()
-        self._has_other = False
+        self._close_rounds, self._distance = close_rounds, distance
+        self._rounds = 0
+        self.is_looking = self.is_latest = False
 
     @property
     def is_seen(self) -> bool:
@@ -100,17 +115,30 @@ class _OtherModel:
         tensors = _parameters(optimizer)
         if any(id(tensor) in self._own_ids for tensor in tensors):
             return
-        self._has_other = True
-        self._model.before_update_of_other(step)
-        self._other.after_own_update(tensors, step)
+        self.is_latest = True
+        self.is_looking |= self._rounds == 0
+        if self.is_looking:
+            self._model.before_update_of_other(step)
+            self._other.after_own_update(tensors, step)
 
     def before_own_update(self, step: int) -> None:
         """Look at the gradients that the other optimizer left, before the model's update in this step."""
         self._other.before_update_of_other(step)
 
     def after_own_update(self, step: int) -> None:
-        """Keep the gradients of the model, where there is an other."""
-        if self._has_other:
+        """Keep the gradients of the model, and see whether the next round is looked at."""
+        if self.is_looking:
+            self._model.after_own_update(self._own, step)
+        if self.is_latest:
+            self.is_latest = False
+            self._rounds += 1
+            self._look_or_rest(step)
+
+    def _look_or_rest(self, step: int) -> None:
+        was_looking = self.is_looking
+        self.is_looking = self._rounds < self._close_rounds or self._rounds % self._distance < 2
+        if self.is_looking and not was_looking:  # what was left long ago is of another round
+            self._model, self._other = _GradientsBetweenUpdates(), _GradientsBetweenUpdates()
             self._model.after_own_update(self._own, step)
 
 
