@@ -3,8 +3,9 @@
 import os
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
-from threading import Event, Thread
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from threading import Thread
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ MAX_JOBS = 100_000
 
 PAUSE = 0.05
 """Seconds between two looks for work. To wake a thread at every quick step costs the step more than its line does."""
+
+LOOKS = 4
+"""Looks in vain after which the thread sleeps until it is called: a step that takes longer does not mind to call it."""
 
 STUCK_AFTER = 10.0
 """Seconds after which a job that does not end is taken to hang."""
@@ -57,7 +61,7 @@ class Background:
         self._jobs: deque[WriteJob] = deque()  # the first is the one under way
         self._bytes_taken = self._bytes_done = self._done = 0
         self._calls: SimpleQueue[None] = SimpleQueue()
-        self._is_asleep, self._is_closing, self._in_haste = False, False, Event()
+        self._is_asleep = self._is_closing = False
         self._thread: Thread | None = None
         self._process = os.getpid()
         self._began: float | None = None
@@ -110,10 +114,9 @@ class Background:
     def wait_for_writes(self, *, patience: float = 2.0) -> None:
         """Wait until every job is done, so long at most; not where one hangs."""
         end = monotonic() + patience
-        self._in_haste.set()
+        self._calls.put(None)
         while self._jobs and self._thread is not None and not self.is_stuck and monotonic() < end:
             sleep(0.0005)
-        self._in_haste.clear()
 
     def close(self, *, patience: float = CLOSE_PATIENCE) -> None:
         """Wait until all jobs are done; where no thread could be started, do them here.
@@ -128,12 +131,10 @@ class Background:
             self._work_off()
             return
         self._is_closing = True
-        self._in_haste.set()
         self._calls.put(None)
         if not self._ends(thread, patience):
             self._thread, self._is_closing = thread, False  # it goes on if the disk ever answers
             raise TimeoutError("the disk does not answer")
-        self._in_haste.clear()
 
     def _ends(self, thread: Thread, patience: float) -> bool:
         """Wait for the end of the thread, and tell whether it came."""
@@ -149,11 +150,24 @@ class Background:
             self._work_off()
             if self._is_closing:
                 return
-            self._in_haste.wait(PAUSE)
-            self._is_asleep = True
-            if not self._jobs and not self._is_closing:
-                self._calls.get()
-            self._is_asleep = False
+            if not self._find_work():
+                self._sleep()
+
+    def _find_work(self) -> bool:
+        """Look for work now and then, and tell whether there is some, or a call."""
+        for _ in range(LOOKS):
+            with suppress(Empty):
+                self._calls.get(timeout=PAUSE)
+                return True
+            if self._jobs:
+                return True
+        return False
+
+    def _sleep(self) -> None:
+        self._is_asleep = True
+        if not self._jobs and not self._is_closing:
+            self._calls.get()
+        self._is_asleep = False
 
     def _work_off(self) -> None:
         while self._jobs:
