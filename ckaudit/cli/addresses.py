@@ -4,9 +4,15 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.remote.location import is_uri, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ckaudit.cli.output import Tick
 
 READ_ALL = frozenset({"convert", "hash", "resume-check"})
 """Commands that read files of weights too."""
@@ -14,6 +20,9 @@ READ_ALL = frozenset({"convert", "hash", "resume-check"})
 READ = READ_ALL | {"coverage", "data", "diff", "export", "gate", "import", "metrics", "probe", "report"}
 READ |= {"mcp", "triage", "validate"}
 """Commands that read what their words name, once."""
+
+READ_AHEAD = {"triage": "ckaudit.audit.engine", "validate": "ckaudit.validate"}
+"""Commands that read one checkpoint after the other, and begin before the last one is there; and what they load meanwhile."""
 
 WRITE = ("-o", "--output", "--out", "--into", "--write-checksums")
 """Options whose value is written to."""
@@ -27,8 +36,12 @@ STANDARD_INPUT = "-"
 ONE_CHECKPOINT = re.compile(r"(.+)(@(?:\d+|last))", re.DOTALL)
 
 
-def with_copies(arguments: Sequence[str]) -> list[str]:
+def with_copies(arguments: Sequence[str], *, ahead: bool = True) -> list[str]:
     """Return a command line in which each address of a command that reads, and `-`, is the path of its copy on this machine.
+
+    Args:
+        arguments: The command line.
+        ahead: Whether the command may begin while checkpoints are still on their way.
 
     Raises:
         UsageError: Where something is to be written to an address, or nothing is piped into the command.
@@ -52,16 +65,18 @@ def with_copies(arguments: Sequence[str]) -> list[str]:
             raise UsageError(f"{name}: {shown(value)} is an address", hint="write to a path of this machine")
         if name in READ_LATER:
             continue
-        words[place] = option + equals + _copied(value, words[0], quiet=quiet)
+        words[place] = option + equals + _copied(value, words[0], quiet=quiet, ahead=ahead)
     return words
 
 
-def _copied(uri: str, command: str, *, quiet: bool) -> str:
+def _copied(uri: str, command: str, *, quiet: bool, ahead: bool) -> str:
     """Return the path of a copy, with the step behind it where one checkpoint of a run is meant."""
     from ckaudit.cli.output import progress
     from ckaudit.remote.mirror import local_copy
 
     with progress("fetching", quiet=quiet) as tick:
+        if ahead and command in READ_AHEAD:
+            return str(_copy_ahead(uri, command, tick))
         try:
             return str(local_copy(uri, everything=command in READ_ALL, progress=tick))
         except UnreadableError:
@@ -69,6 +84,14 @@ def _copied(uri: str, command: str, *, quiet: bool) -> str:
             if one is None:
                 raise
             return str(local_copy(one[1], progress=tick)) + one[2]
+
+
+def _copy_ahead(uri: str, command: str, tick: "Tick | None") -> "Path":
+    from importlib import import_module
+
+    from ckaudit.remote.ahead import copy_ahead
+
+    return copy_ahead(uri, progress=tick, meanwhile=lambda: import_module(READ_AHEAD[command]))
 
 
 @cache

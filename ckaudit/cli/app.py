@@ -12,6 +12,7 @@ from typer.main import get_command
 from ckaudit import __version__
 from ckaudit.cli.addresses import with_copies
 from ckaudit.cli.options import with_all_phases
+from ckaudit.remote.arrivals import ReadAgainError, end_all
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -91,7 +92,20 @@ def ckaudit(
 
 def invoke(arguments: Sequence[str]) -> Any:
     """Run one command and return its exit code; usage errors are raised for the one handler."""
-    arguments = with_copies(_with_subcommand(arguments))
+    words = _with_subcommand(arguments)
+    try:
+        code = _invoke(with_copies(words))
+    except ReadAgainError:
+        end_all(needed=True)
+        return _invoke(with_copies(words, ahead=False))
+    except BaseException:
+        end_all(needed=False)
+        raise
+    end_all(needed=True)
+    return code
+
+
+def _invoke(arguments: Sequence[str]) -> Any:
     known = {*COMMANDS, *GROUPS}.intersection(arguments[:1])
     command = get_command(build(known) if known else build())
     # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.

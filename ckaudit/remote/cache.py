@@ -200,6 +200,12 @@ def _give_up(folder: Path) -> bool:
         os.close(lock)
 
 
+def hold(slot: Slot) -> None:
+    """Keep a copy that is there from being given up by other processes, as `Slot.locked` does."""
+    with naming_cache(slot.cache):
+        _hold(slot.folder / IN_USE)
+
+
 def _hold(path: Path) -> None:
     """Keep a copy from being given up by other processes, until this one ends or has asked for many others."""
     lock = _opened(path)

@@ -2,13 +2,14 @@
 
 import itertools
 import os
+import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 from ckaudit.remote.cache import Kept, Slot, naming_cache
 from ckaudit.remote.filesystem import is_gone, naming
@@ -32,6 +33,10 @@ NOTED_EVERY = 5.0
 """Seconds after which what was fetched is noted, so that after a killed process it is not fetched again."""
 
 
+READ_LATER = re.compile(r"analysis_checkpoint_[^/]*\.json(\.gz|\.zst)?")
+"""Names of files that are read one after the other: they come after those that are needed first, in the order of names."""
+
+
 class Listing(NamedTuple):
     """What is to be fetched.
 
@@ -44,6 +49,18 @@ class Listing(NamedTuple):
     is_file: bool
 
 
+class Watcher(Protocol):
+    """Is told how a copy is brought up to date."""
+
+    def listed(self, names: Sequence[str], *, is_file: bool) -> None:
+        """Note what is to be fetched, of what lies below the address or of a file; once more whenever something has changed."""
+        ...
+
+    def arrived(self, name: str) -> None:
+        """Note that a file is there as it is to be."""
+        ...
+
+
 class Copy:
     """The copy of one address, locked.
 
@@ -51,9 +68,9 @@ class Copy:
         fetched: Bytes fetched so far.
     """
 
-    def __init__(self, slot: Slot, storage: Storage, progress: Progress | None) -> None:
+    def __init__(self, slot: Slot, storage: Storage, progress: Progress | None, watcher: Watcher | None = None) -> None:
         """Take its place in the cache, and what lies at the address."""
-        self.slot, self.storage, self.progress = slot, storage, progress
+        self.slot, self.storage, self.progress, self.watcher = slot, storage, progress, watcher
         self.state = slot.read_state()
         self.fetched = 0
         self._numbers = itertools.count()
@@ -69,6 +86,9 @@ class Copy:
         """
         there = self._there(listing)
         missing = [entry for entry in listing.entries if not self._is_current(entry, there.get(entry.name))]
+        missing.sort(key=lambda entry: READ_LATER.fullmatch(entry.name) is not None)
+        if self.watcher is not None:
+            self.watcher.listed([entry.name for entry in missing], is_file=listing.is_file)
         done, astir, noted = len(listing.entries) - len(missing), "", monotonic()
         arriving = map_unordered(lambda entry: self._fetched(entry, listing), missing, threads=AT_ONCE)
         try:
@@ -80,6 +100,8 @@ class Copy:
                     kept = self._put(entry, what, listing)
                     self.state.files[entry.name] = kept
                     self.fetched += kept.size
+                    if self.watcher is not None:
+                        self.watcher.arrived(entry.name)
                 if self.progress is not None:
                     self.progress(done, len(listing.entries))
                 if monotonic() - noted > NOTED_EVERY:

@@ -8,9 +8,10 @@ from urllib.parse import unquote, urlsplit
 
 from ckaudit.errors import UnreadableError
 from ckaudit.remote.addresses import remember
+from ckaudit.remote.arrivals import let_arrive
 from ckaudit.remote.cache import GIGABYTE, LIMIT, Slot, cache_folder, cache_limit, make_room
 from ckaudit.remote.fast_s3 import FastS3, serves
-from ckaudit.remote.fetch import Copy, Listing, Progress
+from ckaudit.remote.fetch import Copy, Listing, Progress, Watcher
 from ckaudit.remote.filesystem import naming
 from ckaudit.remote.location import is_uri, scheme_of, shown
 from ckaudit.remote.storage import AnyStorage, Entry, Storage, last_name
@@ -34,6 +35,7 @@ def local_copy(
     cache: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     everything: bool = False,
+    watcher: Watcher | None = None,
 ) -> Path:
     """Return where a run can be read on this machine: a path as it is, an address as its copy in the cache.
 
@@ -42,6 +44,7 @@ def local_copy(
         cache: The cache's folder; None: `CKAUDIT_CACHE`, else the user's own.
         progress: Called with objects there and objects in all.
         everything: Fetch files of weights too.
+        watcher: Told what is fetched, and of each file when it is there.
 
     Raises:
         UnreadableError: Where there is nothing, it may not be read, the storage does not answer, or its client is not installed.
@@ -52,11 +55,12 @@ def local_copy(
         return Path(text)
     if scheme_of(text) == "file":
         return _of_file(text)
-    slot = Slot(cache_folder(cache), text.rstrip("/"), last_name(text))
+    slot = slot_of(text, cache)
+    let_arrive(slot.copy)
     with naming(text):
         storage = _open(text)
         with slot.locked():
-            copy = Copy(slot, storage, progress)
+            copy = Copy(slot, storage, progress, watcher)
             for _ in range(ROUNDS):
                 astir = copy.update(_listing(storage, text, everything=everything))
                 if not astir:
@@ -67,6 +71,11 @@ def local_copy(
         make_room(slot.cache, copy.fetched)
     remember(slot.copy, slot.address)
     return slot.copy
+
+
+def slot_of(uri: str, cache: str | os.PathLike[str] | None = None) -> Slot:
+    """Return the place of an address in a cache; None: in the user's own."""
+    return Slot(cache_folder(cache), uri.rstrip("/"), last_name(uri))
 
 
 def objects_below(uri: str, *, limit: int) -> list[Entry]:

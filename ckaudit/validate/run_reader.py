@@ -12,6 +12,7 @@ from ckaudit.contract.check import CheckedCheckpoint, check_checkpoint
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import CheckpointFile, shown_name
 from ckaudit.contract.schema.report import Finding
+from ckaudit.remote.arrivals import wait_for
 from ckaudit.validate.file_facts import CheckpointFacts, Layouts, RunFacts, facts_of
 from ckaudit.validate.outcomes import recorded_paths
 
@@ -185,6 +186,7 @@ def read_settled(path: Path, shown: str, judge: Judge, patience: ReadPatience, *
     Raises:
         BrokenFile: With the finding that says why there are no bytes.
     """
+    wait_for(path)
     quiet, changing = 0, False
     before = _stamp(path)
     while True:

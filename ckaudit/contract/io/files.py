@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 
 from ckaudit.contract import violations
 from ckaudit.contract.schema.report import Finding
+from ckaudit.remote.arrivals import wait_for
 
 if TYPE_CHECKING:
     from gzip import GzipFile
@@ -142,6 +143,7 @@ def read_blocks(path: Path, shown: str, *, root: Path | None = None, max_bytes: 
 
 
 def _open(path: Path, shown: str, root: Path | None, max_bytes: int) -> FileIO:
+    wait_for(path)
     try:
         if root is not None and path.is_symlink() and not is_inside(path, root):
             raise BrokenFile(violations.LINK_OUTSIDE.at(shown, "the file is a link that leads out of the folder"))

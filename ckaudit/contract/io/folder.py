@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
 from ckaudit.errors import UnreadableError
+from ckaudit.remote.arrivals import names_to_come
 
 
 class CheckpointFile(Struct, frozen=True):
@@ -134,7 +135,7 @@ def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFiles:
 def _names(root: Path) -> list[str]:
     shown = shown_name(str(root))
     try:
-        names = [entry.name for entry in root.iterdir()]
+        names = [*{entry.name for entry in root.iterdir()}.union(names_to_come(root))]
     except OSError as error:
         raise UnreadableError(
             f"cannot list {shown}: {error.strerror or error}", hint="Name a run folder or a checkpoint file."
