@@ -42,16 +42,16 @@ class FastS3:
         self._slow = self._slow or AnyStorage(self.uri)
         return self._slow
 
-    def itself(self) -> Entry | None:
+    def root_entry(self) -> Entry | None:
         """Return the address as one object; None: it is none."""
-        return self.look(self.key) if self.key else None
+        return self.find_entry(self.key) if self.key else None
 
-    def look(self, path: str) -> Entry | None:
+    def find_entry(self, path: str) -> Entry | None:
         """Return an object by its name for the client as it is now; None: it is gone."""
         try:
             return _entry(last_name(self.uri), self.store.head(path))
         except Exception:  # noqa: BLE001  whatever it is: the other client says it
-            found = self.slow.look(f"{self.bucket}/{path}")
+            found = self.slow.find_entry(f"{self.bucket}/{path}")
             return found and self._of_slow(found)
 
     def entries(self, limit: int) -> list[Entry]:

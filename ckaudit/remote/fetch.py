@@ -194,7 +194,7 @@ class Copy:
         if entry.size is not None and entry.size > PIECE:
             with self._opened(partial) as stream:
                 self._write_pieces(entry, entry.size, stream)
-            now = self.storage.look(entry.path)
+            now = self.storage.find_entry(entry.path)
             return now is not None and (now.version, now.size) == (entry.version, entry.size)
         data = self._in_memory(entry)
         if data is None:

@@ -115,10 +115,10 @@ def _listing(storage: Storage, uri: str, *, everything: bool) -> Listing:
         UnreadableError: Where there is too much, or an object that cannot be a file.
     """
     named_like_a_file = not uri.endswith("/") and "." in last_name(uri)
-    alone = storage.itself() if named_like_a_file else None
+    alone = storage.root_entry() if named_like_a_file else None
     found = [] if alone else _objects(storage.entries(MAX_OBJECTS + 1))
     if not found and not named_like_a_file:
-        alone = storage.itself()
+        alone = storage.root_entry()
     if not found and alone is None:
         raise FileNotFoundError(uri)
     if len(found) > MAX_OBJECTS:

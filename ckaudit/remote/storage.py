@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 class Storage(Protocol):
     """What lies below one address."""
 
-    def itself(self) -> Entry | None:
+    def root_entry(self) -> Entry | None:
         """Return the address as one object; None: it is none."""
         ...
 
@@ -48,7 +48,7 @@ class Storage(Protocol):
         """Return the objects below the address, `limit` or a few more where there are more."""
         ...
 
-    def look(self, path: str) -> Entry | None:
+    def find_entry(self, path: str) -> Entry | None:
         """Return an object by its name for the client as it is now; None: it is gone."""
         ...
 
@@ -73,11 +73,11 @@ class AnyStorage:
         self._attempts = 1 if repeats else ATTEMPTS
         self._patience = {"timeout": ANSWER_SECONDS} if repeats else {}
 
-    def itself(self) -> Entry | None:
+    def root_entry(self) -> Entry | None:
         """Return the address as one object; None: it is none."""
-        return self.look(self.root)
+        return self.find_entry(self.root)
 
-    def look(self, path: str) -> Entry | None:
+    def find_entry(self, path: str) -> Entry | None:
         """Return an object by its name for the client as it is now; None: it is gone."""
         try:
             facts = retried(lambda: self.filesystem.info(path, **self._patience), attempts=self._attempts)
@@ -93,7 +93,7 @@ class AnyStorage:
             return list(_linked(self.filesystem, self.root, limit))
         start = self.root.rstrip("/") + "/"
         if self._patience:  # a listing may take its time; whether anybody answers at all shows sooner
-            self.look(self.root)
+            self.find_entry(self.root)
         found = retried(lambda: _listed(self.filesystem, self.root, limit), attempts=self._attempts)
         below = [facts for facts in found if facts["name"].startswith(start) and not PARTIAL.fullmatch(facts["name"])]
         return [_entry(facts["name"].removeprefix(start), facts) for facts in below]
