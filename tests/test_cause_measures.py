@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ckaudit.causes.shared.batches import is_same, shifted
+from ckaudit.causes.shared.batches import has_no_token_shift, token_shift
 from ckaudit.causes.shared.loss_curves import training_loss_jump
-from ckaudit.causes.shared.rate_course import Seam, changes_at_seams, fall_of, known_rate, stands_since
-from ckaudit.causes.shared.update_size import gain_of_gradient, per_element, reach, usual_steps
+from ckaudit.causes.shared.rate_course import ResumeRates, changes_at_resumes, constant_since, known_rate, rate_fall
+from ckaudit.causes.shared.update_size import gain_of_gradient, movement_per_rate, per_element, total_rate_over_spread
 from ckaudit.contract.schema.manifest import Manifest, Session, TensorFacts
 from tests.metrics.samples import cells, column, table
 
@@ -20,7 +20,7 @@ def facts_of(**fields):
 
 
 def test_a_line_down_to_a_floor_is_smooth_and_ends_where_the_floor_begins():
-    fall = fall_of(*rate_of(0.5, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1))
+    fall = rate_fall(*rate_of(0.5, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1))
     assert fall is not None
     assert (fall.step, fall.lowest, fall.highest) == (11, 0.1, 1.0)
     assert fall.largest_drop == pytest.approx(0.1)
@@ -28,28 +28,28 @@ def test_a_line_down_to_a_floor_is_smooth_and_ends_where_the_floor_begins():
 
 
 def test_a_rate_that_is_set_to_zero_falls_at_once():
-    fall = fall_of(*rate_of(1.0, 1.0, 0.0, 0.0))
+    fall = rate_fall(*rate_of(1.0, 1.0, 0.0, 0.0))
     assert fall is not None
     assert (fall.step, fall.lowest, fall.is_smooth) == (3, 0.0, False)
 
 
 @pytest.mark.parametrize("values", [(), (0.0, 0.0), (0.1, 0.2, 0.3), (0.3, 0.3)])
 def test_a_rate_that_does_not_fall_has_no_end(values):
-    assert fall_of(*rate_of(*values)) is None
+    assert rate_fall(*rate_of(*values)) is None
 
 
 def test_a_rate_stands_since_its_last_change_if_that_is_twenty_points_ago():
-    assert stands_since(*rate_of(*[0.1, 0.2, 0.3] + [0.4] * 20)) == 4
-    assert stands_since(*rate_of(*[0.1, 0.2, 0.3] + [0.4] * 19)) is None
-    assert stands_since(*rate_of(*[0.4] * 25)) == 1
+    assert constant_since(*rate_of(*[0.1, 0.2, 0.3] + [0.4] * 20)) == 4
+    assert constant_since(*rate_of(*[0.1, 0.2, 0.3] + [0.4] * 19)) is None
+    assert constant_since(*rate_of(*[0.4] * 25)) == 1
 
 
 def test_the_planned_change_is_taken_off_that_at_a_seam():
     facts = facts_of(
         sessions=[Session(), Session(resumed_from=2)], planned_learning_rate=[[1, 1.0], [2, 0.8], [3, 0.4], [4, 0.2]]
     )
-    assert changes_at_seams(*rate_of(1.0, 0.8, 4.0, 2.0), facts) == [Seam(2, 0.8, 4.0, pytest.approx(10.0))]
-    assert changes_at_seams(*rate_of(1.0, 0.8), facts) == []
+    assert changes_at_resumes(*rate_of(1.0, 0.8, 4.0, 2.0), facts) == [ResumeRates(2, 0.8, 4.0, pytest.approx(10.0))]
+    assert changes_at_resumes(*rate_of(1.0, 0.8), facts) == []
 
 
 def test_the_largest_of_all_groups_is_the_rate():
@@ -61,11 +61,11 @@ def test_the_largest_of_all_groups_is_the_rate():
 def test_steps_at_low_rates_and_of_what_stands_still_do_not_count():
     step = table({10: {"w": 0.2, "v": 0.2, "still": 0.0}, 20: {"w": 0.4, "v": 0.1, "still": 0.0}, 30: {"w": 90.0, "v": 90.0}})
     rate = column([0.5, 1.0, 0.1], steps=[10, 20, 30])
-    moved = usual_steps(step, rate)
+    moved = movement_per_rate(step, rate)
     assert moved is not None
     assert np.allclose(moved, [0.3, 0.15])
-    assert usual_steps(step, None) is None
-    assert usual_steps(None, rate) is None
+    assert movement_per_rate(step, None) is None
+    assert movement_per_rate(None, rate) is None
 
 
 def test_a_norm_per_element_is_that_over_the_root_of_their_number_and_of_matrices_alone():
@@ -90,8 +90,8 @@ def test_plain_descent_gives_one_for_every_tensor():
 
 def test_the_reach_is_the_area_under_the_rate_over_the_first_spread():
     std = table({0: {"a": 0.02, "b": 0.02, "norm": 0.0}, 10: {"a": 0.5, "b": 0.5, "norm": 0.5}})
-    assert reach(column([0.0, 1e-3, 1e-3], steps=[0, 10, 20]), std) == pytest.approx((0.005 + 0.01) / 0.02)
-    assert reach(None, std) is None
+    assert total_rate_over_spread(column([0.0, 1e-3, 1e-3], steps=[0, 10, 20]), std) == pytest.approx((0.005 + 0.01) / 0.02)
+    assert total_rate_over_spread(None, std) is None
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_the_reach_is_the_area_under_the_rate_over_the_first_spread():
 )
 def test_tokens_are_the_same_only_where_they_were_looked_at_often(drift, same, moved):
     series = column(drift)
-    assert is_same(series) is same
-    assert shifted(series) == moved
+    assert has_no_token_shift(series) is same
+    assert token_shift(series) == moved
 
 
 @pytest.mark.parametrize("after", [1, 2, 3, 10])

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from ckaudit.audit.judge import BROKE, answer_from_series, has_no_number
 from ckaudit.causes.cause import Findings
-from ckaudit.causes.shared.void import likely, voided
+from ckaudit.causes.shared.void import likely_diagnoses, voided_numbers
 from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.report import Answer, Check, Diagnosis, Finding, Phase, Pointer, Word
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions.bad_answer_table import BAD
-from ckaudit.questions.question import MAP, PHASES, MapRow, Question, SeriesAnswer, questions, worse
+from ckaudit.questions.question import MAP, PHASES, MapRow, Question, SeriesAnswer, questions, worst_of
 from ckaudit.rules import Rule, rules
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.run import Run
@@ -190,14 +190,14 @@ def _doubts(
     needed = [need for need in asked.needs if isinstance(need, Metric)]
     rests = needed or asked.metrics
     reads = {path for metric in rests for path in (metric.name, *metric.reads)}
-    for void in voided(illnesses, diagnoses):
+    for void in voided_numbers(illnesses, diagnoses):
         if reads & void.names:
             first = void.findings[0]
             yield f"{void.reason} ({first.code}{_since(first)})", void.findings
     ruin = [finding for finding in illnesses if asked.phase < BY_HEART and finding.name in RUINOUS and _lasts(finding, run)]
     if ruin:
         yield f"the run is no longer finite: {_finding_text(ruin[0])}{_besides(ruin)}", ruin
-    for cause in likely(diagnoses):
+    for cause in likely_diagnoses(diagnoses):
         if cause.cause in asked.causes:
             findings = [finding for finding in illnesses if finding.code in cause.explains]
             yield f"{cause.title.rstrip('.')} ({', '.join(dict.fromkeys(finding.code for finding in findings))})", findings
@@ -235,7 +235,7 @@ def _lasts(finding: Finding, run: Run) -> bool:
 def _never_better(
     series_answer: SeriesAnswer, worst_word: Word, reason: str, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> SeriesAnswer:
-    word: Word = worse(worst_word, series_answer.word) if series_answer.word in ("good", "watch", "bad") else worst_word
+    word: Word = worst_of(worst_word, series_answer.word) if series_answer.word in ("good", "watch", "bad") else worst_word
     likeliest = next((diagnosis.cause for diagnosis in causes_of_findings(findings, diagnoses)), "")
     cause = f"; the likeliest cause is {likeliest}" if likeliest else ""
     return replace(

@@ -18,7 +18,7 @@ from ckaudit.metrics import Metric
 from ckaudit.policy.policy_schema import PolicyClauses
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD, BadAnswer
-from ckaudit.questions.question import FindingsMarker, Question, SeriesAnswer, unrecorded
+from ckaudit.questions.question import FindingsMarker, Question, SeriesAnswer, not_recorded
 from ckaudit.questions.question import Input as QuestionInput
 from ckaudit.rules import rules
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
@@ -244,13 +244,13 @@ def answer_from_series(question: Question, run: Run, findings: Findings) -> Seri
     if missing := [metric.name for metric in metrics if not metric(run)]:
         if foreign := next((reason for name in missing if (reason := why_metric_not_applicable(run, name))), ""):
             return SeriesAnswer(word="not_applicable", sentence=foreign)
-        return unrecorded(f"needs {', '.join(missing)}", *missing)
+        return not_recorded(f"needs {', '.join(missing)}", *missing)
     if broken := [metric.name for metric in metrics if not _has_number(metric, run)]:
         return SeriesAnswer(word="bad", sentence=f"{NO_VALUE}{', '.join(broken)} is a number")
     try:
         return question.function(*_values(question.needs, run, findings), *_values(question.wants, run, findings))
     except Exception as error:  # noqa: BLE001  one broken question must not cost the answers of the others
-        return unrecorded(f"{BROKE}{type(error).__name__}: {error}")
+        return not_recorded(f"{BROKE}{type(error).__name__}: {error}")
 
 
 def _values(inputs: Iterable[QuestionInput], run: Run, findings: Findings) -> Iterator[Any]:

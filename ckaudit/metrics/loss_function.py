@@ -51,7 +51,7 @@ def constant_guess(train: Series, explained: Series) -> float | None:
     return median(costs[np.isfinite(costs)]) if np.isfinite(costs).any() else None
 
 
-def stays_at_a_constant(train: Series, val: Floats, explained: Series, *, fell: float = 0.02, other_unit: float = 1.25) -> bool:
+def never_beats_guess(train: Series, val: Floats, explained: Series, *, fell: float = 0.02, other_unit: float = 1.25) -> bool:
     """Tell whether no held-out loss comes below what a constant guess costs, by `fell` of it.
 
     One whose median is more than `other_unit` times as much is measured otherwise, and says nothing.
@@ -200,7 +200,7 @@ def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, 
     return single(name, "1", like.steps, np.where(recorded, values, np.nan), recorded)
 
 
-def holds_several_functions(ratio: Series | None, *, tolerance: float = 0.1, min_checkpoints: int = 4) -> bool:
+def has_auxiliary_loss(ratio: Series | None, *, tolerance: float = 0.1, min_checkpoints: int = 4) -> bool:
     """Tell whether a training loss is more than a loss function gives, and no multiple of it: another part is added.
 
     Args:

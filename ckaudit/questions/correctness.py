@@ -20,7 +20,7 @@ from ckaudit.metrics.parity import gradient_check_error, parity_loss_diff, parit
 from ckaudit.metrics.replay import replay_first_difference, replay_identical, replay_loss_diff
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
-from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse
+from ckaudit.questions.question import FINDINGS, SeriesAnswer, not_applicable, not_recorded, question, word_if_high, worst_of
 from ckaudit.questions.values import largest, last_row, listed, points, ratio_of_alike, row_of, smallest, uneven_list, why_no_fall
 from ckaudit.questions.weight_updates import (
     answer_from_checkpoints,
@@ -92,10 +92,10 @@ def training_at_all(
     It stays where it was, ends higher, or is no number.
     """
     if undirected := why_loss_need_not_fall(facts, sizes):
-        return foreign(undirected)
+        return not_applicable(undirected)
     steps, values = points(loss)
     if len(values) < fewest:
-        return unrecorded(f"{len(values)} points of train_loss_raw; {fewest} are needed", "train_loss_raw")
+        return not_recorded(f"{len(values)} points of train_loss_raw; {fewest} are needed", "train_loss_raw")
     few = first if len(values) >= first else max(2, len(values) // 3)
     width = min(3, few)
     start, soon, end = float(values[0]), median(values[few - width : few]), median(values[-few:])
@@ -149,7 +149,7 @@ def gradient_reaches_all(
     """
     step, row = last_row(where_unsolved(where_loss_is_left(norm, loss), loss))
     if len(norm.labels) < 2 or not row:
-        return foreign("the model has fewer than two blocks, or neither loss nor gradient")
+        return not_applicable("the model has fewer than two blocks, or neither loss nor gradient")
     (low, low_value), (high, high_value) = smallest(row), largest(row)
     if low_value <= 0:
         return SeriesAnswer(
@@ -159,7 +159,7 @@ def gradient_reaches_all(
     (low, low_value), (high, high_value) = smallest(row), largest(row)
     alike = ratio_of_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
     ratio = high_value / low_value
-    word: Word = "bad" if alike > far or ratio > far**2 else above(ratio, watch=near, bad=np.inf)
+    word: Word = "bad" if alike > far or ratio > far**2 else word_if_high(ratio, watch=near, bad=np.inf)
     text = f"at step {step} {high} gets the largest gradient, {high_value:.3g}, and {low} the smallest, {low_value:.3g}: "
     text += f"{ratio:.3g}x apart"
     return SeriesAnswer(word=word, sentence=text, numbers={"smallest": low_value, "largest": high_value, "ratio": ratio})
@@ -196,7 +196,7 @@ def parameter_dead(
     trainable = trained_tensors(norm, norm, facts, types)
     rows = np.flatnonzero(trainable.finite.any(axis=1))[-2:]
     if not len(rows):
-        return foreign("no tensor is trainable")
+        return not_applicable("no tensor is trainable")
     latest, step = row_of(trainable, int(rows[-1])), int(trainable.steps[rows[-1]])
     before = row_of(trainable, int(rows[0])) if len(rows) > 1 else {}
     now = [name for name, value in latest.items() if value < dead]
@@ -253,7 +253,7 @@ def implementation_right(
     More: the two do not compute the same.
     """
     if loss is None and parameters is None and gradient is None:
-        return unrecorded("nothing was compared with a reference", "parity_loss_diff", "parity_param_diff")
+        return not_recorded("nothing was compared with a reference", "parity_loss_diff", "parity_param_diff")
     words: list[Word] = []
     texts, numbers = [], {}
     of_parameters = max(param_limit, PARAMETERS[coarsest_type(types)])
@@ -268,14 +268,14 @@ def implementation_right(
         worst = int(np.argmax(over))
         value = float(abs(values[worst]))
         limit = value / float(over[worst]) if over[worst] else plain
-        words.append(above(float(over[worst]), watch=1.0, bad=factor))
+        words.append(word_if_high(float(over[worst]), watch=1.0, bad=factor))
         texts.append(f"{what} differ by {value:.3g} at most, at step {steps[worst]} (limit {limit:.2g})")
         numbers[what] = value
     if words == ["good"] and gradient is None:
-        return unrecorded(
+        return not_recorded(
             texts[0] + "; that is one half of a comparison", "parity_loss_diff" if loss is None else "parity_param_diff"
         )
-    return SeriesAnswer(word=worse(*words), sentence="; ".join(texts), numbers=numbers)
+    return SeriesAnswer(word=worst_of(*words), sentence="; ".join(texts), numbers=numbers)
 
 
 @question(
@@ -349,7 +349,7 @@ def weights_updated(
     )
     if norm is None and relative is None:
         if seen is None:
-            return unrecorded("no update was measured", "update_norm", "update_to_weight_global")
+            return not_recorded("no update was measured", "update_norm", "update_to_weight_global")
         dense = trained_tensors(seen, gradient, facts, types).only(lambda name: not table_of(facts).is_expert(name))
         return answer_from_checkpoints(dense, gradient, findings)
     word: Word = "good"
@@ -363,9 +363,9 @@ def weights_updated(
         text += ("; " if text else "") + f"the update of step {step} is {value:.3g} of all weights"
         none = norm is None and no_weight_is_updated(relative, learning_rate_is_on(points(relative).steps, rate, near), findings)
         text += ", as those of all steps after the warm-up are, and the loss stands where it began" if none else ""
-        word = worse(word, "bad" if none else "watch" if value < lowest else "good")
+        word = worst_of(word, "bad" if none else "watch" if value < lowest else "good")
     if not numbers:
-        return foreign("the learning rate is zero throughout")
+        return not_applicable("the learning rate is zero throughout")
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -383,7 +383,7 @@ def deterministic(same: Series | None, diff: Series | None, first: Series | None
     They are not: something between them was not determined, such as a seed, a kernel, or the order of the data.
     """
     if same is None and diff is None:
-        return unrecorded("no steps were run twice", "replay_identical")
+        return not_recorded("no steps were run twice", "replay_identical")
     numbers: dict[str, float] = {}
     texts, well = [], True
     if same is not None:

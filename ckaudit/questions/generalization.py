@@ -15,7 +15,7 @@ from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, v
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.questions.learning import STANDSTILL_RULES, against_floor
-from ckaudit.questions.question import SeriesAnswer, above, question, unrecorded, young
+from ckaudit.questions.question import SeriesAnswer, lenient_before, not_recorded, question, word_if_high
 from ckaudit.questions.schedule import changes_of_data
 from ckaudit.questions.values import MIN_SHOWN_RATIO, largest, last_row, points
 from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
@@ -75,10 +75,10 @@ def overfitted(
     """
     steps, values = points(val)
     if len(values) < evals:
-        return unrecorded(f"{len(values)} evaluations; {evals} are needed", "val_loss")
+        return not_recorded(f"{len(values)} evaluations; {evals} are needed", "val_loss")
     beside = [points(series) for series in (train, rise, gap)]
     if not all(len(each.steps) for each in beside):
-        return unrecorded("training and held-out loss are finite at no step together", "val_loss")
+        return not_recorded("training and held-out loss are finite at no step together", "val_loss")
     end, (trained, risen, apart) = float(values[-1]), (each.last[1] for each in beside)
     lowest = int(np.argmin(values))
     text = f"at step {steps[-1]} the held-out loss is {end:.4g} and the training loss {trained:.4g}, a gap of {apart:+.3g}"
@@ -223,7 +223,7 @@ def data_enough(
     falls = np.maximum(-values, 0.0)
     if len(falls) < enough:
         min_evals = 3 * (enough + 1)
-        return unrecorded(f"{points(loss).values.size} points of the loss; {min_evals} are needed", "train_loss_raw")
+        return not_recorded(f"{points(loss).values.size} points of the loss; {min_evals} are needed", "train_loss_raw")
     steepest, end = int(np.argmax(falls)), float(falls[-1])
     share = end / float(falls[steepest]) if falls[steepest] > 0 else 0.0
     text = f"the loss falls by {end:.3g} in 1,000 steps at step {steps[-1]}, by {falls[steepest]:.3g} at its steepest,"
@@ -236,7 +236,7 @@ def data_enough(
             numbers["tokens_per_parameter"] = numbers["tokens"] / facts.parameters
             text += f", {numbers['tokens_per_parameter']:.3g} for each parameter"
     is_steep = end - 2 * error > steep * falls[steepest]
-    word = young("bad", int(steps[-1]), early) if is_steep else above(share, watch=returns, bad=np.inf)
+    word = lenient_before("bad", int(steps[-1]), early) if is_steep else word_if_high(share, watch=returns, bad=np.inf)
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -299,7 +299,7 @@ def forgets(
     """
     row = last_row(probes) if probes is not None else _over_lowest(slices) if slices is not None else None
     if row is None:
-        return unrecorded("no early probe and no slice was followed", "probe_perplexity", "slice_val_loss")
+        return not_recorded("no early probe and no slice was followed", "probe_perplexity", "slice_val_loss")
     step, ratios = row
     name, times = largest(ratios)
     noun = "probe" if probes is not None else "slice"
@@ -309,7 +309,7 @@ def forgets(
     planned = [change for change in changes_of_data(facts) if 1 < change <= step]
     if planned and times > bad:
         text += f"; other data were planned from step {planned[-1]} on"
-    word = above(times, watch=watch, bad=np.inf if planned else bad)
+    word = word_if_high(times, watch=watch, bad=np.inf if planned else bad)
     return SeriesAnswer(word=word, sentence=text, numbers={"forgetting": times, f"{noun}s": float(len(ratios))})
 
 

@@ -14,7 +14,17 @@ from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.heads import head_kind_share, head_similarity
 from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement, weight_rms
-from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
+from ckaudit.questions.question import (
+    FINDINGS,
+    SeriesAnswer,
+    lenient_before,
+    not_applicable,
+    not_recorded,
+    question,
+    word_if_high,
+    word_if_low,
+    worst_of,
+)
 from ckaudit.questions.values import is_matrix, largest, last_row, listed, points
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.redundant_heads import redundant_heads
@@ -86,9 +96,9 @@ def heads_do(
         _, nearest = last_row(similarity)
         twins = numbers["twins"] = float(np.mean([value > same for value in nearest.values()]))
         text += f"; {twins:.0%} have a twin (cosine above {same:.2g})"
-    word = young(above(max(even, twins), watch=watch, bad=bad), step, early)
+    word = lenient_before(word_if_high(max(even, twins), watch=watch, bad=bad), step, early)
     if cut := cut_off(findings, table_of(facts), "attention"):
-        word, text = worse(word, "watch"), f"{text}; {cut}"
+        word, text = worst_of(word, "watch"), f"{text}; {cut}"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -120,7 +130,7 @@ def heads_redundant(
     text = f"at step {step} {len(same)} of {len(row)} heads have a cosine above {alike:.2g} to another of their layer"
     text += f": {listed(same)}" if same else f"; the largest is {value:.3g}, of {name}"
     numbers = {"heads": float(len(row)), "alike": float(len(same)), "share": share, "largest": value}
-    word = young(above(share, watch=watch, bad=bad), step, early)
+    word = lenient_before(word_if_high(share, watch=watch, bad=bad), step, early)
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -151,12 +161,12 @@ def content_or_position(
     if shift is None:
         if by_position:
             return SeriesAnswer(word="bad", sentence=texts[0], numbers=numbers)
-        return unrecorded("; ".join(["no probe was scored at other positions", *texts]), "probe_shift_loss")
+        return not_recorded("; ".join(["no probe was scored at other positions", *texts]), "probe_shift_loss")
     step, costs = last_row(shift)
     name, cost = largest(costs)
     numbers["shift_loss"] = cost
     texts.insert(0, f"at step {step} {name} costs {cost:+.3g} nats a token at other positions")
-    word = "bad" if by_position else above(cost, watch=watch, bad=bad)
+    word = "bad" if by_position else word_if_high(cost, watch=watch, bad=bad)
     return SeriesAnswer(word=word, sentence="; ".join(texts), numbers=numbers)
 
 
@@ -193,7 +203,7 @@ def weights_changed_most(
     ranked = sorted(row, key=lambda name: -row[name])
     first = ranked[: max(1, round(len(ranked) * top))]
     if not any(table.kind(name) in CORE for name in ranked):
-        return foreign("no tensor is known to be one of attention or MLP")
+        return not_applicable("no tensor is known to be one of attention or MLP")
     core = sum(table.kind(name) in CORE for name in first) / len(first)
     changes = ", ".join(f"{name} by {row[name]:.3g}" for name in first[:3])
     text = f"by step {step} furthest from where they started: {changes}; {core:.0%} of the first {len(first)} are core weights"
@@ -201,7 +211,7 @@ def weights_changed_most(
     beside = max((row[name] for name in ranked if table.kind(name) in BESIDE), default=0.0)
     stands = beside > 0 and furthest <= min_relative_movement * beside and furthest < hardly
     numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
-    return SeriesAnswer(word="bad" if stands else below(core, watch=watch, bad=0), sentence=text, numbers=numbers)
+    return SeriesAnswer(word="bad" if stands else word_if_low(core, watch=watch, bad=0), sentence=text, numbers=numbers)
 
 
 @question(
@@ -239,7 +249,7 @@ def neurons_specialize(
     hidden = [name for name in size.labels if name != size.labels[-1] or table.block(name) is not None]  # the last is the output
     shapes = {name: shape for name in hidden if table.kind(name) == "mlp" and (shape := _shape(size, rms, name))}
     if not shapes:
-        return unrecorded(
+        return not_recorded(
             "no hidden activation of an MLP was recorded at two checkpoints", "activation_mean_abs", "activation_rms"
         )
     name = max(shapes, key=lambda shape: abs(shapes[shape][1] - shapes[shape][0]))
@@ -256,7 +266,7 @@ def neurons_specialize(
     shaped = any(abs(ratio - NORMAL) > noise for _, ratio in shapes.values())
     word: Word = "good" if changed and quiet <= silent else "watch" if changed or shaped else "bad"
     if cut := cut_off(findings, table, "mlp"):
-        word, text = worse(word, "watch"), f"{text}; {cut}"
+        word, text = worst_of(word, "watch"), f"{text}; {cut}"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -305,17 +315,17 @@ def embedding_organizes(
     step, row = last_row(moved)
     embeddings = {name: value for name, value in row.items() if table.kind(name) == "embedding"}
     if not embeddings:
-        return foreign("no tensor is known to embed tokens")
+        return not_applicable("no tensor is known to embed tokens")
     trained = {name: value for name, value in embeddings.items() if table.is_trainable(name)}
     if not trained:
-        return foreign(f"{largest(embeddings)[0]} is not trained")
+        return not_applicable(f"{largest(embeddings)[0]} is not trained")
     name, value = largest(trained)
     others = [tensor for tensor in row if tensor not in embeddings and table.is_trainable(tensor) and is_matrix(table, tensor)]
     beside = median([row[tensor] for tensor in others]) if others else 0.0
     keeps_up = _comes_as_far(name, others, row, sizes, min_change)
     text = f"by step {step} {name} has moved by {value:.3g} of where it started"
     text += f", the other matrices by {beside:.3g}" if others else ""
-    word = below(value, watch=min_change, bad=-np.inf)
+    word = word_if_low(value, watch=min_change, bad=-np.inf)
     stands = value < nothing and beside > 100 * max(value, 0.1 * nothing)
     if stands or (value < hardly and not keeps_up and (not others or (value < min_change * beside and step >= early))):
         word = "bad"
@@ -324,7 +334,7 @@ def embedding_organizes(
         word, text = "watch", f"{text}; it has no gradient, and nobody said that it is to be trained"
     for finding in findings.of(barely_moving):
         if set(embeddings) & {finding.where, *finding.also}:
-            word, text = worse(word, "watch"), f"{text}; {finding.code} from step {finding.first_step}: {finding.message}"
+            word, text = (worst_of(word, "watch"), f"{text}; {finding.code} from step {finding.first_step}: {finding.message}")
     return SeriesAnswer(word=word, sentence=text, numbers={"moved": value} | ({"others": beside} if others else {}))
 
 

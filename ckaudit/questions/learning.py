@@ -12,7 +12,16 @@ from ckaudit.metrics.movement import moving_share
 from ckaudit.metrics.probes import TRAIN
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.metrics.weights import relative_movement, weight_rms
-from ckaudit.questions.question import SeriesAnswer, above, below, foreign, question, unrecorded, worse, young
+from ckaudit.questions.question import (
+    SeriesAnswer,
+    lenient_before,
+    not_applicable,
+    not_recorded,
+    question,
+    word_if_high,
+    word_if_low,
+    worst_of,
+)
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, points, smallest, why_no_fall
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
@@ -75,11 +84,11 @@ def loss_decreasing(
     no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
     """
     if undirected := why_loss_need_not_fall(facts, sizes):
-        return foreign(undirected)
+        return not_applicable(undirected)
     steps, values = points(loss)
     if len(values) < MIN_POINTS or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{MIN_POINTS}, over {horizon} steps, are needed"
-        return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
+        return not_recorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     stages = levels(values, 10)
     first, end, lowest = float(stages[0]), float(stages[-1]), float(stages.min())
     moves = np.diff(stages)
@@ -116,7 +125,7 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     """
     steps, values = points(perplexity, TRAIN)
     if not len(values) or values.max() <= 1:
-        return unrecorded("no probe of training was scored", "probe_perplexity")
+        return not_recorded("no probe of training was scored", "probe_perplexity")
     start, end = float(values.max()), float(values[-1])
     way = 1 - float(np.log(max(end, 1.0)) / np.log(start))
     text = f"the perplexity of training probes is {end:.4g} at step {steps[-1]}, after {start:.4g} at its highest"
@@ -124,7 +133,7 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     if curve is not None:
         step, numbers["exact"] = points(curve).last
         text += f"; {numbers['exact']:.3g} % of their tokens are continued exactly at step {step}"
-    return SeriesAnswer(word=below(way, watch=known, bad=unknown), sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word_if_low(way, watch=known, bad=unknown), sentence=text, numbers=numbers)
 
 
 @question(
@@ -163,11 +172,11 @@ def memorizing_fast(
     starting values.
     """
     if undirected := why_loss_need_not_fall(facts, sizes):
-        return foreign(undirected)
+        return not_applicable(undirected)
     steps, values = points(loss)
     if len(values) < MIN_POINTS or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{MIN_POINTS}, over {horizon} steps, are needed"
-        return unrecorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
+        return not_recorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
     start, soon, end, error, line = early_fall(steps, values, early)
     if start - end <= min_fall_share * abs(start):
         numbers, why = {"first": start, "last": end}, why_no_fall(steps, values, min_fall_share)
@@ -185,8 +194,10 @@ def memorizing_fast(
     if is_shallow and drop > bent:
         text += f"; a later tenth falls {drop:.2g} times as fast as a straight line"
     is_bad = is_shallow and drop <= bent and share + hidden < steep
-    word: Word = "bad" if is_bad else below(share, watch=steep, bad=-np.inf)
-    return SeriesAnswer(word=worse(word, above(back, watch=MAX_GIVEN_BACK_SHARE, bad=np.inf)), sentence=text, numbers=numbers)
+    word: Word = "bad" if is_bad else word_if_low(share, watch=steep, bad=-np.inf)
+    return SeriesAnswer(
+        word=worst_of(word, word_if_high(back, watch=MAX_GIVEN_BACK_SHARE, bad=np.inf)), sentence=text, numbers=numbers
+    )
 
 
 @question(
@@ -248,7 +259,7 @@ def against_floor(
             text += f", less than its last level, {stages[-1]:.4g}"
             return SeriesAnswer(word="bad" if is_flat else "watch", sentence=text, numbers=numbers)
     if abs(share) <= near or is_known:
-        return SeriesAnswer(word=above(share, watch=near, bad=np.inf), sentence=text, numbers=numbers)
+        return SeriesAnswer(word=word_if_high(share, watch=near, bad=np.inf), sentence=text, numbers=numbers)
     short = f"{text}; the record does not tell its floor yet"
     return SeriesAnswer(word="not_recorded", sentence=short, numbers=numbers, missing=("a longer record",))
 
@@ -275,7 +286,7 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
     step, row = last_row(shares)
     idle = row.get("uniform", 0.0) + row.get("first_token", 0.0)
     kinds = ", ".join(f"{name.replace('_', ' ')} {share:.0%}" for name, share in row.items() if share > 0)
-    word = young(above(idle, watch=watch, bad=bad), step, early)
+    word = lenient_before(word_if_high(idle, watch=watch, bad=bad), step, early)
     return SeriesAnswer(word=word, sentence=f"at step {step} heads follow: {kinds}", numbers=row)
 
 
@@ -326,7 +337,7 @@ def layers_contribute(
     matrices = _with_gradient(matrices, gradient, table)
     blocks = matrices.grouped(table.blocks(matrices.labels), _middle) if matrices.labels else matrices
     if len(blocks.labels) < 2 or not blocks.finite.any():
-        return foreign("the model has fewer than two blocks")
+        return not_applicable("the model has fewer than two blocks")
     step, row = last_row(blocks)
     (low, value), (high, high_value) = smallest(row), largest(row)
     taking = [name for name, value in row.items() if value >= min_relative_update * high_value and value > 0]
@@ -341,7 +352,9 @@ def layers_contribute(
     if high_value == 0:  # of a loss that falls, the record stands still: MOVE001 says which it is
         return SeriesAnswer(word="watch", sentence=f"{text}: none has moved at all", numbers=numbers)
     if high_value < nothing:
-        return SeriesAnswer(word=young("bad", step, early), sentence=f"{text}: none has moved by {nothing:.0e}", numbers=numbers)
+        return SeriesAnswer(
+            word=lenient_before("bad", step, early), sentence=f"{text}: none has moved by {nothing:.0e}", numbers=numbers
+        )
     word: Word = "bad" if 1 - len(standing) / len(row) < few else "good" if len(taking) == len(row) else "watch"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 

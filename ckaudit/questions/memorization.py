@@ -8,7 +8,7 @@ import numpy as np
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.memorization import memorization_curve, memorization_gap, memorization_stage, probe_overlap
 from ckaudit.metrics.probes import probe_accuracy, probe_perplexity
-from ckaudit.questions.question import SeriesAnswer, above, foreign, question, unrecorded
+from ckaudit.questions.question import SeriesAnswer, not_applicable, not_recorded, question, word_if_high
 from ckaudit.questions.values import points
 from ckaudit.run.series import Series
 
@@ -47,12 +47,12 @@ def probes_reserved(
     """
     scored = perplexity if perplexity is not None else accuracy
     if scored is None:
-        return unrecorded(
+        return not_recorded(
             "no probe was scored; ckaudit probe memorization scores continuations", "probe_perplexity", "probe_accuracy"
         )
     step = int(scored.steps[scored.finite.any(axis=1)][0])
     if perplexity is None:
-        return unrecorded(f"probes were scored from step {step} on; how many is not said", "probe_perplexity")
+        return not_recorded(f"probes were scored from step {step} on; how many is not said", "probe_perplexity")
     count = len(perplexity.labels)
     text, numbers = f"{count} probes were scored, first at step {step}", {"probes": float(count), "first_step": float(step)}
     return SeriesAnswer(word="good" if count >= min_passages and step <= first else "watch", sentence=text, numbers=numbers)
@@ -73,7 +73,7 @@ def probes_scored(exact: Series | None, overlap: Series | None, perplexity: Seri
     counts = {name: series.points for name, series in named.items() if series is not None}
     text = ", ".join(f"{name} at {count} steps" for name, count in counts.items()) or "no continuation was scored"
     if missing := [name for name in named if name not in counts]:
-        return unrecorded(text, *missing)
+        return not_recorded(text, *missing)
     numbers = {name: float(count) for name, count in counts.items()}
     return SeriesAnswer(word="good" if min(counts.values()) >= min_steps else "watch", sentence=text, numbers=numbers)
 
@@ -91,7 +91,7 @@ def curve_followed(curve: Series, stage: Series, *, given_back: float = 10.0) ->
     """
     steps, values = points(curve)
     if len(values) < 2:
-        return unrecorded("the probes were scored once; a curve has two points", "probe_accuracy")
+        return not_recorded("the probes were scored once; a curve has two points", "probe_accuracy")
     start, end, top = float(values[0]), float(values[-1]), float(values.max())
     level = int(points(stage).last[1])
     text = f"it goes from {start:.3g} % at step {steps[0]} to {end:.3g} % at step {steps[-1]}, {CURVE[level].meaning}"
@@ -118,7 +118,7 @@ def gap_to_held_out(gap: Series, *, watch: float = 0.2, bad: float = 0.5) -> Ser
     """
     step, value = points(gap).last
     text = f"at step {step} training probes are continued better than held-out ones by {100 * value:.3g} points"
-    return SeriesAnswer(word=above(value, watch=watch, bad=bad), sentence=text, numbers={"gap": value})
+    return SeriesAnswer(word=word_if_high(value, watch=watch, bad=bad), sentence=text, numbers={"gap": value})
 
 
 def _milestone(number: int, at: Milestone) -> Callable[..., SeriesAnswer]:
@@ -127,11 +127,11 @@ def _milestone(number: int, at: Milestone) -> Callable[..., SeriesAnswer]:
     def answer(curve: Series, *, near: float = 0.25) -> SeriesAnswer:
         steps, values = points(curve)
         if steps[-1] < at.step * (1 - near):
-            return foreign(f"the record ends at step {steps[-1]}, before step {at.step}")
+            return not_applicable(f"the record ends at step {steps[-1]}, before step {at.step}")
         is_last = at is CURVE[-1] and steps[-1] >= at.step  # the last row goes on: "5,000 and more"
         row = len(steps) - 1 if is_last else int(np.argmin(np.abs(steps - at.step)))
         if abs(int(steps[row]) - at.step) > near * at.step and not is_last:
-            return unrecorded(f"the nearest score to step {at.step} is that of step {steps[row]}", "probe_accuracy")
+            return not_recorded(f"the nearest score to step {at.step} is that of step {steps[row]}", "probe_accuracy")
         value = float(values[row])
         text = f"at step {steps[row]} {value:.3g} % of the tokens of training probes are continued exactly; the playbook's"
         text += f" {at.meaning} has {at.low:g} to {at.high:g} %"

@@ -114,47 +114,47 @@ def questions() -> dict[str, Question]:
     return dict(sorted(_QUESTIONS.units().items(), key=lambda item: (item[1].phase, len(item[0].partition("-")[0]), item[0])))
 
 
-def unrecorded(sentence: str, *missing: str) -> SeriesAnswer:
+def not_recorded(sentence: str, *missing: str) -> SeriesAnswer:
     """Say that nothing can be said, and what would have to be recorded."""
     return SeriesAnswer(word="not_recorded", sentence=sentence, missing=missing)
 
 
-def foreign(sentence: str) -> SeriesAnswer:
+def not_applicable(sentence: str) -> SeriesAnswer:
     """Say that the question makes no sense for the run."""
     return SeriesAnswer(word="not_applicable", sentence=sentence)
 
 
-def above(value: float, *, watch: float, bad: float) -> Word:
+def word_if_high(value: float, *, watch: float, bad: float) -> Word:
     """Return the word for a number that is the worse the larger it is.
 
-    >>> above(5, watch=10, bad=100), above(50, watch=10, bad=100), above(100.5, watch=10, bad=100)
+    >>> word_if_high(5, watch=10, bad=100), word_if_high(50, watch=10, bad=100), word_if_high(100.5, watch=10, bad=100)
     ('good', 'watch', 'bad')
     """
     return "bad" if value > bad else "watch" if value > watch else "good"
 
 
-def below(value: float, *, watch: float, bad: float) -> Word:
+def word_if_low(value: float, *, watch: float, bad: float) -> Word:
     """Return the word for a number that is the worse the smaller it is.
 
-    >>> below(0.5, watch=0.1, bad=0.01), below(0.05, watch=0.1, bad=0.01), below(0.001, watch=0.1, bad=0.01)
+    >>> word_if_low(0.5, watch=0.1, bad=0.01), word_if_low(0.05, watch=0.1, bad=0.01), word_if_low(0.001, watch=0.1, bad=0.01)
     ('good', 'watch', 'bad')
     """
     return "bad" if value < bad else "watch" if value < watch else "good"
 
 
-def young(word: Word, step: int, until: int) -> Word:
+def lenient_before(word: Word, step: int, until: int) -> Word:
     """Return a word that is at worst "watch" before a step: what has just begun cannot be done yet.
 
-    >>> young("bad", 100, 500), young("bad", 500, 500), young("good", 100, 500)
+    >>> lenient_before("bad", 100, 500), lenient_before("bad", 500, 500), lenient_before("good", 100, 500)
     ('watch', 'bad', 'good')
     """
     return "watch" if word == "bad" and step < until else word
 
 
-def worse(*words: Word) -> Word:
+def worst_of(*words: Word) -> Word:
     """Return the worst of several words: bad before watch before good.
 
-    >>> worse("good", "watch", "good")
+    >>> worst_of("good", "watch", "good")
     'watch'
     """
     return max(words, key=WORDS[:3].index)

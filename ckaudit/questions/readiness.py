@@ -21,7 +21,7 @@ from ckaudit.metrics.plateau import val_slope, val_slope_p
 from ckaudit.metrics.probes import HELD_OUT, TRAIN, probe_accuracy
 from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDSTILL_RULES
-from ckaudit.questions.question import SeriesAnswer, above, below, question, unrecorded, worse
+from ckaudit.questions.question import SeriesAnswer, not_recorded, question, word_if_high, word_if_low, worst_of
 from ckaudit.questions.values import CurvePoints, points
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.rises import sustained_rise
@@ -96,7 +96,7 @@ def pretraining_done(
             numbers=numbers,
             missing=missing,
         )
-    return SeriesAnswer(word=below(numbers[COHERENCE], watch=well, bad=broken), sentence=text, numbers=numbers)
+    return SeriesAnswer(word=word_if_low(numbers[COHERENCE], watch=well, bad=broken), sentence=text, numbers=numbers)
 
 
 @question("D6.2", needs=[microbench_score])
@@ -122,9 +122,11 @@ def fine_tuning_may_start(scores: Series, *, well: float = WELL_SCORE, broken: f
     if len(fluent.values) and fluent.last[1] < broken:
         return SeriesAnswer(word="bad", sentence="; ".join(texts), numbers={FLUENCY: fluent.last[1]})
     if missing:
-        return unrecorded("; ".join(texts) or "no score of fluency", *(f"microbench_score/{name}" for name in missing))
+        return not_recorded("; ".join(texts) or "no score of fluency", *(f"microbench_score/{name}" for name in missing))
     numbers = {FLUENCY: fluent.last[1], FOLLOWING: following.last[1]}
-    word = worse(below(numbers[FLUENCY], watch=well, bad=broken), above(numbers[FOLLOWING], watch=well, bad=np.inf))
+    word = worst_of(
+        word_if_low(numbers[FLUENCY], watch=well, bad=broken), word_if_high(numbers[FOLLOWING], watch=well, bad=np.inf)
+    )
     return SeriesAnswer(word=word, sentence="; ".join(texts), numbers=numbers)
 
 
@@ -147,7 +149,7 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, min_chang
     named = ((f"slice_val_loss/{INSTRUCTION}", loss), (f"microbench_score/{FORMAT}", formed))
     missing = [name for name, known in named if len(known.values) < 2]
     if missing:
-        return unrecorded("fewer than two evaluations of instructions", *missing)
+        return not_recorded("fewer than two evaluations of instructions", *missing)
     text = (
         f"the loss on instructions goes from {loss.first[1]:.4g} at step {loss.first[0]} to {loss.last[1]:.4g} at {loss.last[0]}"
     )
@@ -190,9 +192,9 @@ def preference_tuning_may_start(
     if FORMAT in numbers and numbers[FORMAT] < broken:
         return SeriesAnswer(word="bad", sentence=text, numbers=numbers)
     if missing := [f"microbench_score/{name}" for name in (FORMAT, CONSISTENCY) if name not in numbers]:
-        return unrecorded(text or "no score of the format", *missing)
-    words = below(numbers[FORMAT], watch=reliable, bad=broken), below(numbers[CONSISTENCY], watch=well, bad=0)
-    return SeriesAnswer(word=worse(*words), sentence=text, numbers=numbers)
+        return not_recorded(text or "no score of the format", *missing)
+    words = word_if_low(numbers[FORMAT], watch=reliable, bad=broken), word_if_low(numbers[CONSISTENCY], watch=well, bad=0)
+    return SeriesAnswer(word=worst_of(*words), sentence=text, numbers=numbers)
 
 
 @question("D6.5", needs=[probe_accuracy], wants=[probe_group_perplexity])
@@ -213,19 +215,19 @@ def pretraining_quality(
     """
     seen = points(accuracy, TRAIN)
     if not len(seen.values):
-        return unrecorded("no probe of training was continued", "probe_accuracy")
+        return not_recorded("no probe of training was continued", "probe_accuracy")
     step, share = seen.last
     text, numbers = f"at step {step} {share:.0%} of the tokens of seen probes are continued exactly", {"seen": share}
     if share < hardly:
         return SeriesAnswer(word="bad", sentence=text, numbers=numbers)
     unseen = CurvePoints(np.empty(0, np.int64), np.empty(0)) if perplexity is None else points(perplexity, HELD_OUT)
     if len(unseen.values) < 2:
-        return unrecorded(f"{text}; held-out probes were not scored twice", "probe_perplexity")
+        return not_recorded(f"{text}; held-out probes were not scored twice", "probe_perplexity")
     first, end = unseen.first[1], unseen.last[1]
     fell = 1 - np.log(max(end, 1.0)) / np.log(first) if first > 1 else 0.0
     text += f"; the perplexity of held-out ones goes from {first:.4g} to {end:.4g}"
     numbers |= {"held_out_first": first, "held_out_last": end}
-    word = worse(below(share, watch=strong, bad=hardly), below(float(fell), watch=apart, bad=-np.inf))
+    word = worst_of(word_if_low(share, watch=strong, bad=hardly), word_if_low(float(fell), watch=apart, bad=-np.inf))
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 

@@ -18,7 +18,7 @@ from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import learning_rate_over_peak
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.questions.question import FINDINGS, SeriesAnswer, foreign, question, worse
+from ckaudit.questions.question import FINDINGS, SeriesAnswer, not_applicable, question, worst_of
 from ckaudit.questions.values import CurvePoints, points
 from ckaudit.rules.data.source_drift import source_drift
 from ckaudit.rules.data.text_statistics_drift import MIN_DEVIATIONS
@@ -143,7 +143,7 @@ def schedule_right(
     """
     plan = _schedule(rate, over_peak)
     if plan is None:
-        return foreign("the learning rate is zero throughout")
+        return not_applicable("the learning rate is zero throughout")
     text = f"the rate starts at {plan.start:.0%} of its peak, {plan.peak:.3g} from step {plan.reached} to {plan.left}"
     text += f", and ends at {plan.end:.0%}"
     numbers = {"start": plan.start, "peak": plan.peak, "peak_step": float(plan.reached), "end": plan.end}
@@ -170,9 +170,9 @@ def schedule_right(
         text += f"; in the decay the loss goes from {decay.before:.4g} to {decay.after:.4g}"
         if numbers["gain"] <= gain and (decay.rises or decay.stands):
             is_bad = not harmless_rise and _is_bad_decay(decay, float(course.values[0]), solved, explained)
-            word = worse(word, "bad" if is_bad else "watch")
+            word = worst_of(word, "bad" if is_bad else "watch")
         elif decay.is_made_harder:
-            word = worse(word, "watch")
+            word = worst_of(word, "watch")
             text += ", which it jumps above, and falls on from there"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 

@@ -15,7 +15,16 @@ from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.questions.question import FINDINGS, SeriesAnswer, above, foreign, question, unrecorded, worse, young
+from ckaudit.questions.question import (
+    FINDINGS,
+    SeriesAnswer,
+    lenient_before,
+    not_applicable,
+    not_recorded,
+    question,
+    word_if_high,
+    worst_of,
+)
 from ckaudit.questions.values import (
     MIN_SHOWN_RATIO,
     growth,
@@ -32,7 +41,7 @@ from ckaudit.questions.values import (
 )
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
-from ckaudit.rules.gradients.frequent_clipping import frequent_clipping, is_divided_out, leaves_more_at_the_end
+from ckaudit.rules.gradients.frequent_clipping import clips_less_at_end, frequent_clipping, is_cancelled_by_adam
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
@@ -88,7 +97,7 @@ def spike_recovers(
         None if relative is not None else next((rise for rise in rises if rises_at_once(course, rise, min_rise_ratio=jump)), None)
     )
     if relative is None and stays is None and len(course.values) < ENOUGH_FOR_NOISE:
-        return unrecorded(f"{len(course.values)} points of train_loss_raw; {ENOUGH_FOR_NOISE} are needed", "train_loss_raw")
+        return not_recorded(f"{len(course.values)} points of train_loss_raw; {ENOUGH_FOR_NOISE} are needed", "train_loss_raw")
     steps, heights = points(relative) if relative is not None else ratio_to_lowest_before(course)
     level = "median" if relative is not None else "lowest level"
     if stays is None and heights.max(initial=0.0) <= 1:
@@ -152,7 +161,7 @@ def gradient_vanishes(
     another build, or none at all.
     """
     if len(norm.labels) < 2:
-        return foreign("the model has fewer than two blocks")
+        return not_applicable("the model has fewer than two blocks")
     norm = where_unsolved(norm, loss)
     rows = [(int(norm.steps[row]), uneven_list(row_of(norm, int(row)))) for row in np.flatnonzero(norm.finite.any(axis=1))]
     apart = [(_apart(row), step, row) for step, row in rows]
@@ -162,8 +171,8 @@ def gradient_vanishes(
     if worst > now:
         text += f"; at the worst, step {when}, {_weakest(then)}"
     alike = ratio_of_alike(row, norm.labels, alike_blocks(norm.labels, table_of(facts), tensors, rms))
-    word: Word = "bad" if alike > starved or now > starved**2 else above(now, watch=ordinary, bad=np.inf)
-    word = worse(word, above(worst, watch=starved, bad=np.inf))
+    word: Word = "bad" if alike > starved or now > starved**2 else word_if_high(now, watch=ordinary, bad=np.inf)
+    word = worst_of(word, word_if_high(worst, watch=starved, bad=np.inf))
     return SeriesAnswer(word=word, sentence=text, numbers={"ratio": now, "worst_ratio": worst})
 
 
@@ -225,7 +234,7 @@ def gradient_explodes(
     """
     steps, values = points(norm)
     if len(values) < fewest:
-        return unrecorded(f"{len(values)} points of grad_global_norm; {fewest} are needed", "grad_global_norm")
+        return not_recorded(f"{len(values)} points of grad_global_norm; {fewest} are needed", "grad_global_norm")
     stages = levels(values, min(10, len(values) // 2))
     low, end = float(stages.min()), float(stages[-1])
     if low <= 0:
@@ -244,11 +253,11 @@ def gradient_explodes(
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
     limit = bad**2 if is_no_higher(loss, felt=FELT_LOSS_SHARE) or ends_at_best(loss, felt=FELT_LOSS_SHARE) else bad
     is_bad = lasts and end > stages[0] and not is_reinforcement_learning(facts)
-    word = above(ratio, watch=watch, bad=limit if is_bad else np.inf)
+    word = word_if_high(ratio, watch=watch, bad=limit if is_bad else np.inf)
     if shot > shoots:
         numbers["shot"] = shot
         text += f"; it shot up to {at_first[peak]:.3g} at step {steps[peak]}, {shot:.3g}x its first level"
-        word = worse(word, "watch")
+        word = worst_of(word, "watch")
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -289,7 +298,7 @@ def clipping_hides(
     """
     steps, values = points(rate)
     if steps[-1] <= warmup:
-        return unrecorded(f"the first {warmup} steps are not judged; the run has {steps[-1]}", "grad_clip_rate")
+        return not_recorded(f"the first {warmup} steps are not judged; the run has {steps[-1]}", "grad_clip_rate")
     step, share = int(steps[-1]), float(values[-1])
     inside = factor.values[factor.finite & (factor.steps > step - 100)[:, None]]
     left = median(inside[inside > 0]) if (inside > 0).any() else 1.0
@@ -304,9 +313,9 @@ def clipping_hides(
     is_deep = (
         share > always
         and left < limit
-        and not (leaves_more_at_the_end(factor, limit, MIN_AT_THE_END) or is_divided_out(factor, norm, epsilon, felt))
+        and not (clips_less_at_end(factor, limit, MIN_AT_THE_END) or is_cancelled_by_adam(factor, norm, epsilon, felt))
     )
-    word = "bad" if is_deep else above(share, watch=often, bad=np.inf)
+    word = "bad" if is_deep else word_if_high(share, watch=often, bad=np.inf)
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)
 
 
@@ -355,20 +364,20 @@ def activations_healthy(
     """
     grown = growth(spread, early=1)
     if not grown:
-        return unrecorded(f"{spread.points} checkpoints with activations; 3 are needed", "activation_std")
+        return not_recorded(f"{spread.points} checkpoints with activations; 3 are needed", "activation_std")
     name, times = largest(grown)
     steps = points(spread, name).steps
     middle, end = (int(median(steps[part])) for part in thirds_of_steps(steps)[1:])
     pace = times ** min(1.0, 100 / (end - middle))
     text = f"from about step {middle} to {end} the spread of {name} grew most, {times:.3g}x, or {pace:.3g}x in a hundred steps"
-    runs_away = young(above(times, watch=np.inf, bad=bad), int(spread.steps[-1]), early)
+    runs_away = lenient_before(word_if_high(times, watch=np.inf, bad=bad), int(spread.steps[-1]), early)
     if runs_away == "bad" and loss is not None and learnt_since(loss, middle) > paid:
         runs_away = "watch"
-    word, numbers = worse(runs_away, above(pace, watch=watch, bad=np.inf)), {"growth": times, "pace": pace}
+    word, numbers = worst_of(runs_away, word_if_high(pace, watch=watch, bad=np.inf)), {"growth": times, "pace": pace}
     if outliers is not None:
         step, row = last_row(outliers)
         where, share = largest(row)
         numbers["outliers"] = share
         text += f"; at most {share:.2g} % lie far outside, in {where} at step {step}"
-        word = worse(word, above(share, watch=tail, bad=np.inf))
+        word = worst_of(word, word_if_high(share, watch=tail, bad=np.inf))
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)

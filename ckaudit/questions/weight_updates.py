@@ -4,7 +4,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.questions.question import SeriesAnswer, unrecorded
+from ckaudit.questions.question import SeriesAnswer, not_recorded
 from ckaudit.questions.values import last_row, listed, points, row_of
 from ckaudit.rules.loss.loss_frozen import loss_frozen
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
@@ -79,7 +79,7 @@ def answer_from_checkpoints(seen: Series, gradient: Series | None, findings: Fin
     columns = {name: seen.values[seen.finite_in(place), place] for place, name in enumerate(seen.labels) if name in trained}
     shown = {name: values for name, values in columns.items() if len(values) >= MIN_CHECKPOINTS - 1}
     if not shown:
-        return unrecorded(
+        return not_recorded(
             f"weights are shown at fewer than {MIN_CHECKPOINTS} checkpoints, and no update was measured", "update_norm"
         )
     still = [name for name, values in shown.items() if not values.any()]

@@ -43,8 +43,8 @@ def cancelled(
     known |= {name for name in gradient.labels if table.no_gradient_reason(name) is not None}
     # What the first forward pass did not use may be used later.
     late = {name for name in known & {*gradient.labels} if table.no_gradient_reason(name) == "unused"}
-    is_half = types is not None and bool(np.isin(types.values[types.finite], HALF_TYPES).any())
-    return _vanishing(gradient, table, rounding_half if is_half else rounding) | known - late
+    is_half_precision = types is not None and bool(np.isin(types.values[types.finite], HALF_TYPES).any())
+    return _vanishing(gradient, table, rounding_half if is_half_precision else rounding) | known - late
 
 
 def half_precision_gains(names: Sequence[str], table: TensorTable, types: Series | None) -> frozenset[str]:

@@ -242,7 +242,7 @@ def steepest_tenth(steps: Steps, values: Floats) -> float:
     return float((-np.diff(stages) / np.diff(places)).max() * (places[-1] - places[0]))
 
 
-class Standstill(Struct, frozen=True):
+class Plateau(Struct, frozen=True):
     """What stands still: how, since which row, at what level, against which limit, and how to say it."""
 
     kind: Kind
@@ -252,17 +252,17 @@ class Standstill(Struct, frozen=True):
     message: str
 
 
-def is_whole(steps: Steps, *, start: float = 0.05, min_points: int = MIN_POINTS) -> bool:
+def is_whole_log(steps: Steps, *, start: float = 0.05, min_points: int = MIN_POINTS) -> bool:
     """Tell whether a log starts with its run, in the first `start` of its steps, and has points enough for a shape."""
     return len(steps) >= min_points and int(steps[0]) <= max(1.0, start * float(steps[-1]))
 
 
-WAY_OF_THIRDS = 1 / 3
+FALL_BETWEEN_THIRDS = 1 / 3
 """From the first third of the second half to the last, a third of all steps lies: what falls as fast comes three times as far in
 as many steps again."""
 
 
-def comes_down_to_it(late: Floats, times: float) -> bool:
+def would_reach_level(late: Floats, times: float) -> bool:
     """Tell whether losses that are so many times a level fall so fast that as many steps again bring them to it.
 
     Args:
@@ -272,14 +272,14 @@ def comes_down_to_it(late: Floats, times: float) -> bool:
     if len(late) < 3:
         return True
     fall = fall_between_thirds(late)
-    return fall.first - fall.last >= WAY_OF_THIRDS * fall.last * (1 - 1 / times)
+    return fall.first - fall.last >= FALL_BETWEEN_THIRDS * fall.last * (1 - 1 / times)
 
 
-MAX_REST = 0.1
+MAX_REST_SHARE = 0.1
 """Share of the first fall beyond which noise hides whether a curve rests."""
 
 
-def standstill(
+def plateau_of(
     steps: Steps,
     losses: Floats,
     val: Series | None,
@@ -289,7 +289,7 @@ def standstill(
     rest: float = 0.03,
     high: float = 0.5,
     min_fall: float = 1.0,
-) -> Standstill | None:
+) -> Plateau | None:
     """Return how a curve stands still, None where it does not or cannot be judged.
 
     Args:
@@ -306,7 +306,7 @@ def standstill(
         min_fall: Nats by which a resting curve must have fallen: so much the frequencies of tokens give; a fine-tuning falls
         less.
     """
-    if not is_whole(steps):
+    if not is_whole_log(steps):
         return _resting_in_few(losses, high, min_fall) if 8 <= len(losses) < MIN_POINTS and begins_with_its_run(steps) else None
     parts = np.array_split(np.arange(len(losses)), BLOCKS)
     middle = medians_of_parts(losses, len(parts))
@@ -319,7 +319,7 @@ def standstill(
     if ends > (1 - fell) * began:
         return _back(parts, middle, began, (1 - fell) * began)
     if min(ends, float(middle.min())) > 0.9 * began and (moved := _moved(val, since=int(steps[9]))) > apart * began:
-        return Standstill(
+        return Plateau(
             "apart",
             0,
             ends,
@@ -329,16 +329,14 @@ def standstill(
     return _resting(parts, middle, began, 1.25 * noise / np.sqrt(len(parts[0])), rest, high, min_fall)
 
 
-def _back(parts: list[np.ndarray], middle: Floats, began: float, bound: float) -> Standstill:
+def _back(parts: list[np.ndarray], middle: Floats, began: float, bound: float) -> Plateau:
     """Return a curve that ends as high as it began, since when it never left that height again."""
     lower = np.flatnonzero(middle <= bound)
     row = int(parts[lower[-1] + 1][0]) if len(lower) and middle.min() < 0.9 * began else 0
     had_learnt = float(middle.min()) < 0.9 * began
     kind: Kind = "lost" if had_learnt else "flat"
     outcome = "all that was learnt is lost since step {first}" if had_learnt else "nothing is learnt"
-    return Standstill(
-        kind, row, float(middle[-1]), began, "the loss ends at {value:.4g}, having begun at {limit:.4g}: " + outcome
-    )
+    return Plateau(kind, row, float(middle[-1]), began, "the loss ends at {value:.4g}, having begun at {limit:.4g}: " + outcome)
 
 
 def _moved(val: Series | None, *, since: int) -> float:
@@ -349,19 +347,19 @@ def _moved(val: Series | None, *, since: int) -> float:
     return float(np.ptp(known)) if known.size else 0.0
 
 
-def _resting_in_few(losses: Floats, high: float, min_fall: float) -> Standstill | None:
+def _resting_in_few(losses: Floats, high: float, min_fall: float) -> Plateau | None:
     """Return a short curve that falls at once and then never again: after its first quarter by 3 % at the most.
 
     Args:
         losses: Finite, shape (T,).
-        high: See standstill.
-        min_fall: See standstill.
+        high: See plateau_of.
+        min_fall: See plateau_of.
     """
     began, first = float(losses[0]), max(2, len(losses) // 4)
     rest = never_falls(losses[first:], max_fall=0.03, max_noise=0.03)
     if rest is None or rest.last < high * began or began - rest.last < min_fall or rank_trend(losses[first:]) < -1:
         return None
-    return Standstill(
+    return Plateau(
         "rests",
         first,
         rest.last,
@@ -373,13 +371,13 @@ def _resting_in_few(losses: Floats, high: float, min_fall: float) -> Standstill 
 
 def _resting(
     parts: list[np.ndarray], middle: Floats, began: float, error: float, rest: float, high: float, min_fall: float
-) -> Standstill | None:
+) -> Plateau | None:
     """Return a curve that stays where it was after a quarter of the run, without any trend."""
     quarter = BLOCKS // 4
     level = median(middle[quarter:])
     fall = began - level
     near = float(max(rest * fall, 4 * error))  # of a noisy curve
-    if level < high * began or fall < min_fall or near > MAX_REST * fall:
+    if level < high * began or fall < min_fall or near > MAX_REST_SHARE * fall:
         return None
     within = np.abs(middle - level) <= near
     trend = abs(median(middle[quarter : 2 * quarter]) - median(middle[-quarter:]))
@@ -387,7 +385,7 @@ def _resting(
         return None
     higher = np.flatnonzero(middle - level > (max(2 * error, near / 4) if near == rest * fall else near))
     first = min(int(higher[-1]) + 1, BLOCKS - 1) if len(higher) else 0
-    return Standstill(
+    return Plateau(
         "rests",
         int(parts[first][0]),
         level,

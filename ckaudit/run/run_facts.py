@@ -221,18 +221,18 @@ def resumed(manifest: Manifest | None) -> list[Session]:
     return [session for session in manifest.sessions[1:] if session.resumed_from is not UNSET]
 
 
-def is_scaled(scale: Series | None) -> bool:
+def is_loss_scaled(scale: Series | None) -> bool:
     """Tell whether the loss is scaled: a run in single precision logs no scale, or one that is 1 throughout."""
     return scale is not None and bool((scale.values[scale.finite] > 1).any())
 
 
-def is_half(types: Series | None) -> bool:
+def is_half_precision(types: Series | None) -> bool:
     """Tell whether anything is recorded to have less than 32 bits: a weight, or what a module puts out."""
     known = types.values[types.finite] if types is not None else np.empty(0)
     return bool(known.size) and not bool(np.isin(known, FULL_TYPES).all())
 
 
-def is_single(types: Series | None) -> bool:
+def is_single_precision(types: Series | None) -> bool:
     """Tell whether modules computed in single precision: their outputs' types are recorded, and none has less than 32 bits.
 
     Weights of 32 bits alone do not say it, for autocast computes in half precision from them.

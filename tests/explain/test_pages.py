@@ -11,7 +11,7 @@ import ckaudit
 from ckaudit.audit.drop.guide import GUIDE, PROCEDURE
 from ckaudit.audit.playbook import CONDITIONS, FIRST_LOOK, WORKFLOW
 from ckaudit.causes import causes
-from ckaudit.causes.shared.links import made_of, rules_reading
+from ckaudit.causes.shared.links import rules_reading, with_their_inputs
 from ckaudit.contract.violations import KINDS
 from ckaudit.errors import UsageError
 from ckaudit.explain import explain, groups, is_known, known_names, refuse_unknown
@@ -149,7 +149,7 @@ def test_sentences_end_at_their_full_stop():
 
 
 def test_links_follow_what_a_metric_is_made_of():
-    assert made_of([metrics()["train_val_gap"]]) >= {"train_val_gap", "val_loss", "train_loss_at_evals"}
+    assert with_their_inputs([metrics()["train_val_gap"]]) >= {"train_val_gap", "val_loss", "train_loss_at_evals"}
     assert {rule.code for rule in rules_reading(["train_loss_raw"])} >= {"LOSS001"}
     assert "LOSS001" not in {rule.code for rule in rules_reading(["spectral_norm"])}
 

@@ -6,7 +6,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.causes import causes
-from ckaudit.causes.shared.void import VOIDS, likely
+from ckaudit.causes.shared.void import VOID_REASONS, likely_diagnoses
 from ckaudit.metrics import Metric, metrics
 from ckaudit.questions import questions
 from ckaudit.rules import rules
@@ -61,7 +61,7 @@ def test_what_questions_name_exists():
 
 def test_what_voids_losses_names_what_exists():
     read = {path for metric in metrics().values() for path in (metric.name, *metric.reads)}
-    for void in VOIDS:
+    for void in VOID_REASONS:
         assert void.cause or void.rules
         assert not void.cause or void.cause in causes()
         assert set(void.rules) <= {rule.name for rule in rules().values()}
@@ -82,6 +82,6 @@ def test_no_good_answer_rests_on_what_a_finding_or_a_cause_speaks_against(name):
             read = {metric.name for metric in by_code[each.code].needs if isinstance(metric, Metric)}
             is_over = each.severity == "sev2" and each.last_step is not None and each.last_step < report.step
             assert each.name in question.weighs or is_over or not needed & {*read, each.where}, (answer.id, each.code)
-        assert not {each.cause for each in likely(report.diagnoses)} & set(question.causes)
+        assert not {each.cause for each in likely_diagnoses(report.diagnoses)} & set(question.causes)
         assert not ruined or question.phase == 7
         assert answer.findings == []

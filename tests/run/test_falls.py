@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.falls import standstill
+from ckaudit.run.falls import plateau_of
 
 STEPS = np.arange(1, 481)
 
@@ -28,9 +28,9 @@ def curve(*parts, noise=0.01):
     ],
 )
 def test_what_stands_still_is_told_by_its_shape(losses, kind):
-    found = standstill(STEPS, losses, None)
+    found = plateau_of(STEPS, losses, None)
     assert (found.kind if found else None) == kind
 
 
 def test_a_log_that_starts_late_is_not_judged():
-    assert standstill(STEPS + 5_000, curve((480, 4.56, 4.55)), None) is None
+    assert plateau_of(STEPS + 5_000, curve((480, 4.56, 4.55)), None) is None

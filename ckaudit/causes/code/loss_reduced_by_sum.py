@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import EXPLAINS, FOLLOWS
-from ckaudit.causes.shared.loss_curves import multiple
+from ckaudit.causes.shared.loss_curves import train_over_held_out
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import initial_loss_excess, train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import loss_to_function_ratio
@@ -69,7 +69,7 @@ def loss_reduced_by_sum(
         return
     ratio = _over_held_out(train, val)
     usual = median(tokens.values[tokens.finite]) if tokens is not None and tokens.finite.any() else None
-    both = multiple(train, val)
+    both = train_over_held_out(train, val)
     if both is not None and (parts := round(both[0])) >= 2 and all(abs(times / parts - 1) < whole for times in both):
         what = f"the training loss is {parts} times the held-out loss, at the first evaluation as at the last"
         yield supports(decisive, f"{what}: losses are added up where their mean is meant", val_loss.name)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import mirror
+from ckaudit.causes.shared.loss_curves import mirrored_held_out_loss
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -115,7 +115,7 @@ def _by_course(
     losses = train.values[train.finite]
     first, last = float(losses[0]), median(losses[-20:])
     mirrored = guess is not None and abs(first + guess) < alike * guess
-    if (twin := mirror(train, val, alike=alike)) is not None:
+    if (twin := mirrored_held_out_loss(train, val, alike=alike)) is not None:
         yield supports(
             decisive, f"the held-out loss ends at {twin:.3g}, the training loss at {last:.3g}: one has a sign", val_loss.name
         )

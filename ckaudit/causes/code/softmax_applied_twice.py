@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import still
+from ckaudit.causes.shared.loss_curves import loss_plateau
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm
@@ -125,7 +125,7 @@ def _without_vocabulary(
     weak_gradient: float = 0.1,
 ) -> Iterator[Evidence]:
     """Judge by the curves alone, where the vocabulary is not known."""
-    stands = still(train, val)
+    stands = loss_plateau(train, val)
     if train is None or val is None or stands is None or stands.kind != "apart":
         yield contradicts(strong, "the training loss is not held up while the held-out loss moves", train_loss_raw.name)
         return

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.model.capacity_too_small import keeps_from_learning
-from ckaudit.causes.shared.loss_curves import best_explained_share, still
+from ckaudit.causes.model.capacity_too_small import obstacle_to_learning
+from ckaudit.causes.shared.loss_curves import best_explained_share, loss_plateau
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
-from ckaudit.metrics.loss_function import LEARNT_SHARE, explained_share, stays_at_a_constant
+from ckaudit.metrics.loss_function import LEARNT_SHARE, explained_share, never_beats_guess
 from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.metrics.weights import relative_movement
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -88,7 +88,7 @@ def _is_memory(train: Series | None, val: Series | None, explained: Series | Non
     """Tell whether a training loss comes below a constant guess, and no held-out one."""
     if train is None or val is None or explained is None:
         return False
-    return stays_at_a_constant(train, val.values[val.finite[:, 0], 0], explained)
+    return never_beats_guess(train, val.values[val.finite[:, 0], 0], explained)
 
 
 def _by_guess(
@@ -108,7 +108,7 @@ def _by_guess(
     What it saves of it is memory where no held-out loss comes below such a guess.
     """
     late = explained.late_median() or 0.0
-    if ill := keeps_from_learning(findings):
+    if ill := obstacle_to_learning(findings):
         yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
     if (way := median_distance_moved(moved)) is not None and way < NEGLIGIBLE_DISTANCE:
         what = f"the weights came {way:.2g} of their size: whatever the targets, nothing could be learnt of them"
@@ -141,8 +141,8 @@ def _by_curves(
     medium: float,
 ) -> Iterator[Evidence]:
     """Judge a run in which no target was seen to be wrong: by the curves alone, if none was looked at."""
-    stands = still(train, val)
-    if ill := keeps_from_learning(findings):
+    stands = loss_plateau(train, val)
+    if ill := obstacle_to_learning(findings):
         yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)
     if match is not None and match.finite.any():
         yield contradicts(decisive, "the targets are their inputs shifted by one", match.name)

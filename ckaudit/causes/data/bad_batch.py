@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.batches import shifted, target_tokens
+from ckaudit.causes.shared.batches import target_tokens, token_shift
 from ckaudit.causes.shared.loss_curves import (
     breaks_in_evaluation_alone,
+    count_jumps_since,
     gradient_at_jump,
     gradient_of_broken_loss,
     has_finite_loss_before,
-    jumps_since,
     too_high_at_first,
 )
 from ckaudit.contract.schema.report import Evidence, Finding
@@ -47,7 +47,7 @@ from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import is_scaled
+from ckaudit.run.run_facts import is_loss_scaled
 from ckaudit.run.series import Series
 
 SIGNS = (loss_rises, loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
@@ -129,7 +129,7 @@ def bad_batch(
         yield from odd
         if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
             yield contradicts(medium, "the loss does not come back, and nothing tells that the batch was odd", loss.name)
-        if scale is not None and is_scaled(scale):
+        if scale is not None and is_loss_scaled(scale):
             yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
     elif spike is not None and spike.first_step is not None:
         yield Advice(
@@ -151,7 +151,7 @@ def _unstable(
 ) -> Iterator[Evidence]:
     """Judge whether the training was unstable by itself, or nothing is known yet of a healthy state."""
     step = spike.first_step or 0
-    if (count := jumps_since(flags, step)) >= SEVERAL_JUMPS:
+    if (count := count_jumps_since(flags, step)) >= SEVERAL_JUMPS:
         yield contradicts(strong, f"the loss has jumped {count} times since step {step}: no one batch does", spike)
     if step <= lead:
         yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", spike)
@@ -262,7 +262,7 @@ def _gradient(gradient: Series | None, spike: Finding, jump: float, weight: floa
 
 
 def _tokens(findings: Findings, tokens: Series | None, spike: Finding, short: int, weight: float) -> Iterator[Evidence]:
-    if tokens is not None and (now := shifted(tokens)):
+    if tokens is not None and (now := token_shift(tokens)):
         yield contradicts(
             weight, f"the tokens stay {now[1]:.2g} nats away from step {now[2]} on: it is all batches since", tokens.name
         )

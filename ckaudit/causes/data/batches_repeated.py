@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.batches import repeats
+from ckaudit.causes.shared.batches import repeated_share
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance
 from ckaudit.metrics.loss import train_loss_raw
@@ -48,7 +48,7 @@ def batches_repeated(
     first = findings.first(repeated_batch)
     if first is None or first.first_step is None or distance is None or loss is None:
         return
-    share = repeats(distance, loss, first.first_step, first.last_step)
+    share = repeated_share(distance, loss, first.first_step, first.last_step)
     if often < share < max_repeat_share:
         times = 1 / (1 - share)
         yield supports(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.batches import is_same, shifted
-from ckaudit.causes.shared.loss_curves import gradient_at_jump, loss_jump, parted, training_loss_jump
+from ckaudit.causes.shared.batches import has_no_token_shift, token_shift
+from ckaudit.causes.shared.loss_curves import diverging_slices, gradient_at_jump, loss_jump, training_loss_jump
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import input_kl_drift, token_kl_drift
@@ -83,7 +83,7 @@ def data_distribution_shift(
     Weights are starting values, to be fitted on runs of known truth.
     """
     findings = found.of(input_drift, source_drift, text_statistics_drift)
-    now = shifted(tokens) if tokens is not None else None
+    now = token_shift(tokens) if tokens is not None else None
     if findings:
         yield supports(strong, findings[0].message, findings[0])
     if now is not None and tokens is not None:
@@ -92,12 +92,12 @@ def data_distribution_shift(
             f"since step {now[2]} the tokens are {now[1]:.2g} nats from the first ones, to the end; {now[0]:.2g} before",
             tokens.name,
         )
-    elif not findings and inputs is not None and (away := shifted(inputs, min_drift=max_divergence)) is not None:
+    elif not findings and inputs is not None and (away := token_shift(inputs, min_drift=max_divergence)) is not None:
         where = f"since step {away[2]} the inputs are {away[1]:.2g} nats from the first ones, to the end; {away[0]:.2g} before"
         yield supports(strong, where, inputs.name)
         yield from (each for each in _by_curves(found, train, val, facts, strong, medium) if each.weight > 0)
     elif not findings:
-        if tokens is not None and is_same(tokens):
+        if tokens is not None and has_no_token_shift(tokens):
             yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)
         yield from _by_curves(found, train, val, facts, strong, medium)
         onset = found.first(loss_spike, loss_rises)
@@ -116,7 +116,7 @@ def data_distribution_shift(
     if turned is not None and now is not None and (turned.first_step or 0) >= now[2]:
         yield supports(medium, f"since the change, and not before, {turned.message}", turned)
     onset = found.first(overfitting, slice_regression, token_drift, source_drift)
-    if slices is not None and onset is not None and (two := parted(slices, onset.first_step or 0)):
+    if slices is not None and onset is not None and (two := diverging_slices(slices, onset.first_step or 0)):
         yield supports(medium, f"held-out {two[0]} gets worse while {two[1]} gets better", slices.name)
 
 

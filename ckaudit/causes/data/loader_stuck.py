@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.batches import repeats
-from ckaudit.causes.shared.loss_curves import lost_noise
+from ckaudit.causes.shared.batches import repeated_share
+from ckaudit.causes.shared.loss_curves import lost_batch_noise
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance, batch_reused
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
 from ckaudit.rules.data.input_scale_off import input_scale_off
-from ckaudit.rules.data.repeated_batch import is_in_hand, repeated_batch
+from ckaudit.rules.data.repeated_batch import is_array_reused, repeated_batch
 from ckaudit.rules.evaluation.memorization_rising import memorization_rising
 from ckaudit.rules.evaluation.slice_regression import slice_regression
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
@@ -73,10 +73,10 @@ def loader_stuck(
         return
     if first.first_step is None or loss is None:
         return
-    if is_in_hand(reused, distance):
+    if is_array_reused(reused, distance):
         yield contradicts(decisive, "the program holds one array in hand, and asks no loader for another", batch_reused.name)
         return
-    share = repeats(distance, loss, first.first_step, first.last_step)
+    share = repeated_share(distance, loss, first.first_step, first.last_step)
     if share >= min_repeat_share:
         yield supports(
             decisive, f"{share:.0%} of the batches from step {first.first_step} on are repeats of those just before", first
@@ -92,7 +92,7 @@ def loader_stuck(
 
 def _by_noise(loss: Series | None, strong: float, medium: float) -> Iterator[Evidence]:
     """Judge a run whose batches have no hashes by how losses of neighbouring steps differ."""
-    alike = lost_noise(loss)
+    alike = lost_batch_noise(loss)
     if alike is None:
         yield contradicts(strong, "losses of neighbouring steps differ as those of different samples do", train_loss_raw.name)
     else:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import first_and_last, multiple
+from ckaudit.causes.shared.loss_curves import first_and_last, train_over_held_out
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -72,7 +72,7 @@ def noisy_labels(
             yield supports(strong, f"what is held out, with targets of its own, does better by {-level:.2g}", inverted)
         elif level > 0:
             yield contradicts(medium, "the training loss is the lower of the two", gap.name)
-    if (times := multiple(train, val)) is not None and times[0] > max_first_gap:
+    if (times := train_over_held_out(train, val)) is not None and times[0] > max_first_gap:
         yield contradicts(
             2 * strong,
             f"the training loss is {times[0]:.3g} times the held-out one from the first evaluation on: no "

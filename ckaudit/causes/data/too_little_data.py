@@ -5,8 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.batches import is_same, shifted
-from ckaudit.causes.shared.loss_curves import has_finite_loss_before, loss_jump, lost_noise, mirror, parted
+from ckaudit.causes.shared.batches import has_no_token_shift, token_shift
+from ckaudit.causes.shared.loss_curves import (
+    diverging_slices,
+    has_finite_loss_before,
+    loss_jump,
+    lost_batch_noise,
+    mirrored_held_out_loss,
+)
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.loss import slice_val_loss, train_loss_raw, val_loss
@@ -93,7 +99,7 @@ def too_little_data(
     if not train.finite.any() or not val.finite.any():
         return
     yield from _by_gap(first, train, val, wide=wide, decisive=decisive, strong=strong, medium=medium)
-    if (twin := mirror(train, val)) is not None:
+    if (twin := mirrored_held_out_loss(train, val)) is not None:
         yield contradicts(2 * decisive, f"validation ends at {twin:.3g}, and the training loss as far below zero", val.name)
     yield from _by_start(train, val, max_over_start, min_fall, decisive)
     if _never_came_down(train, val):
@@ -103,7 +109,7 @@ def too_little_data(
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
     if (jump := findings.first(loss_spike)) and (both := loss_jump(train, val, jump.first_step or 0)) and both.is_of_both:
         yield contradicts(strong, f"both losses jump at step {both.step}: memory would not make the training loss jump", jump)
-    if tokens is None and (alike := lost_noise(train)) is not None:
+    if tokens is None and (alike := lost_batch_noise(train)) is not None:
         yield contradicts(
             medium, f"in the end losses of neighbouring steps differ by {alike:.2%}: every step sees the same samples", train.name
         )
@@ -111,12 +117,12 @@ def too_little_data(
         yield contradicts(decisive, f"nothing is learnt by heart: {stuck.message}", stuck)
     if again := findings.first(repeated_documents):
         yield supports(medium, again.message, again)
-    same = tokens is not None and is_same(tokens)
-    if slices is not None and not same and (two := parted(slices, first.first_step or 0)):
+    same = tokens is not None and has_no_token_shift(tokens)
+    if slices is not None and not same and (two := diverging_slices(slices, first.first_step or 0)):
         yield contradicts(
             strong + 1, f"{two[0]} is forgotten while {two[1]} is still learnt: other data, not too little", slices.name
         )
-    if tokens is not None and (now := shifted(tokens)):
+    if tokens is not None and (now := token_shift(tokens)):
         yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)
 
 

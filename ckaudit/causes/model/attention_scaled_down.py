@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.attention import surplus
+from ckaudit.causes.shared.attention import logits_over_expected
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.attention import max_attn_logit
@@ -44,7 +44,7 @@ def attention_scaled_down(
     if findings.first(uniform_heads) is None or logit is None or std is None or not len(logit.steps):
         return
     step = int(logit.steps[0])
-    over = surplus(logit, std, table_of(facts)) if step <= young else None
+    over = logits_over_expected(logit, std, table_of(facts)) if step <= young else None
     if over is None:
         return
     told = (

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import best_explained_share, never_falls_below_start, still
+from ckaudit.causes.shared.loss_curves import best_explained_share, loss_plateau, never_falls_below_start
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
@@ -31,7 +31,7 @@ from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import loss_vocabulary, table_of
 
-KEEPS_FROM_LEARNING = (
+OBSTACLES_TO_LEARNING = (
     barely_moving,
     dead_parameter,
     dead_units,
@@ -82,10 +82,10 @@ def capacity_too_small(
     hardly any are left for the context. A small model comes below its first loss too, if by little, and saves some of what a
     constant guess costs. Weights are starting values, to be fitted on runs of known truth.
     """
-    if ill := keeps_from_learning(findings):
+    if ill := obstacle_to_learning(findings):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
     yield from _by_explained_share(explained, strong, medium)
-    if (stands := still(train, val)) is not None:
+    if (stands := loss_plateau(train, val)) is not None:
         yield contradicts(
             strong, "the loss does not come down slowly, it stands: a small model learns less, and goes on learning", "LOSS003"
         )
@@ -117,12 +117,12 @@ def capacity_too_small(
             )
 
 
-def keeps_from_learning(findings: Findings) -> Finding | None:
+def obstacle_to_learning(findings: Findings) -> Finding | None:
     """Return an illness that keeps any model from learning, or one that threw the weights: before the loss stood still, or up."""
     stands, climbs = findings.first(loss_not_falling), findings.first(loss_rises)
     before = findings.before(stands.first_step or 0) if stands is not None else Findings(())
     thrown_up = climbs if climbs is not None and climbs.severity == "sev1" else None
-    return findings.first(*KEEPS_FROM_LEARNING) or before.first(*THROWN) or thrown_up
+    return findings.first(*OBSTACLES_TO_LEARNING) or before.first(*THROWN) or thrown_up
 
 
 def _by_explained_share(explained: Series | None, strong: float, medium: float) -> Iterator[Evidence]:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.activations import all_zero_module_before
-from ckaudit.causes.shared.activations import silent as silent_function
+from ckaudit.causes.shared.activations import all_zero_module_before, mostly_zero_function
 from ckaudit.causes.shared.update_size import largest_update, weights_replaced
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity
@@ -117,4 +116,4 @@ def _around(gone: Finding, sparsity: Series | None, min_zero_share: float) -> tu
         return None
     table = TensorTable({})
     depths = {table.depth(place) for place in (gone.where, *gone.also) if place} - {None}
-    return silent_function(sparsity, depths, max(min_zero_share, gone.value), table)
+    return mostly_zero_function(sparsity, depths, max(min_zero_share, gone.value), table)

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, places_of, supports
-from ckaudit.causes.shared.activations import bounded
+from ckaudit.causes.shared.activations import bounded_functions
 from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
@@ -137,7 +137,7 @@ def path_pinched(
     if (dead := findings.first(dead_parameter)) is not None and dead.value == 0:
         yield contradicts(strong, f"{dead.where} gets no gradient at all: it is cut off, not pinched", dead)
     yield from weights_replaced(rate, std, adapts, first.first_step, strong)
-    if largest is not None and usual is not None and (flat := bounded(largest, usual)):
+    if largest is not None and usual is not None and (flat := bounded_functions(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 
 

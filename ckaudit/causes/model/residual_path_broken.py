@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.activations import bounded
+from ckaudit.causes.shared.activations import bounded_functions
 from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
@@ -103,7 +103,7 @@ def residual_path_broken(
         weight = decisive if others[0].code == weights_shrink.code else strong
         yield contradicts(weight, f"the weights themselves are ill: {others[0].message}", others[0])
     yield from weights_replaced(rate, std, adapts, first.first_step, strong)
-    if largest is not None and usual is not None and (flat := bounded(largest, usual)):
+    if largest is not None and usual is not None and (flat := bounded_functions(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.attention import surplus
+from ckaudit.causes.shared.attention import logits_over_expected
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.attention import max_attn_logit
@@ -74,7 +74,7 @@ def saturated_attention(
     if logit is not None and logit.finite.any():
         yield from _logits(logit, cap, hot, medium)
         if int(logit.steps[0]) <= EARLY_STEPS:
-            over = surplus(logit, std, table_of(facts)) if std is not None else None
+            over = logits_over_expected(logit, std, table_of(facts)) if std is not None else None
             yield from _start(logit, over, untrained, strong)
     yield from _ill_before(findings, first.first_step or 0, strong)
     moved = update.until(first.first_step or 0).values if update is not None else np.empty(0)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.activations import bounded, is_function
+from ckaudit.causes.shared.activations import bounded_functions, is_activation_function
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
@@ -63,8 +63,8 @@ def saturating_activation(
         if ends is None:
             yield contradicts(medium, "the outputs of activation functions were not recorded", starved)
         return
-    functions = [name for name in largest.labels if is_function(name)]
-    flat = bounded(largest, usual)
+    functions = [name for name in largest.labels if is_activation_function(name)]
+    flat = bounded_functions(largest, usual)
     if functions and len(flat) > len(functions) / 2:
         yield supports(
             strong, f"the outputs of {len(flat)} of {len(functions)} functions, {flat[0]} first, stay within 1", largest.name

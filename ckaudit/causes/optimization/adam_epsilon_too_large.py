@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.update_size import per_element, usual_steps
+from ckaudit.causes.shared.update_size import movement_per_rate, per_element
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -72,7 +72,7 @@ def adam_epsilon_too_large(
     if epsilon is not None and epsilon.finite.any():
         yield from _recorded(epsilon, strong)
         return
-    moves = usual_steps(step, rate)
+    moves = movement_per_rate(step, rate)
     if moves is None:
         return
     moved = float(moves.max())

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.optimization.learning_rate_too_high import FOLLOWS, jump_before_trouble
+from ckaudit.causes.optimization.learning_rate_too_high import FOLLOWS, rate_jump_before_trouble
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
@@ -50,7 +50,7 @@ def learning_rate_changed(
         yield contradicts(decisive, "the run was taken up again, which may explain it", "run.json")
         return
     yield supports(strong, jump.message, jump)
-    if jump_before_trouble(findings):
+    if rate_jump_before_trouble(findings):
         yield supports(medium, "all trouble began after it", jump)
     times = _same_slope(*known_rate(rate), jump.first_step)
     if times is None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.code.updates_not_applied import NOTHING_UPDATED, finding_of_no_updates
-from ckaudit.causes.shared.rate_course import fall_of, known_rate
+from ckaudit.causes.shared.rate_course import known_rate, rate_fall
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.optimizer import learning_rate
@@ -52,7 +52,7 @@ def learning_rate_is_zero(
             yield contradicts(2 * strong, "the learning rate is not zero, or not all tensors stand still", learning_rate.name)
         return
     steps, values = known_rate(rate)
-    if fall := fall_of(steps, values):
+    if fall := rate_fall(steps, values):
         if fall.is_smooth:
             yield contradicts(strong, f"the rate comes down to zero step by step until step {fall.step}: a schedule ended", first)
         else:

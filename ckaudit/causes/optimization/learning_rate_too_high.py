@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import breaks_in_evaluation_alone, jumps_since, overshoot
+from ckaudit.causes.shared.loss_curves import breaks_in_evaluation_alone, count_jumps_since, overshoot
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import excess_rate, first_spread, largest_update
 from ckaudit.contract.schema.manifest import Manifest
@@ -158,7 +158,7 @@ def learning_rate_too_high(
 
 def _other_reasons(findings: Findings, strong: float) -> Iterator[Evidence]:
     """Judge by what else makes updates large: a rate that was changed, gradients of more than one step, another plan."""
-    if jump := jump_before_trouble(findings):
+    if jump := rate_jump_before_trouble(findings):
         yield contradicts(strong, f"nothing was wrong at the rate of before: {jump.message}", jump)
     if kept := findings.first(gradients_carried_over):
         yield contradicts(2 * strong, f"updates are made of more than their own gradient: {kept.message}", kept)
@@ -172,7 +172,7 @@ def first_sign_of_large_updates(findings: Findings) -> Finding | None:
     return next((each for each in findings.of(*EXPLAINS) if id(each) not in of_small), None)
 
 
-def jump_before_trouble(findings: Findings) -> Finding | None:
+def rate_jump_before_trouble(findings: Findings) -> Finding | None:
     """Return the jump of the learning rate, upwards, that all trouble by large updates came after; None: there is none.
 
     A rate that had been as high for longer than the run had lasted before it is no new one.
@@ -191,7 +191,7 @@ def _spikes(found: Findings, flags: Series | None, weight: float, *, several: in
         return
     # Jumps of the loss that are close together are one incident; the gradient comes back sooner and shows each.
     findings = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
-    count = max(findings, jumps_since(flags, first.first_step))
+    count = max(findings, count_jumps_since(flags, first.first_step))
     if count >= several:
         yield supports(weight, f"it was calm until step {first.first_step}, and has jumped {count} times since", first)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
+from ckaudit.causes.shared.loss_curves import loss_plateau, never_falls_below_start
 from ckaudit.causes.shared.rate_course import known_rate
-from ckaudit.causes.shared.update_size import gradient_percentile_ratio, reach, usual_steps
+from ckaudit.causes.shared.update_size import gradient_percentile_ratio, movement_per_rate, total_rate_over_spread
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
@@ -91,7 +91,7 @@ def learning_rate_too_low(
     Weights are starting values.
     """
     yield from _by_other_illnesses(findings, strong)
-    far = reach(rate, std)
+    far = total_rate_over_spread(rate, std)
     if far is not None and far < short:
         steps, values = known_rate(rate)
         yield supports(
@@ -110,7 +110,7 @@ def learning_rate_too_low(
         yield _by_way(way, train, val, 1.5 * medium if is_slow else strong, is_slow=is_slow)
     if is_plain_descent(adapts):
         yield _of_plain_descent(rate, gradient_percentile_ratio(gradient, facts), strong, medium)
-    elif (moves := usual_steps(step, rate)) is not None:
+    elif (moves := movement_per_rate(step, rate)) is not None:
         yield _by_movement(median(moves), ordinary, strong, medium)
     bands = [(finding.value, finding.limit) for finding in findings.of(update_out_of_band)]
     if any(value is not None and limit is not None and float(value) < float(limit) for value, limit in bands):
@@ -189,7 +189,7 @@ def _by_curves(
 ) -> Iterator[Evidence]:
     """Judge by the rate and the losses alone, where nothing of the weights was recorded."""
     _, values = known_rate(rate)
-    stands = still(train, val)
+    stands = loss_plateau(train, val)
     if stands is not None and stands.kind != "flat":
         yield contradicts(2 * medium, "the loss falls as fast as it should at first: the rate is not too low", "LOSS003")
     if never_falls_below_start(train, val) is None:

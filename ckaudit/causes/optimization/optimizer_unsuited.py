@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
-from ckaudit.causes.shared.loss_curves import never_falls_below_start, still
+from ckaudit.causes.shared.loss_curves import loss_plateau, never_falls_below_start
 from ckaudit.causes.shared.update_size import gain_of_gradient, gradient_percentile_ratio
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
@@ -112,7 +112,7 @@ def _of_plain_descent(gradient: Series | None, facts: Manifest | None, apart: fl
 
 def _standing(train: Series | None, val: Series | None) -> float | None:
     """Return the level of a loss that stands or never falls, None of any other."""
-    stands = still(train, val)
+    stands = loss_plateau(train, val)
     return stands.level if stands is not None else never_falls_below_start(train, val)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.rate_course import RateFall, fall_of, known_rate, planned_end
+from ckaudit.causes.shared.rate_course import RateFall, known_rate, planned_end, rate_fall
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
@@ -46,7 +46,7 @@ def schedule_horizon_wrong(
     if findings.first(schedule_off_plan, learning_rate_zero) is None:
         return
     steps, values = known_rate(rate)
-    fall = fall_of(steps, values)
+    fall = rate_fall(steps, values)
     if fall is None:
         if values.size:
             yield contradicts(2 * strong, "the rate never falls", learning_rate.name)

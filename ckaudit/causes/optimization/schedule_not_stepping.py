@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.rate_course import known_rate, stands_since
+from ckaudit.causes.shared.rate_course import constant_since, known_rate
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
@@ -65,7 +65,7 @@ def schedule_not_stepping(
     steps, values = known_rate(rate)
     if off is None or not values.size:
         return
-    since = stands_since(steps, values)
+    since = constant_since(steps, values)
     if since is None or values[-1] <= 0:
         yield contradicts(strong, "the rate changes from step to step" if since is None else "the rate is zero", off)
         return

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.loss_curves import still
+from ckaudit.causes.shared.loss_curves import loss_plateau
 from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.report import Evidence, Finding
@@ -133,7 +133,7 @@ def _forgotten(
     train: Series | None, val: Series | None, gradient: Series | None, calm: float, strong: float, weak: float
 ) -> Iterator[Evidence]:
     """Judge by the curves alone."""
-    stands = still(train, val)
+    stands = loss_plateau(train, val)
     if train is None or stands is None or stands.kind != "lost":
         yield contradicts(2 * strong, "the loss does not go back to where it began, and no weights were recorded", "LOSS003")
         return
@@ -159,7 +159,7 @@ def _not_by_decay(
     findings: Findings, train: Series | None, val: Series | None, rate: Series | None, strong: float, *, beyond: float = 1.1
 ) -> Iterator[Evidence]:
     """Judge what decay cannot do to a curve that is back where it began; `beyond` leaves room for noise."""
-    stands = still(train, val)
+    stands = loss_plateau(train, val)
     if train is None or stands is None or stands.kind != "lost":
         return
     rows = np.flatnonzero(train.finite[:, 0])

@@ -27,7 +27,7 @@ from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.run.column_builder import DTYPES
-from ckaudit.run.run_facts import is_single
+from ckaudit.run.run_facts import is_single_precision
 from ckaudit.run.series import Series
 
 
@@ -93,7 +93,7 @@ def gradient_underflow(
             )
         if silent is not None and silent.finite.any() and silent.values[silent.finite].max() < MIN_ZERO_SHARE:
             yield supports(medium, "no module puts out zeros that would make any in a gradient", silent.name)
-    elif _is_half(types) and judged.finite.any() and (judged.values[judged.finite] == 1).all():
+    elif _is_half_precision(types) and judged.finite.any() and (judged.values[judged.finite] == 1).all():
         yield supports(strong, "all of every gradient is zero, to the last tensor of the model, and it is of float16", zeros.name)
     else:
         yield contradicts(strong, "gradients are zero as a whole or not at all", zeros.name)
@@ -106,7 +106,7 @@ def gradient_underflow(
         yield contradicts(strong, f"there is another reason for it: {other.message}", other)
 
 
-def _is_half(types: Series | None) -> bool:
+def _is_half_precision(types: Series | None) -> bool:
     """Tell whether anything is in float16."""
     return types is not None and bool((types.values[types.finite] == DTYPES.index("float16")).any())
 
@@ -115,10 +115,10 @@ def _precision(types: Series | None, scale: Series | None, weight: float, medium
     """Judge whether anything is of half precision, and whether the loss is scaled then."""
     if types is None:
         return
-    if is_single(types):
+    if is_single_precision(types):
         yield contradicts(weight, "all modules compute in single precision, in which nothing is so small", types.name)
         return
-    if _is_half(types):
+    if _is_half_precision(types):
         if scale is None:
             yield supports(medium, "parts of the model are in float16, and no loss scale is recorded", types.name)
     else:

@@ -16,7 +16,7 @@ from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.cancelled_gradients import never_applied
-from ckaudit.run.run_facts import is_scaled, is_single
+from ckaudit.run.run_facts import is_loss_scaled, is_single_precision
 from ckaudit.run.series import Series
 
 
@@ -49,9 +49,9 @@ def loss_scale_too_high(
     gradients speak that were infinite and later finite again: somebody left their updates out. Without them there is no evidence
     either way. Weights follow the scale that all causes share.
     """
-    if not is_scaled(scale) and (scale is not None or norm is None or not never_applied(norm).any()):
+    if not is_loss_scaled(scale) and (scale is not None or norm is None or not never_applied(norm).any()):
         yield contradicts(decisive, "no loss scale is recorded, or it is 1 throughout: the loss is not scaled", loss_scale.name)
-    if is_single(types):
+    if is_single_precision(types):
         yield contradicts(decisive, "all modules compute in single precision, which needs no scale", element_type.name)
     seen = findings.first(overflow)
     if seen is not None:

@@ -35,7 +35,7 @@ from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.run.column_builder import DTYPES
-from ckaudit.run.run_facts import is_adaptive, is_scaled
+from ckaudit.run.run_facts import is_adaptive, is_loss_scaled
 from ckaudit.run.series import Series
 
 ILL = (loss_spike, loss_rises, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
@@ -124,7 +124,7 @@ def _by_precision(
             "Keep the weights in float32 and let autocast compute in half precision, or train in bfloat16: Adam's epsilon of "
             "1e-8 is zero in float16."
         )
-    if scale is not None and is_scaled(scale):
+    if scale is not None and is_loss_scaled(scale):
         yield contradicts(medium, "a loss scaler is at work: half precision may have overflowed", scale.name)
 
 

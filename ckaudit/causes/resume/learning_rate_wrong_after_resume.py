@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
 from ckaudit.causes.optimization.learning_rate_too_high import FOLLOWS
-from ckaudit.causes.shared.rate_course import Seam, changes_at_seams, known_rate
+from ckaudit.causes.shared.rate_course import ResumeRates, changes_at_resumes, known_rate
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
@@ -50,7 +50,7 @@ def learning_rate_wrong_after_resume(
     if not resume_steps(facts):
         yield contradicts(decisive, "the run was never taken up again", "run.json")
         return
-    sides = changes_at_seams(steps, values, facts)
+    sides = changes_at_resumes(steps, values, facts)
     worst = max(sides, key=lambda seam: abs(np.log(seam.change)), default=None)
     if worst is None:
         return
@@ -75,7 +75,7 @@ def learning_rate_wrong_after_resume(
         yield contradicts(strong, f"the run was ill before the resume: {earlier[0].message}", earlier[0])
 
 
-def _is_factor(seam: Seam, facts: Manifest | None, steps: np.ndarray, values: np.ndarray, *, alike: float = 0.05) -> bool:
+def _is_factor(seam: ResumeRates, facts: Manifest | None, steps: np.ndarray, values: np.ndarray, *, alike: float = 0.05) -> bool:
     """Tell whether the rate stays the same number of times its plan: then the place in the schedule is right."""
     later = steps > seam.step
     plan = planned_rate(facts, steps[later])
@@ -85,7 +85,7 @@ def _is_factor(seam: Seam, facts: Manifest | None, steps: np.ndarray, values: np
     return bool(np.ptp(times) < alike * times[0])
 
 
-def _began_anew(seam: Seam, facts: Manifest | None, steps: np.ndarray, medium: float) -> Iterator[Evidence]:
+def _began_anew(seam: ResumeRates, facts: Manifest | None, steps: np.ndarray, medium: float) -> Iterator[Evidence]:
     """Tell whether the rate after the resume is the one planned for the first steps."""
     after = steps[steps > seam.step]
     plan = planned_rate(facts, after[:1] - seam.step)

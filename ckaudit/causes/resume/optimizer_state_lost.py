@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.rate_course import changes_at_seams, known_rate
+from ckaudit.causes.shared.rate_course import changes_at_resumes, known_rate
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.optimizer import learning_rate
@@ -54,7 +54,7 @@ def optimizer_state_lost(
         yield contradicts(strong, "no loss that starts well after a resume and is thrown off by its first updates", "RESUME002")
     if any(session.optimizer_restored is True for session in resumed(facts)) and not findings.of(optimizer_state_reset):
         yield contradicts(decisive, "the optimizer held its state before the first update", "run.json")
-    for seam in changes_at_seams(*known_rate(rate), facts):
+    for seam in changes_at_resumes(*known_rate(rate), facts):
         if abs(np.log(seam.change)) > np.log1p(change):
             yield contradicts(
                 decisive,

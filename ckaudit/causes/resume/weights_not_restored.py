@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.rate_course import changes_at_seams, known_rate
+from ckaudit.causes.shared.rate_course import changes_at_resumes, known_rate
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.around_seams import loss_after_resume
@@ -69,7 +69,7 @@ def weights_not_restored(
         return
     if above is not None:
         yield from _by_first_loss(above, borders, far, strong)
-    sides = changes_at_seams(*known_rate(rate), facts)
+    sides = changes_at_resumes(*known_rate(rate), facts)
     if changed := [seam for seam in sides if abs(np.log(seam.change)) > 0.1]:
         yield contradicts(
             strong,

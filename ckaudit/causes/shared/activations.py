@@ -12,16 +12,16 @@ from ckaudit.run.tensors import TensorTable
 _FUNCTION = re.compile(r"(^|[._])(act\w*|\w*relu\w*|\w*gelu\w*|\w*silu\w*|\w*sigmoid\w*|\w*tanh\w*)$", re.IGNORECASE)
 
 
-def is_function(name: str) -> bool:
+def is_activation_function(name: str) -> bool:
     """Tell whether a module's name says that it is an activation function.
 
-    >>> [is_function(name) for name in ("blocks.0.mlp.act", "layers.1.relu", "blocks.0.mlp.up")]
+    >>> [is_activation_function(name) for name in ("blocks.0.mlp.act", "layers.1.relu", "blocks.0.mlp.up")]
     [True, True, False]
     """
     return _FUNCTION.search(name) is not None
 
 
-def silent(
+def mostly_zero_function(
     sparsity: Series, depths: Collection[int | None], min_zero_share: float, table: TensorTable
 ) -> tuple[str, float] | None:
     """Return the activation function with the largest share of zeros in some blocks, and that share at the median checkpoint.
@@ -35,7 +35,7 @@ def silent(
     zero_shares = {}
     for column, name in enumerate(sparsity.labels):
         known = sparsity.values[sparsity.finite_in(column), column]
-        if is_function(name) and known.size and table.depth(name) in depths:
+        if is_activation_function(name) and known.size and table.depth(name) in depths:
             zero_shares[name] = median(known)
     most = max(zero_shares.items(), key=lambda item: item[1], default=None)
     return most if most is not None and most[1] >= min_zero_share else None
@@ -51,13 +51,13 @@ def all_zero_module_before(sparsity: Series | None, function: str | None) -> str
         function: The function.
     """
     place = sparsity.labels.index(function) - 1 if sparsity is not None and function in sparsity.labels else -1
-    if sparsity is None or place < 0 or is_function(sparsity.labels[place]):
+    if sparsity is None or place < 0 or is_activation_function(sparsity.labels[place]):
         return None
     known = sparsity.values[sparsity.finite_in(place), place]
     return sparsity.labels[place] if known.size and (known == 1).all() else None
 
 
-def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float = 0.3) -> list[str]:
+def bounded_functions(largest: Series, usual: Series, *, reach: float = 0.7, share: float = 0.3) -> list[str]:
     """Return the activation functions that are bounded, such as sigmoid: outputs reach `reach`, never exceed 1, and are not zero.
 
     The mean magnitude of a sigmoid's outputs is one half; that of functions open to one side is small beside their largest.
@@ -71,7 +71,7 @@ def bounded(largest: Series, usual: Series, *, reach: float = 0.7, share: float 
     names = []
     for column, name in enumerate(largest.labels):
         known = largest.values[largest.finite_in(column), column]
-        if not is_function(name) or not known.size or name not in usual.labels or not reach <= known.max() <= 1:
+        if not is_activation_function(name) or not known.size or name not in usual.labels or not reach <= known.max() <= 1:
             continue
         mean = usual.values[:, usual.labels.index(name)]
         if median(mean[~np.isnan(mean)]) > share * median(known):

@@ -32,7 +32,7 @@ def _makes_query_or_key(name: str, table: TensorTable) -> bool:
     return is_query_or_key(name) or is_query_or_key(table.module(name))
 
 
-def surplus(logit: Series, std: Series, table: TensorTable) -> float | None:
+def logits_over_expected(logit: Series, std: Series, table: TensorTable) -> float | None:
     r"""Return the ratio of the first recorded logits to those that their weights explain; None where a number is missing.
 
     Queries and keys of a normed input have elements of spread $g_q$ and $g_k$, the gains of their matrices,

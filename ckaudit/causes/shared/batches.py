@@ -6,10 +6,10 @@ from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Series
 
-LEAST_LOOKS = 6  # measurements of the token drift; fewer do not tell whether the tokens have changed for good
+MIN_MEASUREMENTS = 6  # measurements of the token drift; fewer do not tell whether the tokens have changed for good
 
 
-def repeats(distance: Series, loss: Series, first: int, last: int | None, *, near: int = 10) -> float:
+def repeated_share(distance: Series, loss: Series, first: int, last: int | None, *, near: int = 10) -> float:
     """Return the share of the steps of a stretch whose batch is one of the last `near`, between 0 and 1.
 
     Args:
@@ -34,7 +34,7 @@ def target_tokens(tokens: Series, step: int) -> tuple[float, float] | None:
     return float(counts[-1]), median(counts[:-1])
 
 
-def shifted(
+def token_shift(
     drift: Series, *, times: float = 5.0, clear: float = 2.0, k: float = 5.0, min_drift: float = 0.05
 ) -> tuple[float, float, int] | None:
     """Return the divergence from the first batch before and after a lasting shift, and the first step after it; None: no shift.
@@ -44,7 +44,7 @@ def shifted(
     """
     known = np.flatnonzero(drift.finite[:, 0])
     values, steps = drift.values[known, 0], drift.steps[known]
-    if len(values) < LEAST_LOOKS:
+    if len(values) < MIN_MEASUREMENTS:
         return None
     first = values[: max(3, len(values) // 3)]
     before = median(first)
@@ -57,6 +57,6 @@ def shifted(
     return before, median(values[start:]), int(steps[start])
 
 
-def is_same(drift: Series) -> bool:
-    """Tell whether the tokens are known to stay of one kind: measured often enough, and not `shifted`."""
-    return int(drift.finite.sum()) >= LEAST_LOOKS and shifted(drift) is None
+def has_no_token_shift(drift: Series) -> bool:
+    """Tell whether the tokens are known to stay of one kind: measured often enough, and not `token_shift`."""
+    return int(drift.finite.sum()) >= MIN_MEASUREMENTS and token_shift(drift) is None

@@ -25,7 +25,7 @@ def causes_reading(names: Iterable[str]) -> list[Cause]:
 @lru_cache(maxsize=1024)
 def _read_by(unit: Rule | Cause) -> frozenset[str]:
     inputs = (*unit.needs, *unit.wants) if isinstance(unit, Rule) else unit.wants
-    return frozenset(made_of(input_ for input_ in inputs if isinstance(input_, Metric)))
+    return frozenset(with_their_inputs(input_ for input_ in inputs if isinstance(input_, Metric)))
 
 
 def causes_of(rule: Rule) -> list[Cause]:
@@ -33,7 +33,7 @@ def causes_of(rule: Rule) -> list[Cause]:
     return [cause for cause in causes().values() if rule.code in {sign.code for sign in cause.explains}]
 
 
-def made_of(given: Iterable[Metric]) -> set[str]:
+def with_their_inputs(given: Iterable[Metric]) -> set[str]:
     """Return the names of metrics and of all metrics that they are computed from."""
     names: set[str] = set()
     to_visit = [metric.name for metric in given]

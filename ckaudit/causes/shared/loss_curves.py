@@ -1,4 +1,4 @@
-"""Measures of training and held-out losses for causes: standstill, ratio, lost noise, a jump, and slices that part."""
+"""Measures of training and held-out losses for causes: a plateau, ratio, lost batch noise, a jump, and slices that diverge."""
 
 import math
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
-from ckaudit.run.falls import Standstill, flat_fall, standstill
+from ckaudit.run.falls import Plateau, flat_fall, plateau_of
 from ckaudit.run.medians import median
 from ckaudit.run.robust import difference_noise
 from ckaudit.run.series import Floats, Series, at
@@ -44,17 +44,17 @@ class LossJump(Struct, frozen=True, kw_only=True):
         return self.held_out > max(self.beside, 0.1 * self.rise) / 2
 
 
-def still(train: Series | None, val: Series | None) -> Standstill | None:
+def loss_plateau(train: Series | None, val: Series | None) -> Plateau | None:
     """Return how the training loss stands still over the whole run, None where it does not."""
     if train is None or not train.labels:
         return None
     known = train.finite[:, 0]
-    return standstill(train.steps[known], train.values[known, 0], val) if known.any() else None
+    return plateau_of(train.steps[known], train.values[known, 0], val) if known.any() else None
 
 
 def never_falls_below_start(train: Series | None, val: Series | None) -> float | None:
     """Return the level of a training loss that never came below what it began with; None of one that did, or is not known."""
-    if (stands := still(train, val)) is not None:
+    if (stands := loss_plateau(train, val)) is not None:
         return stands.level if stands.kind == "flat" else None
     if train is None or not train.labels or train.finite[:, 0].sum() < 3:
         return None
@@ -62,7 +62,7 @@ def never_falls_below_start(train: Series | None, val: Series | None) -> float |
     return None if flat is None else flat.last
 
 
-def multiple(train: Series | None, val: Series | None) -> tuple[float, float] | None:
+def train_over_held_out(train: Series | None, val: Series | None) -> tuple[float, float] | None:
     """Return how many times the held-out loss the training loss is, at the first evaluation and at the last."""
     if train is None or val is None or not train.labels:
         return None
@@ -78,7 +78,7 @@ def first_and_last(train: Series) -> tuple[float, float] | None:
     return (float(known[0]), median(known[-max(1, len(known) // 10) :])) if len(known) else None
 
 
-def mirror(train: Series | None, val: Series | None, *, alike: float = 0.1) -> float | None:
+def mirrored_held_out_loss(train: Series | None, val: Series | None, *, alike: float = 0.1) -> float | None:
     """Return where a rising held-out loss ends that is the training loss with the other sign, None where there is none.
 
     At each evaluation of the second half the training loss is below zero, and the two add up to less than `alike` of either.
@@ -94,7 +94,7 @@ def mirror(train: Series | None, val: Series | None, *, alike: float = 0.1) -> f
     return float(other[-1]) if is_mirror.all() else None
 
 
-def lost_noise(
+def lost_batch_noise(
     train: Series | None, *, parts: int = 8, min_points: int = 160, low: float = 2e-3, times: float = 5.0
 ) -> float | None:
     """Return the share by which losses of neighbouring steps differ at the end, where batches have become all alike.
@@ -187,7 +187,7 @@ def loss_jump(train: Series | None, val: Series | None, step: int, *, back: int 
     )
 
 
-def parted(slices: Series, step: int, *, rise: float = 0.05) -> tuple[str, str] | None:
+def diverging_slices(slices: Series, step: int, *, rise: float = 0.05) -> tuple[str, str] | None:
     """Return a slice whose loss has risen since a step and one whose loss has fallen, by `rise` each; None where all agree.
 
     Learning by heart raises the loss of all slices. A change of data raises those that the new data leaves out, and lowers those
@@ -298,7 +298,7 @@ def has_finite_loss_before(loss: Series | None, step: int, *, within: int | None
     return loss is None or bool((loss.finite[:, 0] & (loss.steps < step) & (loss.steps >= since)).any())
 
 
-def jumps_since(flags: Series | None, since: int, *, apart: int = 10) -> int:
+def count_jumps_since(flags: Series | None, since: int, *, apart: int = 10) -> int:
     """Return how often the loss jumps from a step on: flags less than `apart` points behind another are of the same jump."""
     if flags is None:
         return 0

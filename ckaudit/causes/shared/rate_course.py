@@ -28,7 +28,7 @@ class RateFall(Struct, frozen=True):
         return self.largest_drop < few or (self.drops[-1] < few and sum(drop > 0 for drop in self.drops) >= 3)
 
 
-class Seam(Struct, frozen=True):
+class ResumeRates(Struct, frozen=True):
     """The rate before and after a resume, and the ratio of the two with the planned change taken off."""
 
     step: int
@@ -46,7 +46,7 @@ def known_rate(rate: Series | None) -> tuple[Steps, Floats]:
     return rate.steps[rows], largest[rows]
 
 
-def stands_since(steps: Steps, values: Floats, *, within: float = 1e-6) -> int | None:
+def constant_since(steps: Steps, values: Floats, *, within: float = 1e-6) -> int | None:
     """Return the step since which a rate is constant to the end, None where it changed in its last twenty points."""
     if len(values) < 20:
         return None
@@ -55,7 +55,7 @@ def stands_since(steps: Steps, values: Floats, *, within: float = 1e-6) -> int |
     return int(steps[first]) if len(values) - first >= 20 else None
 
 
-def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall | None:
+def rate_fall(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall | None:
     """Return how a rate fell from its highest value to the lowest after it, None where it did not fall.
 
     Args:
@@ -74,7 +74,7 @@ def fall_of(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall | N
     return RateFall(int(steps[top + reached]), float(after.min()), float(values[top]), tuple(drops.tolist()))
 
 
-def changes_at_seams(steps: Steps, values: Floats, facts: Manifest | None) -> list[Seam]:
+def changes_at_resumes(steps: Steps, values: Floats, facts: Manifest | None) -> list[ResumeRates]:
     """Return the rate on the two sides of each resume; where a plan is known, the change it plans is taken off."""
     changes = []
     for seam in resume_steps(facts):
@@ -85,7 +85,7 @@ def changes_at_seams(steps: Steps, values: Floats, facts: Manifest | None) -> li
         plan = planned_rate(facts, steps[sides])
         planned = plan[1] / plan[0] if plan is not None and (plan > 0).all() else 1.0
         low, high = values[sides].tolist()
-        changes.append(Seam(seam, low, high, high / low / float(planned)))
+        changes.append(ResumeRates(seam, low, high, high / low / float(planned)))
     return changes
 
 

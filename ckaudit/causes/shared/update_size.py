@@ -25,7 +25,7 @@ def per_element(norm: Series | None, facts: Manifest | None) -> Series | None:
     return Series(norm.name, norm.unit, known.steps, known.labels, known.values / root, known.recorded)
 
 
-def usual_steps(step: Series | None, rate: Series | None, *, full: float = 0.3) -> Floats | None:
+def movement_per_rate(step: Series | None, rate: Series | None, *, full: float = 0.3) -> Floats | None:
     """Return an element's movement in one update over the learning rate, for each matrix: medians over checkpoints, shape (P,).
 
     Only checkpoints at `full` of the highest rate or more count; None where nothing moved.
@@ -75,7 +75,7 @@ def gradient_percentile_ratio(gradient: Series | None, facts: Manifest | None) -
     return float(high / low)
 
 
-def reach(rate: Series | None, std: Series | None) -> float | None:
+def total_rate_over_spread(rate: Series | None, std: Series | None) -> float | None:
     """Return the sum of all learning rates over the median tensor's first standard deviation.
 
     An element under Adam moves by about the rate at most: below 1, all updates together could not replace the weights.

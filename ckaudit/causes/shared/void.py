@@ -30,7 +30,7 @@ class VoidReason(Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
 
 
-VOIDS: tuple[VoidReason, ...] = (
+VOID_REASONS: tuple[VoidReason, ...] = (
     VoidReason(
         because="attention sees the tokens that it is to predict",
         names=TRAINING + HELD_OUT + PROBES,
@@ -86,7 +86,7 @@ VOIDS: tuple[VoidReason, ...] = (
 """An answer that rests on such a number is not good, whatever the number says (the first reason that holds is told)."""
 
 
-class Voided(Struct, frozen=True):
+class VoidedNumbers(Struct, frozen=True):
     """One reason that holds for a run: in words, the names that mean nothing, and the findings that say so."""
 
     reason: str
@@ -94,12 +94,12 @@ class Voided(Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
-def likely(diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Diagnosis]:
+def likely_diagnoses(diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Diagnosis]:
     """Return the diagnoses that are more than a guess: `sure` is where the verdict begins to name them."""
     return [diagnosis for diagnosis in diagnoses if diagnosis.confidence >= sure]
 
 
-def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Iterator[Voided]:
+def voided_numbers(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Iterator[VoidedNumbers]:
     """Yield the reasons that hold for a run.
 
     Args:
@@ -107,8 +107,8 @@ def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Itera
         diagnoses: What explains them; a guess voids nothing.
     """
     serious = [finding for finding in findings if finding.severity != "note"]
-    stands = {diagnosis.cause: diagnosis for diagnosis in likely(diagnoses)}
-    for void in VOIDS:
+    stands = {diagnosis.cause: diagnosis for diagnosis in likely_diagnoses(diagnoses)}
+    for void in VOID_REASONS:
         diagnosis = stands.get(void.cause)
         explained = set(diagnosis.explains) if diagnosis else set()
         proofs = [finding for finding in serious if finding.name in void.rules]
@@ -116,4 +116,4 @@ def voided(findings: Sequence[Finding], diagnoses: Iterable[Diagnosis]) -> Itera
         if not proofs:
             continue
         named = void.names or tuple(place.partition("/")[0] for place in places_of(proofs))
-        yield Voided(f"{void.what} mean nothing while {void.because}", frozenset(named), tuple(proofs))
+        yield VoidedNumbers(f"{void.what} mean nothing while {void.because}", frozenset(named), tuple(proofs))

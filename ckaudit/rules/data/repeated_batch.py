@@ -75,7 +75,7 @@ def repeated_batch(
         is_whole = highest >= stuck_share and first <= 1 and bool(again[1:].all())
         severity: Severity = "sev1" if highest >= stuck_share else "sev2"
         if is_whole:
-            is_all = is_in_hand(reused, distance) and loss_kind_of(facts) != "nats_per_token"  # a text is no single batch
+            is_all = is_array_reused(reused, distance) and loss_kind_of(facts) != "nats_per_token"  # a text is no single batch
             severity = "note" if is_all or _carries_over(val, loss) else "sev2"
         yield Hit(
             severity=severity,
@@ -94,7 +94,7 @@ def repeated_batch(
     yield from _from_the_beginning(distance, facts, max_steps_back, min_points)
 
 
-def is_in_hand(reused: Series | None, distance: Series) -> bool:
+def is_array_reused(reused: Series | None, distance: Series) -> bool:
     """Tell whether the program passes one array at every step; at the first `UNSEEN_REPEATS` repeats nobody looks."""
     return reused is not None and len(reused.steps) >= max(1, len(distance.steps) - UNSEEN_REPEATS)
 

@@ -58,9 +58,9 @@ def score_stands(
         if len(values) < min_evals or (not is_explained and (_falls(val) or _falls(train))):
             continue
         if (
-            stands_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
+            _stays_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
             if is_explained
-            else stands_low(_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
+            else _stays_low(_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
         ):
             yield Hit.at(
                 score.steps[rows],
@@ -74,7 +74,7 @@ def score_stands(
             )
 
 
-def stands_low(values: Floats, most: float, rise: float, rise_share: float) -> bool:
+def _stays_low(values: Floats, most: float, rise: float, rise_share: float) -> bool:
     """Tell whether a score stays below a bound, a tenth of its values aside, and ends no higher than it began."""
     third = max(1, len(values) // 3)
     first, last = median(values[:third]), median(values[-third:])

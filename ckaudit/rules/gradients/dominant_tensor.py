@@ -12,7 +12,7 @@ from ckaudit.metrics.loss import times_a_guess, train_loss_raw
 from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
 from ckaudit.metrics.weights import weight_norm
-from ckaudit.rules.gradients.frequent_clipping import frequent_clipping, is_divided_out
+from ckaudit.rules.gradients.frequent_clipping import frequent_clipping, is_cancelled_by_adam
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, at
@@ -98,7 +98,7 @@ def dominant_tensor(
         yield needs_one_of(gradient_share, top_gradient_share)
         return
     yield from too_few(judged, min_points)
-    is_void = is_divided_out(clip, norm, epsilon, FELT_EPSILON)
+    is_void = is_cancelled_by_adam(clip, norm, epsilon, FELT_EPSILON)
     deep_coefficient = 0.0 if is_void else deep_coefficient / times_a_guess(loss)
     sized = _has_size(judged, sizes)
     offenders = list(

@@ -72,8 +72,8 @@ def frequent_clipping(
     severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=min(min_points, known)))
     rows = np.concatenate([span.rows for span in severe_spans]) if severe_spans else np.empty(0, np.int64)
     if len(rows) and coefficient is not None:
-        rests = leaves_more_at_the_end(coefficient, deep_coefficient, min_points)
-        is_void = is_divided_out(coefficient, norm, epsilon, felt_epsilon)
+        rests = clips_less_at_end(coefficient, deep_coefficient, min_points)
+        is_void = is_cancelled_by_adam(coefficient, norm, epsilon, felt_epsilon)
         hit = _over(
             rate,
             rows,
@@ -102,13 +102,13 @@ def _ends_deep(coefficient: Series, deep: float, points: int) -> bool:
     return len(known) >= points and bool((known[-points:] < deep).all())
 
 
-def leaves_more_at_the_end(coefficient: Series, deep: float, min_points: int, *, end_share: float = 0.1) -> bool:
+def clips_less_at_end(coefficient: Series, deep: float, min_points: int, *, end_share: float = 0.1) -> bool:
     """Tell whether clipping leaves more of the gradient at the end, as where gradients shrink with what is learnt."""
     known = coefficient.values[coefficient.finite & (coefficient.values > 0)]
     return median(known[-max(min_points, int(end_share * len(known))) :]) >= deep
 
 
-def is_divided_out(
+def is_cancelled_by_adam(
     coefficient: Series | None, norm: Series | None, epsilon: Series | None, felt: float, *, apart: float = 0.01
 ) -> bool:
     """Tell whether updates are the same with and without clipping: adaptive ones, of which no matrix feels epsilon.

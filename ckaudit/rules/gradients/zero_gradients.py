@@ -11,7 +11,7 @@ from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled_gradients import cancelled
 from ckaudit.run.robust import is_zero_but_for_rounding
-from ckaudit.run.run_facts import is_half
+from ckaudit.run.run_facts import is_half_precision
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
@@ -79,7 +79,7 @@ def zero_gradients(
         )
     )
     high = judged.values > max_zero_share
-    nearly_all = judged.values > (max_zero_share if is_half(types) else NEARLY_ALL)
+    nearly_all = judged.values > (max_zero_share if is_half_precision(types) else NEARLY_ALL)
     widely = nearly_all.mean(axis=1) > max_tensors_share if len(judged.labels) else np.zeros(len(high), bool)
     for span in spans(judged, high, min_points=min_points):
         whole = bool((judged.values[span.rows, span.column] == 1).sum() >= min_points)

@@ -16,7 +16,6 @@ from ckaudit.metrics.weights import relative_movement, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import (
     Fall,
-    comes_down_to_it,
     ends_lower,
     fall_accelerates,
     fall_between_thirds,
@@ -24,7 +23,8 @@ from ckaudit.run.falls import (
     flat_fall,
     largest_fall,
     never_falls,
-    standstill,
+    plateau_of,
+    would_reach_level,
 )
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
@@ -182,7 +182,7 @@ def loss_not_falling(
             yield _flat(steps, flat, excuse=early)
         else:
             yield Skip("too_few_points", "the loss is too noisy to tell one that stands from one that falls by 5 %")
-    elif (still := standstill(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
+    elif (still := plateau_of(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
         excuse = "" if still.kind != "rests" else _why_it_may_rest(steps, facts, moved)
         yield _hit(steps, still.row, still.level, still.limit, still.message, excuse=excuse)
     elif not begins_with_its_run(steps) and (bound is None or not has_level):
@@ -251,7 +251,7 @@ def _costs_more_than_a_constant(
     if late.sum() < min_checkpoints or not times[late].min() > 1 + LEARNT_SHARE:
         return None
     many = TIMES_A_CONSTANT_AT_THE_END if is_over(steps, facts) else TIMES_A_CONSTANT
-    if times[late].min() <= many and comes_down_to_it(losses[steps > steps[-1] / 2], median(times[late])):
+    if times[late].min() <= many and would_reach_level(losses[steps > steps[-1] / 2], median(times[late])):
         return None
     most = many if times[late].min() > many else 1 + LEARNT_SHARE
     first = int(np.flatnonzero(times <= most)[-1]) + 1 if (times <= most).any() else 0

@@ -9,7 +9,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.divergence import divergence_step
 from ckaudit.metrics.evaluation import eval_artifact_hash
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, untrained_loss, val_loss
-from ckaudit.metrics.loss_function import constant_guess, explained_share, stays_at_a_constant
+from ckaudit.metrics.loss_function import constant_guess, explained_share, never_beats_guess
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
@@ -96,7 +96,7 @@ def overfitting(
     standing = (max_gain, min_train_fall, min_gap_share)
     told = list(_by_course(steps, losses, level, logged, min_evals, min_rise, standing))
     yield from told
-    little = _carries_little_over(steps, losses, logged, facts) or _stays_at_a_constant(steps, losses, logged, explained, facts)
+    little = _carries_little_over(steps, losses, logged, facts) or _never_beats_guess(steps, losses, logged, explained, facts)
     if little is not None and not any(isinstance(each, Hit) for each in told):
         yield little
 
@@ -204,7 +204,7 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
     )
 
 
-def _stays_at_a_constant(
+def _never_beats_guess(
     steps: Steps, val: Floats, logged: Series | None, explained: Series | None, facts: Manifest | None, *, min_evals: int = 3
 ) -> Hit | None:
     """Return the hit of held-out losses that never leave what a constant guess costs, while the training loss comes below it.
@@ -216,7 +216,7 @@ def _stays_at_a_constant(
     saved = explained.late_median()
     if saved is None or saved < KNOWN_OF_TRAINING or (steps[-1] < MIN_STEPS and not is_over(steps, facts)):
         return None
-    if not stays_at_a_constant(logged, val, explained):
+    if not never_beats_guess(logged, val, explained):
         return None
     return Hit.at(
         steps,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.metrics.loss_function import holds_several_functions, label_smoothing, loss_to_function_ratio, targets_mixed
+from ckaudit.metrics.loss_function import has_auxiliary_loss, label_smoothing, loss_to_function_ratio, targets_mixed
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
@@ -114,7 +114,7 @@ def train_val_inverted(
     for span in accused:
         rest[span.rows] = False
         hit = _too_wide(span, steady, limit)
-        yield replace(hit, severity="note") if holds_several_functions(ratio) else hit
+        yield replace(hit, severity="note") if has_auxiliary_loss(ratio) else hit
     yield from too_few(val, min_evals)
     drops_nothing = facts is not None and facts.dropout == 0
     wider = (
