@@ -10,7 +10,10 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from ckaudit.contract.schema.manifest import LossKind
+from ckaudit.contract.schema.score_names import HELD_OUT
 
+COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|avr|average|mean|batch|minibatch|step|elbo|vae)_)?"
+"""What may stand before "loss" in the name of a whole one."""
 NO_LETTERS = re.compile(r"[^a-z0-9]+")
 REWARDS = re.compile(r"(^|_)(rewards?|advantages?)(_|$)")
 _OTHER_LOSS = re.compile(
@@ -24,8 +27,9 @@ _OF_TOKENS = re.compile(
     r"(^|_)(ppl|perplexity|bpb|bpc|mfu|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)"
 )
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_HELD_OUT = frozenset("val valid validation eval evaluation dev test testing".split())  # noqa: SIM905
-_VALIDATION = re.compile(r"(?:val|valid|validation|eval|evaluation|dev)_(.+)|(.+)_(?:val|valid|validation|eval|evaluation|dev)")
+_HELD_OUT = frozenset({*HELD_OUT.split("|"), "test", "testing"})
+_VALIDATION = re.compile(rf"(?:{HELD_OUT})_(.+)|(.+)_(?:{HELD_OUT})")
+_TEST_LOSS = re.compile(rf"(?:test|testing)_{COMPONENT}loss(?:es)?")
 _TRAIN = re.compile(r"(?:train|training|tr)_(?=.)")
 _MEASURE = re.compile(r"(?:mse|rmse|mae|huber|smooth_l1|l1|l2|bce|elbo)")
 _AT_THE_END = re.compile(r"_(?:train|training|tr)$")
@@ -62,6 +66,15 @@ class AdversarialLosses(Struct, frozen=True):
 
     generator: int
     discriminator: int
+
+
+def is_test_loss_name(name: str) -> bool:
+    """Tell whether a name, in small letters and with underscores, is that of a loss on a test set.
+
+    >>> is_test_loss_name("test_loss"), is_test_loss_name("test_acc")
+    (True, False)
+    """
+    return _TEST_LOSS.fullmatch(name) is not None
 
 
 def may_be_a_loss(name: str) -> bool:

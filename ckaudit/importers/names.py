@@ -8,14 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from shlex import quote
 
+from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF, SCORE_WORDS, is_score
 from ckaudit.errors import UsageError
-from ckaudit.importers.held_out_names import COMPONENT, HELD_OUT, is_score, names_test_loss
 from ckaudit.importers.kinds_of_loss import (
+    COMPONENT,
     NO_LETTERS,
     REWARDS,
     adversarial_losses,
     held_out_twin,
     is_of_policy,
+    is_test_loss_name,
     of_policy,
     only_loss,
 )
@@ -81,13 +83,12 @@ _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cro
 _OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
 _OF_ERROR = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
-_SCORES = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ROLLOUTS = re.compile(
-    r"(^|_)(ep|episodes?|episodic|cumulative)_(rew|rewards?|returns?)(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
+    rf"(^|_)({EPISODE}|cumulative)_{RETURN_OF}(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
     r"|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
 )
 
@@ -161,7 +162,7 @@ def test_loss_of(headers: Sequence[str]) -> int | None:
 
 def is_test_loss(header: str) -> bool:
     """Tell whether a name is that of a loss on a test set."""
-    return names_test_loss(_UNLIKE_LETTERS.sub("_", header.rsplit(" - ", 1)[-1].strip().lower()))
+    return is_test_loss_name(_UNLIKE_LETTERS.sub("_", header.rsplit(" - ", 1)[-1].strip().lower()))
 
 
 def looks_like_a_loss(header: str) -> bool:
@@ -183,7 +184,7 @@ def is_named_like_a_score(header: str) -> bool:
     (True, True, False)
     """
     words = _words_of(header)
-    return bool(words & _SCORES) and not words & _OF_LOSS
+    return bool(words & SCORE_WORDS) and not words & _OF_LOSS
 
 
 def _words_of(header: str) -> set[str]:

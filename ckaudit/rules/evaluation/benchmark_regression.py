@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
+from ckaudit.contract.schema.score_names import EPISODE_RETURN
 from ckaudit.metrics.evaluation import microbench_score
-from ckaudit.rules.evaluation.return_lost import RETURN
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA, difference_noise
@@ -32,7 +32,7 @@ def benchmark_regression(
     Small benchmarks are noisy: their own steps say how much. A score that is better when low is not for this rule, nor is the
     return of an episode, which has its own (return_lost).
     """
-    score = score.only(lambda name: RETURN.search(name) is None)
+    score = score.only(lambda name: EPISODE_RETURN.search(name) is None)
     if score.points <= history:
         yield Skip("too_few_points", f"{score.points} values of microbench_score; more than {history} are needed")
         return

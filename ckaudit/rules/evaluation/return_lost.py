@@ -1,18 +1,15 @@
 """EVAL004: what a policy had learnt is lost: its episodes are worth as little as at first, or less."""
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.score_names import EPISODE_RETURN
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.robust import difference_noise
 from ckaudit.run.series import Floats, Series
-
-RETURN = re.compile(r"(^|_)(ep|episodes?|episodic|cumulative)_(rew|rewards?|returns?)(_mean)?$|^(eval_)?mean_rewards?$")
-"""Names of what an episode is worth, as Stable-Baselines3, CleanRL and RLlib write them."""
 
 
 @rule("EVAL004", severity="sev2", needs=[], wants=[microbench_score], unit="1")
@@ -31,7 +28,7 @@ def return_lost(
     Returns are noisy, and sink for a while where a policy tries something: only the end is judged. A curriculum that makes the
     task harder, or an opponent that learns too, lowers them rightly.
     """
-    places = [place for place, name in enumerate(score.labels if score is not None else ()) if RETURN.search(name)]
+    places = [place for place, name in enumerate(score.labels if score is not None else ()) if EPISODE_RETURN.search(name)]
     if score is None or not places:
         yield Skip("not_applicable", "no score is named as the return of an episode")
         return

@@ -1,10 +1,10 @@
 """EVAL003: a score of the model stays where it began, at what an untrained one gets."""
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.score_names import ACCURACY, EXPLAINED_VARIANCE
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
@@ -12,8 +12,6 @@ from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 
-ACCURACY = re.compile(r"(^|_)(acc(uracy)?|acc_?1|top_?1)(_score)?$")
-EXPLAINED = re.compile(r"(^|_)r2(_score)?$")
 NO_RISE_OF_ACCURACY = (0.02, 0.25)
 NO_RISE_OF_EXPLAINED = (0.05, 0.5)
 """What has risen by less from its first third to its last has not risen, in itself and as a share of where it began: a share of
@@ -44,7 +42,7 @@ def score_stands(
     beside a loss that stands is neither. Where a loss still falls, an accuracy may be late.
     """
     names = score.labels if score is not None else ()
-    judged = [place for place, name in enumerate(names) if ACCURACY.search(name) or EXPLAINED.search(name)]
+    judged = [place for place, name in enumerate(names) if ACCURACY.search(name) or EXPLAINED_VARIANCE.search(name)]
     if score is None or not judged:
         yield Skip("not_applicable", "no score is named as an accuracy or a share of variance that is explained")
         return
@@ -54,7 +52,7 @@ def score_stands(
         return
     for place, rows in known.items():
         values = score.values[rows, place]
-        is_explained = EXPLAINED.search(score.labels[place]) is not None
+        is_explained = EXPLAINED_VARIANCE.search(score.labels[place]) is not None
         if len(values) < min_evals or (not is_explained and (_falls(val) or _falls(train))):
             continue
         if (

@@ -1,0 +1,34 @@
+"""The names by which programs log scores, of which more is better: accuracies, R2, and what a policy's episode is worth.
+
+Names are given in small letters and with underscores.
+"""
+
+import re
+
+HELD_OUT = "val|valid|validation|eval|evaluation|dev"
+"""Words for data that is not trained on, as parts of a regular expression; a test set is called otherwise."""
+EPISODE = "ep|episodes?|episodic"
+RETURN_OF = "(?:rew|rewards?|returns?)"
+_ACCURACY = r"acc(?:uracy)?|acc_?1|top_?1(?:_acc(?:uracy)?)?"
+
+ACCURACY = re.compile(rf"(?:^|_)(?:{_ACCURACY})(?:_score)?$")
+EXPLAINED_VARIANCE = re.compile(r"(?:^|_)r2(?:_score)?$")
+EPISODE_RETURN = re.compile(rf"(?:^|_)(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?$|^(?:eval_)?mean_rewards?$")
+"""Names of what an episode is worth, as Stable-Baselines3, CleanRL and RLlib write them."""
+SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
+"""Words that make a name that of some score, where no loss is named beside them."""
+_SCORE = re.compile(
+    rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:mean|avg|average)_)?(?:{_ACCURACY}|f1|auc|r2)(?:_score)?"
+    r"|acc|accuracy"
+    rf"|(?:(?:rollout|charts|eval|train|env_runners)_)?(?:{EPISODE})_{RETURN_OF}(?:_mean)?"
+    r"|eval_mean_reward"
+)
+
+
+def is_score(name: str) -> bool:
+    """Tell whether the name alone makes a quantity a score of the model: on data that is held out, or of an episode.
+
+    >>> is_score("val_acc"), is_score("charts_episodic_return"), is_score("train_acc"), is_score("reward")
+    (True, True, False, False)
+    """
+    return _SCORE.fullmatch(name) is not None
