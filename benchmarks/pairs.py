@@ -43,7 +43,7 @@ class Case:
 
 def measure(command: Sequence[str], *expected: int) -> Usage:
     """Run one process and return what it took; it must end with an exit code of `expected`, without any with 0."""
-    adopt_orphans()
+    become_subreaper()
     start = perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
     _, status, used = os.wait4(process.pid, 0)
@@ -51,20 +51,20 @@ def measure(command: Sequence[str], *expected: int) -> Usage:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (expected or (0,)):
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}, not {expected or 0}")
-    every = [used, *orphans(process.pid)]
+    every = [used, *usage_of_descendants(process.pid)]
     cpu = sum(each.ru_utime + each.ru_stime for each in every)
     return Usage(wall, cpu, max(each.ru_maxrss for each in every) / 1024)
 
 
 @cache
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """Have processes whose parent ended first become ours: a server of forks is one, and nobody else would count its workers."""
-    become_subreaper = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
+    set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
     with suppress(AttributeError):  # not Linux
-        ctypes.CDLL(None).prctl(become_subreaper, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
-def orphans(group: int) -> Iterator[struct_rusage]:
+def usage_of_descendants(group: int) -> Iterator[struct_rusage]:
     """Yield what each further process of a group took, once it has ended."""
     with suppress(ChildProcessError):
         while True:
