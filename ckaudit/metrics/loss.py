@@ -132,10 +132,10 @@ def val_loss(run: Run) -> Series:
 def train_loss_at_evals(run: Run) -> Series:
     r"""Training loss around each evaluation.
 
-    $$\operatorname{median}(L_{t-19}, \dots, L_t)$$
+    $$\operatorname{median}\{ L_s : s > 0.9\,t \}$$
 
-    Shape (E, 1). The trainer's own moving average counts where it was logged; see train_level. Not recorded before the
-    first finite loss.
+    Shape (E, 1), of three to twenty losses. The trainer's own moving average counts where it was logged; see train_level. Not
+    recorded before the first finite loss.
     """
     evals = val_loss(run)
     level = train_level(run, evals.steps)
@@ -167,12 +167,12 @@ def slice_val_loss(run: Run) -> Series:
     return run.scalar("slice_val_loss")
 
 
-def train_level(run: Run, steps: Steps, *, points: int = 20) -> Floats:
+def train_level(run: Run, steps: Steps, *, points: int = 20, min_points: int = 3, max_age: float = 0.1) -> Floats:
     """Return the training loss around each of `steps`, shape (T,).
 
-    It is the trainer's own average where that was logged, else the median of the last `points` finite losses, none of
-    them from before half the step: less late than an average of long memory, and blind to single spikes. NaN before
-    the first loss.
+    It is the trainer's own average where that was logged, else the median of the last finite losses: of `points` at most, and of
+    those that are `max_age` of the step old at most, for a loss falls by the logarithm of the step and an older one is of
+    another model; but of `min_points`, so that a single spike does not show. NaN before the first loss.
     """
     recorded = run.scalar("train_loss_ema")
     if recorded:
@@ -181,7 +181,8 @@ def train_level(run: Run, steps: Steps, *, points: int = 20) -> Floats:
     known = np.flatnonzero(loss.finite[:, 0]) if loss else np.empty(0, np.int64)
     times, values = loss.steps[known], loss.values[known, :1].ravel()
     ends = np.searchsorted(times, steps, side="right")
-    starts = np.maximum(ends - points, np.minimum(np.searchsorted(times, steps // 2, side="right"), ends - 1))
+    recent = np.searchsorted(times, (1 - max_age) * steps, side="right")
+    starts = np.maximum(ends - points, np.maximum(np.minimum(recent, ends - min_points), 0))
     level = np.full(len(steps), np.nan)
     whole = ends - starts == points
     level[whole] = _medians_before(values, ends[whole], points)

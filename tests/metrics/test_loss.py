@@ -65,8 +65,8 @@ def test_training_loss_at_evaluations_against_a_slow_loop():
     expected = {}
     for step in evals:
         past = [(at, loss) for at, loss in enumerate(losses, 1) if at <= step and not math.isnan(loss)]
-        recent = [loss for at, loss in past[-20:] if at > step // 2] or [past[-1][1]]
-        expected[step] = median(recent)
+        recent = [loss for at, loss in past if at > 0.9 * step][-20:]
+        expected[step] = median(recent if len(recent) >= 3 else [loss for _, loss in past[-3:]])
     run = run_of(scalars={"train_loss_raw": losses, "val_loss": evals})
     assert close(values(train_loss_at_evals(run)), expected)
 
@@ -106,5 +106,14 @@ def test_the_level_at_many_evaluations_against_a_slow_loop():
     evals = {step: {"val_loss": 3.0} for step in [1, 2, 5, 19, 20, 21, 39, 40, 41, 99, 100, 101, *range(400, 900, 7)]}
     found = train_loss_at_evals(run_of(scalars={"train_loss_raw": losses, "val_loss": evals}))
     for step in evals:
-        past = [loss for at, loss in enumerate(losses, 1) if step // 2 < at <= step and math.isfinite(loss)]
-        assert found.values[found.steps.tolist().index(step), 0] == median(past[-20:] or losses[:1])
+        past = [(at, loss) for at, loss in enumerate(losses, 1) if at <= step and math.isfinite(loss)]
+        recent = [loss for at, loss in past if at > 0.9 * step][-20:]
+        expected = median(recent if len(recent) >= 3 else [loss for _, loss in past[-3:]])
+        assert found.values[found.steps.tolist().index(step), 0] == expected
+
+
+def test_in_a_log_of_epochs_the_level_is_not_that_of_ten_epochs_before():
+    losses = [2.0 * 0.9**epoch for epoch in range(1, 31)]
+    evals = {epoch: {"val_loss": 1.2 * loss} for epoch, loss in enumerate(losses, 1)}
+    gap = train_val_gap(run_of(scalars={"train_loss_raw": losses, "val_loss": evals}))
+    assert np.all(np.diff(gap.values[4:, 0]) < 0), "the gap narrows as the losses do"

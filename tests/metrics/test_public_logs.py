@@ -106,9 +106,9 @@ def test_gap_rise_and_patience_of_evaluations(file):
     gaps = {}
     for step, value in evals.items():
         past = [(at, loss) for at, loss in losses.items() if at <= step]
-        recent = [loss for at, loss in past[-20:] if at > step // 2] or [past[-1][1]] if past else []
-        if recent:
-            gaps[step] = value - float(np.median(recent))
+        recent = [loss for at, loss in past if at > 0.9 * step][-20:]
+        if past:
+            gaps[step] = value - float(np.median(recent if len(recent) >= 3 else [loss for _, loss in past[-3:]]))
     assert {step: value for (step, _), value in cells(train_val_gap(opened)).items()} == pytest.approx(gaps)
 
 

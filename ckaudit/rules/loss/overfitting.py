@@ -115,7 +115,7 @@ def _by_course(
         yield Skip("too_few_points", f"{len(steps)} evaluations; {min_evals} are needed")
         return
     risen = large_or_clear_rise(losses, large=max(min_rise, LARGE_RISE), small=min_rise)
-    is_lower = losses[-1] < _first(losses, level)  # what ends above an untrained model has not come from another evaluation
+    is_lower = losses[-1] < _untrained(losses, logged)  # what ends above an untrained model has not come from another evaluation
     if risen is not None and is_negligible(risen.end - risen.low, losses, logged):
         return
     if risen is None or (is_lower and falls_on(losses[risen.onset :], risen)):
@@ -147,10 +147,9 @@ def _rises(steps: Steps, losses: Floats, train: Floats | None, risen: Rise) -> H
     )
 
 
-def _first(losses: Floats, train: Floats | None) -> float:
-    """Return the level that the losses begin at."""
-    known = train[np.isfinite(train)] if train is not None else np.empty(0)
-    return max(median(losses[:3]), float(known[0]) if len(known) else 0.0)
+def _untrained(losses: Floats, logged: Series | None) -> float:
+    """Return about what an untrained model costs, on held-out data or on what it trains on."""
+    return max(median(losses[:3]), untrained_loss(logged.values[:, 0]) if logged is not None else 0.0)
 
 
 def _rises_along(train: Floats, val: Rise, min_share: float, *, max_ratio: float = 0.1) -> bool:
