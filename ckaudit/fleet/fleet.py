@@ -14,9 +14,8 @@ from ckaudit.fleet.dataset import DatasetWriter, Stored, read_stored
 from ckaudit.fleet.engines import Engine
 from ckaudit.fleet.find_runs import FoundRuns, find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
-from ckaudit.fleet.grouping import fields_named, groups_of
 from ckaudit.fleet.like import with_own_siblings
-from ckaudit.fleet.ranking import is_ill, ranked, severity_of
+from ckaudit.fleet.ranking import fields_named, groups_of, is_ill, ranked, severity_of
 from ckaudit.fleet.source import Source, portable
 from ckaudit.material.counts import plural
 from ckaudit.policy.gate import OPEN, Gate

@@ -13,8 +13,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.io.files import MAX_BYTES, PACKED, BrokenFile, read_blocks
-from ckaudit.contract.io.parquet_sizes import false_size
+from ckaudit.contract.io.files import MAX_BYTES, PACKED, BrokenFile, false_parquet_size, read_blocks
 from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns, has_column
 from ckaudit.material.files import NOT_JSON, NOT_PARQUET, NOT_UTF8, TOO_LONG, FaultReporter, SampleFile
@@ -264,7 +263,7 @@ def parquet_rows(file: SampleFile, columns: Columns, report: FaultReporter) -> I
         return
     try:
         with ParquetFile(file.path, read_dictionary=_text_columns(file), thrift_string_size_limit=MAX_BYTES) as stream:
-            if (wrong := false_size(stream.metadata, file.size)) is not None:
+            if (wrong := false_parquet_size(stream.metadata, file.size)) is not None:
                 report(NOT_PARQUET.at(file.shown, wrong))
                 return
             there = columns.wanted(stream.schema_arrow.names)

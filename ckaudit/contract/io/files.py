@@ -9,7 +9,7 @@ from io import FileIO
 from itertools import count
 from pathlib import Path
 from stat import S_ISREG
-from typing import IO, TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from ckaudit.contract import violations
 from ckaudit.contract.schema.report import Finding
@@ -298,3 +298,23 @@ def archive_of(data: bytes) -> str | None:
         data: The first bytes of a file, 300 or more where it has them. What `.gz` and `.zst` pack is to be unpacked already.
     """
     return next((what for at, mark, what in _MARKS if data.startswith(mark, at)), None)
+
+
+def false_parquet_size(metadata: Any, size: int) -> str | None:
+    """Return why a Parquet file would take more memory than what is in it, None where it would not.
+
+    What its footer says of sizes is held against itself before anything is read: memory is taken by its word. Only facts of
+    whole row groups are asked for: those of a column end the process where the footer is odd (pyarrow 26).
+
+    Args:
+        metadata: The footer, as pyarrow reads it.
+        size: Bytes of the file.
+    """
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    for index, group in enumerate(groups):
+        if group.total_byte_size > MAX_BYTES and group.total_byte_size > MAX_RATIO * size:
+            return f"row group {index} unpacks {size:,} bytes to {group.total_byte_size:,}; it was not read"
+    rows = [group.num_rows for group in groups]
+    if sum(rows) != metadata.num_rows or min(rows, default=0) < 0:
+        return f"it is said to have {metadata.num_rows:,} rows, and its parts {sum(rows):,}"
+    return None

@@ -5,8 +5,12 @@ from functools import reduce
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
+from ckaudit.contract.schema.numbers import encode_float
+from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.siblings.bands import SiblingRun
+from ckaudit.diff.siblings.kinds import RATE
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import stretches
 from ckaudit.run.run import Run
@@ -80,3 +84,21 @@ def _first(
             may_follow_loss=len(table) == 1 or (held and bool(rate[begin] < middle[begin])),
         )
         return
+
+
+def rate_finding(departure: RateDeparture) -> Finding:
+    """Return the finding of a learning rate that leaves the course which its siblings share."""
+    whose = "its sibling" if departure.siblings == 1 else f"all {departure.siblings} siblings"
+    when = (
+        f"from step {departure.first} to {departure.last}" if departure.last > departure.first else f"at step {departure.first}"
+    )
+    finding = RATE.at(
+        None,
+        f"{when} the learning rate is not that of {whose}: {departure.own:.4g} at first, theirs {departure.theirs:.4g}",
+        where=departure.label,
+        first_step=departure.first,
+        last_step=departure.last,
+        value=encode_float(departure.own),
+        limit=encode_float(departure.theirs),
+    )
+    return replace(finding, severity="note") if departure.may_follow_loss else finding

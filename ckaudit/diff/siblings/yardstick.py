@@ -15,12 +15,11 @@ from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, wor
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.diff.align import CommonAxis
 from ckaudit.diff.run_pair import RunPair, RunSide
-from ckaudit.diff.siblings.bands import Band, SiblingRun, all_bands, departures
+from ckaudit.diff.siblings.bands import Band, SiblingRun, all_bands, departures, findings_of
 from ckaudit.diff.siblings.comparable import grave_illness, is_of_one_machine, unlike_settings
 from ckaudit.diff.siblings.kinds import KINDS, RATE
 from ckaudit.diff.siblings.quantities import LOSSES
-from ckaudit.diff.siblings.rates import rate_departures
-from ckaudit.diff.siblings.sentences import findings_of, rate_finding
+from ckaudit.diff.siblings.rates import rate_departures, rate_finding
 from ckaudit.diff.siblings.shared_findings import SiblingFindings, why_normal
 from ckaudit.errors import CkauditError
 from ckaudit.material.counts import plural

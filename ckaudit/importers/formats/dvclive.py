@@ -13,8 +13,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
 from ckaudit.importers.tables.numbers import number, step_number
 from ckaudit.importers.trackers.points import NO_TIME, PointCollector
-from ckaudit.importers.trackers.settings import plain_settings
-from ckaudit.importers.trackers.tracked import TrackedRun, runs_of, write_config
+from ckaudit.importers.trackers.tracked import TrackedRun, plain_settings, runs_of, write_config
 
 NAME = "DVCLive folder"
 GENERIC = False

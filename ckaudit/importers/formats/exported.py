@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.contract.io.parquet_sizes import false_size
+from ckaudit.contract.io.files import false_parquet_size
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.scalars import EXPORT_KEYS, EXPORT_MARK, EXPORT_SESSION, EXPORTED_WORDS, as_written
 from ckaudit.errors import UnreadableError, UsageError
@@ -82,7 +82,7 @@ def _table(data: bytes) -> Any:
         from pyarrow.parquet import ParquetFile
 
         file = ParquetFile(pa.BufferReader(data))
-        if wrong := false_size(file.metadata, len(data)):
+        if wrong := false_parquet_size(file.metadata, len(data)):
             raise pa.ArrowInvalid(wrong)
         return file.read()
     if data.startswith(_ARROW):

@@ -17,8 +17,7 @@ from ckaudit.importers.names import writable
 from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.numbers import NO_STEP, number
 from ckaudit.importers.tables.table import HEAD_BYTES, sniff_table
-from ckaudit.importers.trackers.settings import plain_settings
-from ckaudit.importers.trackers.tracked import write_config
+from ckaudit.importers.trackers.tracked import plain_settings, write_config
 
 NAME = "Lightning metrics.csv"
 GENERIC = False

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckaudit.contract.io.parquet_sizes import false_size
+from ckaudit.contract.io.files import false_parquet_size
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import choices_of, imported_runs, parted_table, wanted_of
 from ckaudit.importers.importer import Imported, Source
@@ -67,7 +67,7 @@ def opened(source: Source) -> Any:
         file = parquet.ParquetFile(pa.BufferReader(source.data), read_dictionary=texts)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _broken(source.shown, error) from None
-    if wrong := false_size(file.metadata, len(source.data)):
+    if wrong := false_parquet_size(file.metadata, len(source.data)):
         raise _broken(source.shown, OSError(wrong))
     return file
 

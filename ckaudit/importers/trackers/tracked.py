@@ -1,5 +1,6 @@
 """Runs made of a tracker's store: its series under catalogue names, statistics of layers, and settings in the manifest."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from msgspec import Struct, field
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.importer import Imported
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import adversarial_losses, loss_kind_of_names, take_turns
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import (
@@ -36,6 +37,7 @@ MAX_DEPTH = 8
 MAX_TEXT = 2000
 _NO_CURVE = ("step", "time")
 _NO_LAYERS = "no statistics of single tensors were logged: weights, gradients, activations, attention"
+_PLAIN_LINE = re.compile(r"([\w./-]+): ([^\s#&*!|>%@`{\[][^#]*)")
 _OF_A_TRAINER = {"per_device_train_batch_size", "max_grad_norm", "max_steps"}  # only Hugging Face's arguments have all three
 
 
@@ -272,3 +274,19 @@ def _setting(value: Any, depth: int) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
     return writable(str(value))[:MAX_TEXT]
+
+
+def plain_settings(file: Source | None) -> dict[str, float | str]:
+    """Return the settings that stand plainly on the lines of a YAML file, which needs no library: `NAME: WORD OR NUMBER`.
+
+    Numbers are numbers; lists and what lies deeper are left out.
+    """
+    if file is None or file.is_folder:
+        return {}
+    found = (_PLAIN_LINE.fullmatch(line.rstrip()) for line in file.text.splitlines())
+    texts = {match[1]: match[2].strip().strip("'\"") for match in found if match}
+    return {name: text if (value := number(text)) is None else _whole(value) for name, text in texts.items()}
+
+
+def _whole(value: float) -> float:
+    return int(value) if value == value // 1 and abs(value) < 2**53 else value
