@@ -21,8 +21,9 @@ from ckaudit.reports import RENDERERS, render
 from ckaudit.reports.view import View
 
 if TYPE_CHECKING:
-    from ckaudit.contract.schema.fleet import FleetRun
+    from ckaudit.contract.schema.fleet import Fleet, FleetRun
     from ckaudit.fleet.fleet import Progress
+    from ckaudit.policy.gate import Gate
 
 FORMATS = tuple(RENDERERS["Fleet"])
 DATASET = "ckaudit-fleet"
@@ -150,6 +151,11 @@ def command(
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
     write_text(render(fleet, format, view), encoding)
     fleet_page.write(fleet, html, reports, choice, gate)
+    return _exit_code(fleet, gate, fail_on, required, allow_empty=allow_empty)
+
+
+def _exit_code(fleet: "Fleet", gate: "Gate", fail_on: str, required: str | None, *, allow_empty: bool) -> int:
+    """Return the exit code, and say why where something could not be judged."""
     from ckaudit.reports.outcome import fleet_outcome
 
     needed = required or (gate.policy.base.require if gate.policy else None)

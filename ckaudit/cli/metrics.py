@@ -106,17 +106,22 @@ def command(
         view, encoding = fit_to_stdout(View(verbose=verbose), drawn=not output)
         write_text(draw(shown, view, each_label=all or bool(names), max_labels=None if all else 20), encoding, output)
     else:
-        from ckaudit.reports.metric_series import write
-
-        with open_output(output) as stream, progress("writing", quiet=quiet) as tick:
-            write(measurement, format, stream, tick)
-        for note in () if quiet else measurement.notes:  # data has no room for them
-            say(f"note: {note}")
+        _write_series(measurement, format, output, quiet=quiet)
     if output and not quiet:
         say(f"wrote {output}")
     if not quiet:
         options.keep_columns(choice)
     return _code(measurement)
+
+
+def _write_series(measurement: "Measurement", form: str, output: str, *, quiet: bool) -> None:
+    """Write every value as data, which has no room for notes: they are said."""
+    from ckaudit.reports.metric_series import write
+
+    with open_output(output) as stream, progress("writing", quiet=quiet) as tick:
+        write(measurement, form, stream, tick)
+    for note in () if quiet else measurement.notes:
+        say(f"note: {note}")
 
 
 def _stretch(step: str, first: str, last: str, every: str) -> "StepRange":

@@ -64,7 +64,7 @@ def command(
     """List resume checkpoints and check that each is whole, finite and holds what a resume needs."""
     from ckaudit.cli.deliver import OutputRequest, deliver
     from ckaudit.cli.measure_options import check_into
-    from ckaudit.cli.output import check_folder, write_text
+    from ckaudit.cli.output import check_folder
 
     check_into(into, None)
     check_folder(write_checksums)
@@ -80,19 +80,26 @@ def command(
         base=base([folder if Path(folder).is_dir() else str(Path(folder).parent)]),
     )
     from ckaudit.resume.check import resume_check
-    from ckaudit.resume.checksums import write_list
 
     with progress("reading bytes", quiet=quiet) as tick:
         checked = resume_check(
             Path(folder), sums=Path(checksums) if checksums else None, hashed=bool(write_checksums), progress=tick
         )
     if write_checksums:
-        write_text(write_list(checked.digests, Path(write_checksums)), output=write_checksums)
-        say(f"wrote {plural(len(checked.digests), 'checksum')} to {write_checksums}")
+        _write_checksums(checked, write_checksums)
     code = deliver(checked.report, request)
     if into:
         _add(checked, Path(into))
     return code
+
+
+def _write_checksums(checked: "ResumeCheckResult", output: str) -> None:
+    """Write the list of all checksums, as sha256sum does."""
+    from ckaudit.cli.output import write_text
+    from ckaudit.resume.checksums import write_list
+
+    write_text(write_list(checked.digests, Path(output)), output=output)
+    say(f"wrote {plural(len(checked.digests), 'checksum')} to {output}")
 
 
 def _add(checked: "ResumeCheckResult", run: Path) -> None:

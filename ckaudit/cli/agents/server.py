@@ -18,6 +18,7 @@ from ckaudit.reports.escape import visible
 
 if TYPE_CHECKING:
     import mcp_types as types
+    from mcp.server.lowlevel import Server
 
 INSTRUCTIONS = """\
 ckaudit audits recorded training runs of neural networks. It reads below the folders {folders} and changes nothing.
@@ -34,13 +35,27 @@ def serve(tools: Mapping[str, Tool], folders: Folders) -> None:
     """
     try:
         import anyio
-        import mcp_types as types  # since version 2 of the library
-        from mcp.server.lowlevel import Server
+        import mcp_types  # noqa: F401  since version 2 of the library
         from mcp.server.stdio import stdio_server
     except ModuleNotFoundError:
         raise UsageError("ckaudit mcp needs mcp, version 2 or newer", hint=install_command("mcp")) from None
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever waits for a line of the client hears no Ctrl-C
     gc.enable()  # one audit leaves nothing to collect, a day of them does
+    server = _server(tools, folders)
+
+    async def run() -> None:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    anyio.run(run)
+
+
+def _server(tools: Mapping[str, Tool], folders: Folders) -> "Server[Any]":
+    """Return the server, which lists the tools and has one call at a time answered."""
+    import anyio
+    import mcp_types as types
+    from mcp.server.lowlevel import Server
+
     one_at_a_time = anyio.CapacityLimiter(1)
 
     async def listed(context: Any, params: Any) -> types.ListToolsResult:  # noqa: ARG001  the signature of the library
@@ -53,19 +68,13 @@ def serve(tools: Mapping[str, Tool], folders: Folders) -> None:
         text, failed = await work
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
 
-    server: Server[Any] = Server(
+    return Server(
         "ckaudit",
         version=__version__,
         instructions=INSTRUCTIONS.format(folders=folders.allowed),
         on_list_tools=listed,
         on_call_tool=called,
     )
-
-    async def run() -> None:
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
-
-    anyio.run(run)
 
 
 def _descriptions(tools: Iterable[Tool]) -> "list[types.Tool]":

@@ -82,14 +82,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where nothing was logged.
         UsageError: Where `columns` names what is not there.
     """
-    lines = _Lines([], [], [], [])
-    for place, match in _numbered(source.data):
-        lines.times.append(match[1] or b"")
-        is_text = not match[3].startswith(b"{")
-        tag, numbers = _of_text(match) if is_text else ((match[2] or b"").decode(), match[3])
-        lines.tags.append(tag)
-        lines.objects.append(numbers)
-        lines.places.append(place)
+    lines = _lines(source.data)
     if not lines.objects:
         raise UnreadableError(f"{source.shown} has no line of numbers", hint="Log with --log-format json.")
     sets = sorted({tag for tag in lines.tags if tag.startswith("valid")})
@@ -116,6 +109,19 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     )
     curves = Curves(steps, series, [*notes, *step_notes], mapped.layers)
     return [imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
+
+
+def _lines(data: bytes) -> _Lines:
+    """Return the lines of a log that hold numbers, those of text as objects too."""
+    lines = _Lines([], [], [], [])
+    for place, match in _numbered(data):
+        is_text = not match[3].startswith(b"{")
+        tag, numbers = _of_text(match) if is_text else ((match[2] or b"").decode(), match[3])
+        lines.times.append(match[1] or b"")
+        lines.tags.append(tag)
+        lines.objects.append(numbers)
+        lines.places.append(place)
+    return lines
 
 
 def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:

@@ -1,6 +1,6 @@
 """Text logs read as runs: the part that all formats of lines share, once a dialect has named the columns."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType, field
@@ -119,14 +119,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
     begin = runs[number - 1].last_line if number else 0
     end = runs[number + 1].first_line if number + 1 < len(runs) else log.lines + 1
     facts = [fact for fact in log.facts if begin < fact.line < end]
-    keys = log.rows.columns
-    manifest = Manifest(
-        schema_version="ck.run.v1",
-        source=name,
-        loss_kind=loss_kind_of_names(keys) or UNSET,
-        takes_turns=take_turns(keys) or UNSET,
-        step_unit=meaning.step_unit,
-    )
+    manifest = _manifest(name, log.rows.columns, meaning)
     notes_on_facts = form.manifest(manifest, facts, run)
     steps = sum(len(part.rows.steps) for part in run.parts)
     several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []
@@ -152,6 +145,17 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
+
+
+def _manifest(name: str, keys: Iterable[str], meaning: NamedLines) -> Manifest:
+    """Return what the names of all values say of a run, before its facts are read."""
+    return Manifest(
+        schema_version="ck.run.v1",
+        source=name,
+        loss_kind=loss_kind_of_names(keys) or UNSET,
+        takes_turns=take_turns(keys) or UNSET,
+        step_unit=meaning.step_unit,
+    )
 
 
 def _add_times(run: TextRun, clock: Floats | None, manifest: Manifest, facts: Sequence[RunFact]) -> list[str]:
