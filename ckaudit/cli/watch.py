@@ -223,26 +223,26 @@ def _watch(
         if shown == "panel":
             return _live(rounds, handle, export)
         stop_unread = not workers and until is None and exporter is None
-        return rounds.run_until_end(_both(_printer(shown, stop_unread=stop_unread), handle), after_poll=export)
-    except NobodyReadsError:
+        return rounds.run_until_end(_all_of(_printer(shown, stop_unread=stop_unread), handle), after_poll=export)
+    except OutputClosedError:
         return 0
     finally:
         if exporter is not None:
             exporter.update(rounds.snapshots, at_once=True)
             exporter.close()
         for worker in workers:
-            worker.finish(LAST_WORDS)
+            worker.finish(FINISH_SECONDS)
         _sum_up(rounds)
 
 
-LAST_WORDS = 75.0  # seconds for commands and addresses that are not done yet: more than one of each may take
+FINISH_SECONDS = 75.0  # seconds for commands and addresses that are not done yet: more than one of each may take
 
 
-class NobodyReadsError(Exception):
+class OutputClosedError(Exception):
     """The reader of standard output has closed it, and nothing else would be done."""
 
 
-def _both(*sayers: "Callable[[WatchEvent], None]") -> "Callable[[WatchEvent], None]":
+def _all_of(*sayers: "Callable[[WatchEvent], None]") -> "Callable[[WatchEvent], None]":
     def say_all(event: "WatchEvent") -> None:
         for sayer in sayers:
             sayer(event)
@@ -284,7 +284,7 @@ def _write_to_stdout(data: bytes, *, stop_unread: bool) -> None:
         silence(sys.stdout)
         unread = isinstance(error, BrokenPipeError)
         if stop_unread:
-            raise (NobodyReadsError if unread else CkauditError(f"cannot write to standard output: {error.strerror}")) from None
+            raise (OutputClosedError if unread else CkauditError(f"cannot write to standard output: {error.strerror}")) from None
         say("" if unread else f"note: cannot write to standard output: {error.strerror}; the watch goes on")
 
 

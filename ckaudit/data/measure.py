@@ -167,7 +167,7 @@ def measure(
     other = _SamplePass()
     for _ in other.take(_documents(reference, None, tools=tools, faults=faults) if reference else ()):
         pass
-    again = (_kept(reading, tools, _say_nothing, progress) for reading in (sample, validation) if reading)
+    again = (_kept(reading, tools, _ignore_fault, progress) for reading in (sample, validation) if reading)
     duplicates.compare(chain.from_iterable(again))
     rejected = own.records - own.accepted
     results = [
@@ -218,5 +218,5 @@ def _kept(reading: Reading, tools: Tools, report: FaultReporter, progress: Progr
             yield record_document
 
 
-def _say_nothing(_: object) -> None:
+def _ignore_fault(_: object) -> None:
     """Take a fault that was told before."""

@@ -7,7 +7,7 @@ from ckaudit.metrics.metric import metric
 from ckaudit.metrics.probes import HELD_OUT, TRAIN, groups_of, probe_accuracy, probe_perplexity
 from ckaudit.metrics.reductions import across
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, empty, single
+from ckaudit.run.series import Floats, Series, empty, mean_of_labels, single
 
 STAGES = (0.05, 0.3, 0.7, 0.9)
 """Shares of tokens continued exactly from which on the playbook's stages 1 to 4 begin."""
@@ -28,7 +28,7 @@ def probe_overlap(run: Run) -> Series:
     What was logged by this name and these labels stands in for it.
     """
     overlap = run.series("probes", "overlap")
-    return overlap.grouped(groups_of(run, overlap.labels), _mean) if overlap else run.scalar("probe_overlap")
+    return overlap.grouped(groups_of(run, overlap.labels), mean_of_labels) if overlap else run.scalar("probe_overlap")
 
 
 @metric(unit="1", reads=[probe_perplexity, "probes.*.held_out"], source="playbook D2.2 and MP-2", memory=1)
@@ -114,10 +114,6 @@ def _column(series: Series, label: str, name: str) -> Series:
         return empty(name)
     place = series.labels.index(label)
     return single(name, "1", series.steps, series.values[:, place], series.recorded[:, place])
-
-
-def _mean(values: Floats) -> Floats:
-    return np.asarray(values.mean(axis=-1))
 
 
 def _geometric_mean(values: Floats) -> Floats:

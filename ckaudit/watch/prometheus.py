@@ -10,7 +10,7 @@ from time import monotonic, time
 
 from ckaudit.contract.io.files import write_atomic
 from ckaudit.contract.schema.report import SEVERITIES
-from ckaudit.contract.schema.watch import Gauge, Snapshot
+from ckaudit.contract.schema.watch import Snapshot
 from ckaudit.errors import CkauditError, UsageError
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -54,17 +54,13 @@ def _families(snapshots: Sequence[Snapshot], now: float) -> Iterator[list[str]]:
     yield _family("ckaudit_run_early_sign", "1 where an early sign of an illness is there.", signs)
     gauges = [(each.run, gauge) for each in snapshots for gauge in (*each.vitals, *each.pace) if gauge.value is not None]
     for name in dict.fromkeys(gauge.name for _, gauge in gauges):
-        values = [(_labels(run=run), _number(gauge)) for run, gauge in gauges if gauge.name == name]
+        values = [(_labels(run=run), float(gauge.value or 0)) for run, gauge in gauges if gauge.name == name]
         unit = next(gauge.unit for _, gauge in gauges if gauge.name == name)
         yield _family(f"ckaudit_run_{_NOT_IN_NAMES.sub('_', name)}", f"The newest {name}, in {unit}.", values)
 
 
 def _alert_count(snapshot: Snapshot, severity: str) -> float:
     return float(sum(alert.severity == severity for alert in snapshot.alerts))
-
-
-def _number(gauge: Gauge) -> float:
-    return float(gauge.value) if gauge.value is not None else float("nan")
 
 
 def _family(name: str, help_text: str, values: Sequence[tuple[str, float]], *, kind: str = "gauge") -> list[str]:

@@ -24,12 +24,12 @@ from ckaudit.watch.announcer import Announcer, ClockReading
 from ckaudit.watch.growing_run import GONE, AppendedLines, BoundedHistory, Logs, ShrunkError, Stamp, stamp_of
 from ckaudit.watch.silence import Ranks
 
-# When to judge next: as often as the cost allows, and at once where something asks for it, out of a purse that refills.
+# When to judge next: as often as the cost allows, and at once where something asks for it, out of savings that refill.
 CORE_SHARE = 0.004  # of one core, for judging as a matter of routine
 
 REFILL_SHARE = 0.002  # of one core, for what cannot wait
 
-PURSE_SECONDS = 3.0  # seconds of processor time saved up at most: some sixty judgements of a run of 2,000 steps
+MAX_SAVED = 3.0  # seconds of processor time saved up at most: some sixty judgements of a run of 2,000 steps
 
 MAX_FIRST_SECONDS = 0.1  # seconds of processor time that the first judgement counts at most
 
@@ -45,9 +45,9 @@ MIN_VALUES = 10
 # What grew in a run folder since the last look: lines of its logs, new files, and whether old ones changed.
 RELIST_SECONDS = 30.0  # seconds: how long a network file system may go on showing the old time of a folder
 
-AT_REST = 2_000_000_000  # ns since a file was last written: whoever writes it is done
+MIN_REST_NANOSECONDS = 2_000_000_000  # ns since a file was last written: whoever writes it is done
 
-AT_HAND = 8  # newest checkpoints that are looked at at every look; the others when the folder is listed
+NEWEST_CHECKPOINTS = 8  # newest checkpoints that are looked at at every look; the others when the folder is listed
 
 
 class NewRecords(Struct):
@@ -97,7 +97,7 @@ class FolderPoller:
             return new_records
         stamp = stamp_of(self.folder.manifest)
         new_records.manifest, self._manifest = stamp not in (self._manifest, GONE), stamp
-        new_records.checkpoints = self._at_rest(int(wall * 1e9) - AT_REST)
+        new_records.checkpoints = self._at_rest(int(wall * 1e9) - MIN_REST_NANOSECONDS)
         return new_records
 
     @property
@@ -132,7 +132,7 @@ class FolderPoller:
             gone = self._taken.keys() - {file.path for file in self.folder.checkpoints}
             if gone:
                 return f"{min(gone).name} was renamed or deleted"
-        taken = list(self._taken) if all_of_them else list(self._taken)[-AT_HAND:]
+        taken = list(self._taken) if all_of_them else list(self._taken)[-NEWEST_CHECKPOINTS:]
         changed = (path.name for path in taken if stamp_of(path) not in (self._taken[path], GONE))
         return next((f"{name} was written anew" for name in changed), "")
 
@@ -187,13 +187,13 @@ class JudgingSchedule(Struct):
     Attributes:
         last: When was judged last.
         cost: Processor time of that, in seconds.
-        purse: Processor time that is saved up.
+        saved: Processor time that is saved up.
         urgent: Whether something asks to judge at once.
     """
 
     last: float = float("-inf")
     cost: float = 0.0
-    purse: float = PURSE_SECONDS
+    saved: float = MAX_SAVED
     urgent: bool = True
 
     def is_due(self, now: float) -> bool:
@@ -201,19 +201,19 @@ class JudgingSchedule(Struct):
         waited = now - self.last
         if waited >= self.cost / CORE_SHARE:
             return True
-        return self.urgent and waited >= max(MIN_SECONDS_BETWEEN, self.cost) and self._saved(now) >= min(self.cost, PURSE_SECONDS)
+        return self.urgent and waited >= max(MIN_SECONDS_BETWEEN, self.cost) and self._saved(now) >= min(self.cost, MAX_SAVED)
 
     def judged(self, now: float, cost: float) -> None:
         """Take note of a judgement and its cost; the first, of a long history, costs more than any later one."""
         if self.last == float("-inf"):
             cost = min(cost, MAX_FIRST_SECONDS)
         paid_by_waiting = now - self.last >= self.cost / CORE_SHARE
-        self.purse = self._saved(now) - (0.0 if paid_by_waiting else cost)
+        self.saved = self._saved(now) - (0.0 if paid_by_waiting else cost)
         self.last, self.cost, self.urgent = now, cost, False
 
     def _saved(self, now: float) -> float:
         waited = now - self.last
-        return PURSE_SECONDS if waited == float("inf") else min(PURSE_SECONDS, self.purse + REFILL_SHARE * waited)
+        return MAX_SAVED if waited == float("inf") else min(MAX_SAVED, self.saved + REFILL_SHARE * waited)
 
 
 class Watcher(Announcer):

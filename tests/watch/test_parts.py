@@ -12,7 +12,7 @@ from ckaudit.run.scalars import ColumnJoiner, ScalarColumn, ScalarColumns
 from ckaudit.watch.announcer import AnnouncedFindings
 from ckaudit.watch.growing_run import MAX_VALUES, NEWEST_VALUES, OLDER_VALUES, thin_log
 from ckaudit.watch.silence import Ranks, Silence
-from ckaudit.watch.watcher import CORE_SHARE, PURSE_SECONDS, REFILL_SHARE, AlarmingChange, JudgingSchedule
+from ckaudit.watch.watcher import CORE_SHARE, MAX_SAVED, REFILL_SHARE, AlarmingChange, JudgingSchedule
 
 
 def finding(severity="sev2", first=100, last=110, code="LOSS001", where="loss", also=()):
@@ -57,7 +57,7 @@ def test_judging_costs_its_share_of_a_core_in_the_long_run() -> None:
             pace.judged(now, cost)
             spent += cost
         now += 0.5
-    assert spent / now < CORE_SHARE + REFILL_SHARE + PURSE_SECONDS / now
+    assert spent / now < CORE_SHARE + REFILL_SHARE + MAX_SAVED / now
     assert spent / now > CORE_SHARE / 2
 
 

@@ -8,7 +8,7 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.rate_course import changes_at_resumes, known_rate
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
-from ckaudit.metrics.around_seams import loss_after_resume
+from ckaudit.metrics.after_resume import loss_after_resume
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.activations.activation_drift import activation_drift

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-import numpy as np
 from msgspec import Struct
 
 from ckaudit.contract.violations import ViolationKind
@@ -15,7 +14,7 @@ from ckaudit.metrics.pairs import ratio
 from ckaudit.metrics.speed import step_time, tokens_per_sec
 from ckaudit.metrics.weights import update_norm, update_to_weight_global, weight_norm
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, root_sum_square
+from ckaudit.run.series import Series, mean_of_labels, root_sum_square
 
 Harm = Literal["higher", "lower", "either"]
 
@@ -58,7 +57,7 @@ def block_update_size(run: Run) -> Series:
 def layer_entropy(run: Run) -> Series:
     """Return the mean attention entropy over the heads of each layer, shape (C, L): heads are alike but for their order."""
     heads = attn_entropy(run)
-    return heads.grouped([label.rpartition("/")[0] or label for label in heads.labels], _mean)
+    return heads.grouped([label.rpartition("/")[0] or label for label in heads.labels], mean_of_labels)
 
 
 def pace(run: Run) -> Series:
@@ -67,10 +66,6 @@ def pace(run: Run) -> Series:
     if speed:
         return speed
     return step_time(run).mapped(lambda values: 1 / values, "steps_per_sec", "steps/s")
-
-
-def _mean(values: Floats) -> Floats:
-    return np.asarray(values.mean(axis=-1))
 
 
 QUANTITIES: Sequence[Quantity] = (

@@ -78,7 +78,7 @@ def detects(source: Source) -> bool:
     others = 0
     for line in _LINE_END.split(source.data[:HEAD_BYTES]):
         if _MARK in line:
-            steps |= {found.step for found in _versions(line) if _holds(found, "train_loss_raw")}
+            steps |= {found.step for found in _versions(line) if "train_loss_raw" in map(name_of, found.values)}
         else:
             others += b"loss" in line
     return len(steps) >= max(MIN_STEPS, others)
@@ -138,10 +138,6 @@ def _last_versions(found: Sequence[BarValues]) -> list[BarValues]:
         for one, after in zip(found, [*found[1:], None], strict=True)
         if after is None or after.step != one.step or after.values.keys() != one.values.keys()
     ]
-
-
-def _holds(version: BarValues, name: str) -> bool:
-    return any(name_of(key) == name for key in version.values)
 
 
 def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:

@@ -206,11 +206,8 @@ def blocks(panels: Panels) -> Markup:
     """Return a block for the charts of each tab, which is read when the tab is looked at."""
     subjects = [visible(subject) for subject in run_names(panels.subjects)]
     drawn = {tab.id: [_drawn(chart) for chart in tab.charts] for tab in panels.tabs if tab.charts}
-    return join([_block(name, {"subjects": subjects, "charts": charts}) for name, charts in drawn.items()])
-
-
-def _block(name: str, value: Any) -> Markup:
-    return Markup(f'<script type="application/json" id="d-{name}">{encoded(value)}</script>')
+    texts = {name: encoded({"subjects": subjects, "charts": charts}) for name, charts in drawn.items()}
+    return join([Markup(f'<script type="application/json" id="d-{name}">{text}</script>') for name, text in texts.items()])
 
 
 def encoded(value: Any) -> str:

@@ -267,17 +267,14 @@ def _laid_out(legend: Sequence[LegendEntry], width: int) -> list[tuple[int, floa
     """Return row and place of each entry."""
     left = float(LEFT if width >= ROOMY else 4)
     row, x, placed = 0, left, []
+    letters = int((width - LEFT - RIGHT - 30) / LETTER)
     for entry in legend:
-        wide = 30 + LETTER * len(shortened(entry.words, _letters(width)))
+        wide = 30 + LETTER * len(shortened(entry.words, letters))
         if x > left and x + wide > width:
             row, x = row + 1, left
         placed.append((row, x))
         x += wide + 6
     return placed
-
-
-def _letters(width: int) -> int:
-    return int((width - LEFT - RIGHT - 30) / LETTER)
 
 
 def _entries(legend: Sequence[LegendEntry], rows: Sequence[tuple[int, float]]) -> Iterator[Markup]:

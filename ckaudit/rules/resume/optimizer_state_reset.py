@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.around_seams import loss_after_resume
+from ckaudit.metrics.after_resume import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule

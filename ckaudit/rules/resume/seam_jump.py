@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.around_seams import loss_after_resume
+from ckaudit.metrics.after_resume import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median

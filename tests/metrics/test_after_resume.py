@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.schema.manifest import Session
-from ckaudit.metrics.around_seams import loss_after_resume
+from ckaudit.metrics.after_resume import loss_after_resume
 from ckaudit.metrics.observability import checkpoint_written
 from tests.metrics.samples import cells, run_of
 
