@@ -176,8 +176,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join([*head, *rows, row("all", outcomes), "", "| survivor | was | became |", "|---|---|---|", *lines])
 
 
-def main() -> None:
-    """Judge what is not judged yet, and print the tables."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=60, help="mutants of each room")
     parser.add_argument("--seed", type=int, default=7)
@@ -185,7 +184,12 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of computing for the tests of one mutant")
     parser.add_argument("--results", type=Path, default=Path.home() / ".cache" / "ckaudit" / "mutants.jsonl")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/mutants.md")
-    wanted = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Judge what is not judged yet, and print the tables."""
+    wanted = _parser().parse_args()
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     wanted.results.parent.mkdir(parents=True, exist_ok=True)
     rooms = [wanted.only] if wanted.only else list(WALKS)

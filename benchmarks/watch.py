@@ -57,15 +57,8 @@ def measure(
         stream.write(f"{','.join(('step', 'loss', *VALUES))}\n" if foreign else "")
         stream.writelines(line(step, began + step / rate, draw) for step in range(1, steps + 1))
     (folder / "run.json").write_text(json.dumps({"schema_version": "ck.run.v1", "sessions": [{"start": began}]}))
-    shown = "panel" if panel else "jsonl"
-    words = [sys.executable, "-m", "ckaudit", "watch", str(log if foreign else folder), "--format", shown]
     output = folder / "out"
-    if panel:
-        words = ["script", "-qec", " ".join(words), str(output)]
-    with output.open("wb") as out:
-        process = subprocess.Popen(
-            words, stdout=subprocess.DEVNULL if panel else out, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
-        )
+    process = _start(log if foreign else folder, output, panel=panel)
     watch = process.pid
     ready = time.monotonic()
     with log.open("a", buffering=1) as stream:
@@ -83,6 +76,17 @@ def measure(
     process.terminate()
     process.wait()
     return {"share of a core, %": 100 * share, "memory, MB": held, "seconds until told": seen}
+
+
+def _start(source: Path, output: Path, *, panel: bool) -> "subprocess.Popen[bytes]":
+    """Start a watch that writes lines into a file, or draws its panel on a terminal of its own."""
+    words = [sys.executable, "-m", "ckaudit", "watch", str(source), "--format", "panel" if panel else "jsonl"]
+    if panel:
+        words = ["script", "-qec", " ".join(words), str(output)]
+    with output.open("wb") as out:
+        return subprocess.Popen(
+            words, stdout=subprocess.DEVNULL if panel else out, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+        )
 
 
 def _child(process: int) -> int:

@@ -12,6 +12,7 @@ from ckaudit.cli.output import progress
 from ckaudit.errors import UsageError
 
 if TYPE_CHECKING:
+    from ckaudit.data import Tools
     from ckaudit.material import records
 
 EPILOG = """
@@ -89,10 +90,9 @@ def command(
     at = options.step(step or None)
     check_into(into, at)
     request = requested(format, output, fail_on, allow_empty=allow_empty, verbose=verbose, quiet=quiet)
-    from ckaudit.data import Tools, measure
+    from ckaudit.data import measure
     from ckaudit.data.document import COLUMNS
     from ckaudit.material.files import SampleFile, sample_files
-    from ckaudit.material.plugin import load_classifier
     from ckaudit.material.records import SPLITS, MappedColumns, Reading
 
     how = cast("records.Split", checked_choice(split, SPLITS, "split"))
@@ -103,11 +103,7 @@ def command(
         files.extend(chosen_files := sample_files(paths(names)))
         return Reading(chosen_files, columns, how, named)
 
-    tools = Tools(
-        tokenizer=Path(tokenizer) if tokenizer else None,
-        classifier=load_classifier(classifier) if classifier else None,
-        pad_id=_token(pad_id),
-    )
+    tools = _tools(tokenizer, classifier, pad_id)
     with progress("reading bytes", quiet=quiet) as tick:
         measures = measure(
             reading(samples),
@@ -119,6 +115,18 @@ def command(
         )
     named.check(files)
     return deliver_measures(measures, request, into=into, step=at)
+
+
+def _tools(tokenizer: str, classifier: str, pad_id: str) -> "Tools":
+    """Return what the user lends to the measurement."""
+    from ckaudit.data import Tools
+    from ckaudit.material.plugin import load_classifier
+
+    return Tools(
+        tokenizer=Path(tokenizer) if tokenizer else None,
+        classifier=load_classifier(classifier) if classifier else None,
+        pad_id=_token(pad_id),
+    )
 
 
 def _token(word: str) -> int | None:
