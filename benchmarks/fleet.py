@@ -22,7 +22,7 @@ import orjson
 import zstandard
 
 from ckaudit.fleet.audit_run import audit_run
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -99,12 +99,12 @@ def one_by_one(root: Path) -> tuple[float, float]:
     """Return processor seconds of auditing the runs below a folder, and of parsing their checkpoints, taking turns."""
     audited, parsed = [], []
     folders = sorted(root.iterdir())
-    audit_run(Source(name="warm", path=str(folders[0])))
+    audit_run(RunSource(name="warm", path=str(folders[0])))
     gc.collect()
     gc.freeze()
     for folder in folders:
         start = process_time()
-        audit_run(Source(name=folder.name, path=str(folder)))
+        audit_run(RunSource(name=folder.name, path=str(folder)))
         middle = process_time()
         for path in folder.glob("analysis*"):
             orjson.loads(path.read_bytes())

@@ -21,11 +21,11 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from fleet import write_fleet  # noqa: E402
 
 from ckaudit.fleet.engines import Engine, engine_at  # noqa: E402
-from ckaudit.fleet.source import Source  # noqa: E402
+from ckaudit.fleet.source import RunSource  # noqa: E402
 from tests import clusters  # noqa: E402
 
 
-def seconds(make: Callable[[], Engine], sources: list[Source], warm: int) -> float:
+def seconds(make: Callable[[], Engine], sources: list[RunSource], warm: int) -> float:
     """Return the wall time of all sources but the first, which load what is loaded once."""
     results = make().results(sources)
     for _ in range(warm):
@@ -45,7 +45,7 @@ def main() -> None:
     root, workers = Path(tempfile.mkdtemp(prefix="engines-")), wanted.workers
     try:
         write_fleet(root, wanted.runs, wanted.checkpoints)
-        sources = [Source(name=folder.name, path=str(folder)) for folder in sorted(root.iterdir())]
+        sources = [RunSource(name=folder.name, path=str(folder)) for folder in sorted(root.iterdir())]
         warm = 4 * workers
         print(f"| engine, {workers} workers | runs/s | of local processes | aim |\n|---|---|---|---|")
         for name, cluster in (("Dask", clusters.dask), ("Ray", clusters.ray)):

@@ -21,7 +21,7 @@ from ckaudit.contract.schema.fleet import FleetRun  # noqa: E402
 from ckaudit.fleet.engines.local import LocalEngine  # noqa: E402
 from ckaudit.fleet.like import with_own_siblings  # noqa: E402
 from ckaudit.fleet.ranking import ranked  # noqa: E402
-from ckaudit.fleet.source import Source  # noqa: E402
+from ckaudit.fleet.source import RunSource  # noqa: E402
 from ckaudit.lab.wild.pair import HEALTHY, ILL, has_effect, read_note, twin_learns  # noqa: E402
 
 RUNS, ILL_RUNS = 300, 30
@@ -59,10 +59,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     ill, healthy = recordings(options.caches)
-    sources = [Source(name=str(path), path=str(path)) for path in [*ill, *healthy]]
+    sources = [RunSource(name=str(path), path=str(path)) for path in [*ill, *healthy]]
     if options.like:
         siblings = sorted(path for path in options.like.glob("wild-dev.*/[0-9]*") if path.is_dir())
-        sources = with_own_siblings(sources, [Source(name=str(path), path=str(path)) for path in siblings])
+        sources = with_own_siblings(sources, [RunSource(name=str(path), path=str(path)) for path in siblings])
     rows: dict[Path, list[FleetRun]] = {}
     for group in LocalEngine(options.jobs).results(sources):
         rows.setdefault(Path(group[0].run), []).extend(group)

@@ -97,9 +97,9 @@ def audit(task: str, folder: Path) -> None:
     """Do what the command does with a run of the disk."""
     if task == "fleet":
         from ckaudit.fleet.audit_run import audit_run
-        from ckaudit.fleet.source import Source
+        from ckaudit.fleet.source import RunSource
 
-        assert audit_run(Source(name=folder.name, path=str(folder)))[0].status == "audited"
+        assert audit_run(RunSource(name=folder.name, path=str(folder)))[0].status == "audited"
         return
     from ckaudit.cli.run import run
 

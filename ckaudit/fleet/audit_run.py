@@ -20,7 +20,7 @@ from ckaudit.contract.schema.report import SEVERITIES, Finding, VitalCheck, wors
 from ckaudit.errors import CkauditError
 from ckaudit.fleet.facts import facts_of
 from ckaudit.fleet.like import gate_with_siblings
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.remote.addresses import with_addresses
 from ckaudit.remote.mirror import local_copy
@@ -32,7 +32,7 @@ CURVE_POINTS = 120
 MAX_PROBLEM = 500
 
 
-def audit_run(source: Source) -> list[FleetRun]:
+def audit_run(source: RunSource) -> list[FleetRun]:
     """Audit every run of a source, and return a row for each; what cannot be audited is a row that says why.
 
     Nothing is raised and nothing is written, so that any engine can call this in any process, in any order, and again.
@@ -51,12 +51,12 @@ def audit_run(source: Source) -> list[FleetRun]:
     return [with_addresses(replace(row, seconds=seconds, written=source.written)) for row in rows]
 
 
-def failed(source: Source, problem: str) -> FleetRun:
+def failed(source: RunSource, problem: str) -> FleetRun:
     """Return the row of a source that the auditor itself could not finish."""
     return _failed(source, "error", problem)
 
 
-def _row(run: Run, name: str, source: Source) -> FleetRun:
+def _row(run: Run, name: str, source: RunSource) -> FleetRun:
     try:
         row = row_of(run, name, source)
         msgspec.json.encode(row)  # a word that is no text would be found by whoever writes the row
@@ -73,7 +73,7 @@ def _unlike(name: str, rows: Sequence[FleetRun]) -> str:
 
 
 @takes_any_numbers
-def row_of(run: Run, name: str, source: Source) -> FleetRun:
+def row_of(run: Run, name: str, source: RunSource) -> FleetRun:
     """Return what a fleet keeps of one run that is in memory."""
     gate = gate_with_siblings(source)
     explained = explain_run(run, gate)
@@ -122,7 +122,7 @@ def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> di
     return states
 
 
-def _runs(source: Source) -> Iterator[tuple[str, Run]]:
+def _runs(source: RunSource) -> Iterator[tuple[str, Run]]:
     path, reads = local_copy(source.path), _reads()
     if not source.choice.run and path.exists() and is_ours(path):
         yield "", open_judged(path, reads=reads, choice=source.choice)
@@ -180,7 +180,7 @@ def thinned(values: Floats, points: int) -> Steps:
     return chosen
 
 
-def _failed(source: Source, status: Status, problem: str) -> FleetRun:
+def _failed(source: RunSource, status: Status, problem: str) -> FleetRun:
     return FleetRun(
         run=source.name,
         status=status,

@@ -16,7 +16,7 @@ from ckaudit.fleet.find_runs import FoundRuns, find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.like import with_own_siblings
 from ckaudit.fleet.ranking import fields_named, groups_of, is_ill, ranked, severity_of
-from ckaudit.fleet.source import Source, portable
+from ckaudit.fleet.source import RunSource, portable
 from ckaudit.material.counts import plural
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.remote.location import is_uri
@@ -89,7 +89,7 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     )
 
 
-def sources_of(found: FoundRuns, request: FleetRequest, key: bytes) -> list[Source]:
+def sources_of(found: FoundRuns, request: FleetRequest, key: bytes) -> list[RunSource]:
     """Return the sources with what their audit depends on."""
     choice, gate = portable(request.choice), request.gate
     sources = []
@@ -97,7 +97,7 @@ def sources_of(found: FoundRuns, request: FleetRequest, key: bytes) -> list[Sour
         state = found.states[name] if name in found.states else state_of(path, key)
         place = path if is_uri(path) else str(Path(path).absolute())  # a worker may start in another folder
         sources.append(
-            Source(name=name, path=place, choice=choice, gate=gate, fingerprint=state.fingerprint, written=state.written)
+            RunSource(name=name, path=place, choice=choice, gate=gate, fingerprint=state.fingerprint, written=state.written)
         )
     return sources
 
@@ -119,7 +119,7 @@ def _holds(row: FleetRun) -> bool:
 
 
 def audit_sources(
-    sources: Sequence[Source],
+    sources: Sequence[RunSource],
     engine: Engine,
     folder: Path,
     *,

@@ -15,7 +15,7 @@ from ckaudit.diff.siblings.comparable import configuration_key
 from ckaudit.diff.siblings.yardstick import open_siblings, with_siblings
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.fleet.find_runs import find_runs
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.remote.location import is_uri
 from ckaudit.remote.mirror import local_copy
@@ -87,7 +87,7 @@ def _newest(siblings: Sequence[Path | Run]) -> list[Path | Run]:
     return [one for one in siblings if one in newest]
 
 
-def with_own_siblings(sources: Iterable[Source], healthy: Sequence[Source]) -> list[Source]:
+def with_own_siblings(sources: Iterable[RunSource], healthy: Sequence[RunSource]) -> list[RunSource]:
     """Return sources each with the newest healthy ones of its own configuration, those of one configuration in a row.
 
     A configuration is what run.json says of it. A source that says nothing is held against those that say nothing either.
@@ -97,7 +97,7 @@ def with_own_siblings(sources: Iterable[Source], healthy: Sequence[Source]) -> l
         sources: The runs of a fleet.
         healthy: What `--like` names, in any order.
     """
-    groups: dict[bytes, list[Source]] = {}
+    groups: dict[bytes, list[RunSource]] = {}
     for sibling in sorted(healthy, key=lambda sibling: -sibling.written):
         groups.setdefault(_configuration(sibling), []).append(sibling)
     held = []
@@ -110,7 +110,7 @@ def with_own_siblings(sources: Iterable[Source], healthy: Sequence[Source]) -> l
     return sorted(held, key=lambda source: source.like)
 
 
-def _configuration(source: Source) -> bytes:
+def _configuration(source: RunSource) -> bytes:
     """Return the key of a source's configuration; empty for a log of another program, and for what cannot be read."""
     with suppress(CkauditError, OSError):
         if is_uri(source.path):  # whoever audits it fetches the rest
@@ -120,7 +120,7 @@ def _configuration(source: Source) -> bytes:
     return b""
 
 
-def gate_with_siblings(source: Source) -> Gate:
+def gate_with_siblings(source: RunSource) -> Gate:
     """Return the gate of a source, which holds it against its healthy siblings too where it has some."""
     global _gate  # noqa: PLW0603  siblings are opened once a process, not once a run
     if not source.like:

@@ -12,7 +12,7 @@ def portable(choice: ImportOptions) -> ImportOptions:
     return replace(choice, columns=dict(choice.columns), units=dict(choice.units), remembered=dict(choice.remembered))
 
 
-class Source(Struct, frozen=True, kw_only=True):
+class RunSource(Struct, frozen=True, kw_only=True):
     """A run folder, a file or a log of another program, which may hold several runs; it can be sent to another process.
 
     Attributes:

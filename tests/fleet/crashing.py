@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 from ckaudit.contract.schema.fleet import FleetRun
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 
 
-def crash(source: Source) -> list[FleetRun]:
+def crash(source: RunSource) -> list[FleetRun]:
     """Die by the name of the source: always, the first time, or not at all."""
     mark = Path(source.path)
     with mark.open("a") as stream:
@@ -21,7 +21,7 @@ def crash(source: Source) -> list[FleetRun]:
     return [FleetRun(run=source.name, status="audited")]
 
 
-def hang(source: Source) -> list[FleetRun]:
+def hang(source: RunSource) -> list[FleetRun]:
     """Never end, even holding the interpreter's lock, where the name says so; note each time that it began."""
     with Path(source.path).open("a") as stream:
         stream.write("x")
@@ -33,7 +33,7 @@ def hang(source: Source) -> list[FleetRun]:
     return [FleetRun(run=source.name, status="audited")]
 
 
-def crash_then_hang(source: Source) -> list[FleetRun]:
+def crash_then_hang(source: RunSource) -> list[FleetRun]:
     """Die the first time, and never end the second."""
     if not Path(source.path).exists():
         Path(source.path).touch()

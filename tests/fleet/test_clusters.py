@@ -15,7 +15,7 @@ from ckaudit.fleet.engines.dask_cluster import DaskEngine
 from ckaudit.fleet.engines.local import KILLED, LocalEngine
 from ckaudit.fleet.engines.ray_cluster import RayEngine
 from ckaudit.fleet.fleet import FleetRequest, audit_fleet
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 from ckaudit.reports import render
 from tests import clusters
 from tests.clusters import Cluster, connected, dask_worker, end
@@ -38,9 +38,9 @@ def ray() -> Iterator[Cluster]:
         yield cluster
 
 
-def sources() -> list[Source]:
+def sources() -> list[RunSource]:
     names = ["healthy", "lr_too_high", "experts_two_ranks", "float16_overflow", "there_is_none"]
-    return [Source(name=name, path=str(RUNS / name)) for name in names]
+    return [RunSource(name=name, path=str(RUNS / name)) for name in names]
 
 
 def place_of(cluster: Cluster) -> str:
@@ -59,21 +59,21 @@ def test_clusters_say_what_local_processes_say(dask, ray):
     assert settled(engine_at(ray.address).results(sources())) == local
 
 
-def crashing(folder: Path) -> list[Source]:
+def crashing(folder: Path) -> list[RunSource]:
     names = [f"{number}-{'once' if number in (2, 7) else 'well'}" for number in range(12)]
-    return [Source(name=name, path=str(folder / name)) for name in names]
+    return [RunSource(name=name, path=str(folder / name)) for name in names]
 
 
 def test_a_ray_worker_that_is_killed_changes_nothing_and_prints_nothing(ray, tmp_path, capfd):
     rows = settled(RayEngine(place_of(ray), work=crash).results(crashing(tmp_path)))
     assert rows == all_well(crashing(tmp_path))
-    always = RayEngine(place_of(ray), work=crash).results([Source(name="always", path=str(tmp_path / "always"))])
+    always = RayEngine(place_of(ray), work=crash).results([RunSource(name="always", path=str(tmp_path / "always"))])
     assert [row.problem for rows in always for row in rows] == [KILLED]
     assert capfd.readouterr().out == ""
 
 
 def test_a_dask_worker_that_is_killed_changes_nothing(dask, tmp_path):
-    slow = [Source(name=f"{number}-slow", path=str(tmp_path / str(number))) for number in range(10)]
+    slow = [RunSource(name=f"{number}-slow", path=str(tmp_path / str(number))) for number in range(10)]
     results = DaskEngine(place_of(dask), work=crash).results(slow)
     first = next(results)
     end(dask.workers[0])
@@ -100,7 +100,7 @@ def as_bytes(fleet: Fleet) -> bytes:
     return render(replace(fleet, runs=rows, dataset=""), "json").encode()
 
 
-def all_well(found: list[Source]) -> list[FleetRun]:
+def all_well(found: list[RunSource]) -> list[FleetRun]:
     return settled(iter([[FleetRun(run=source.name, status="audited")] for source in found]))
 
 

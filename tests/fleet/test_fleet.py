@@ -21,7 +21,7 @@ from ckaudit.fleet.find_runs import find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.fleet import FleetRequest, audit_fleet
 from ckaudit.fleet.ranking import ranked
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.policy.policy_schema import Ignore, Policy, PolicyClauses
 from ckaudit.reports import render
@@ -39,7 +39,7 @@ class Here:
     def __init__(self):
         self.asked = []
 
-    def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
+    def results(self, sources: Iterable[RunSource]) -> Iterator[list[FleetRun]]:
         for source in sources:
             self.asked.append(source.name)
             yield audit_run(source)

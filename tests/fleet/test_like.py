@@ -14,7 +14,7 @@ from ckaudit.fleet.audit_run import audit_run
 from ckaudit.fleet.engines.local import LocalEngine
 from ckaudit.fleet.fleet import FleetRequest, audit_fleet
 from ckaudit.fleet.like import MAX_EACH, gate_like, with_own_siblings
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 from ckaudit.policy.gate import OPEN
 from ckaudit.run.read import read_manifest
 from tests.fleet.test_fleet import Here
@@ -78,7 +78,7 @@ def test_each_configuration_has_its_own_siblings_and_the_newest_of_them(tmp_path
         (tmp_path / name).mkdir()
         manifest = {"schema_version": "ck.run.v1", "seed": written, "config": {"lr": rate, "name": name}}
         (tmp_path / name / "run.json").write_text(json.dumps(manifest))
-        return Source(name=name, path=str(tmp_path / name), written=float(written), fingerprint=name)
+        return RunSource(name=name, path=str(tmp_path / name), written=float(written), fingerprint=name)
 
     healthy = [run(f"{rate}-{number}", rate, number) for rate in (0.1, 0.2) for number in range(MAX_EACH + 2)]
     fast, slow, other = run("fast", 0.2, 3), run("slow", 0.1, 3), run("other", 0.3, 3)
@@ -106,7 +106,7 @@ def test_like_that_matches_nothing_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("lost", ["nowhere", "http://127.0.0.1:9/nowhere"])
 def test_a_sibling_that_cannot_be_had_costs_no_run_its_verdict(lost):
-    source = Source(name="run", path=str(PAIRS / "lr_doubled"), like=((str(PAIRS / "base"), "1"), (lost, "2")))
+    source = RunSource(name="run", path=str(PAIRS / "lr_doubled"), like=((str(PAIRS / "base"), "1"), (lost, "2")))
     (row,) = audit_run(source)
     assert (row.status, row.siblings) == ("audited", 1)
     assert "SIB007" in {finding.code for finding in row.findings}
@@ -114,7 +114,7 @@ def test_a_sibling_that_cannot_be_had_costs_no_run_its_verdict(lost):
 
 def test_a_process_that_lives_on_opens_a_sibling_anew_where_it_has_changed(tmp_path):
     shutil.copytree(PAIRS / "base", tmp_path / "good")
-    source = Source(name="run", path=str(PAIRS / "lr_doubled"), like=((str(tmp_path / "good"), "before"),))
+    source = RunSource(name="run", path=str(PAIRS / "lr_doubled"), like=((str(tmp_path / "good"), "before"),))
     assert [row.siblings for row in audit_run(source)] == [1]
     shutil.rmtree(tmp_path / "good")
     assert [row.siblings for row in audit_run(replace(source, like=((str(tmp_path / "good"), "after"),)))] == [0]

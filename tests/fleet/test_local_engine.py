@@ -12,7 +12,7 @@ import msgspec
 from ckaudit.contract.schema.fleet import Fleet
 from ckaudit.fleet.dataset import read_stored
 from ckaudit.fleet.engines.local import KILLED, LocalEngine
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 from tests.fleet.crashing import crash, crash_then_hang, hang
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
@@ -20,7 +20,7 @@ RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 
 def test_a_process_that_dies_costs_its_own_run_only_if_it_dies_again(tmp_path):
     names = [f"{number}-{'always' if number == 3 else 'once' if number == 7 else 'well'}" for number in range(12)]
-    sources = [Source(name=name, path=str(tmp_path / name)) for name in names]
+    sources = [RunSource(name=name, path=str(tmp_path / name)) for name in names]
     rows = [row for rows in LocalEngine(2, work=crash).results(sources) for row in rows]
     assert sorted(row.run for row in rows) == sorted(names)
     assert [(row.run, row.problem) for row in rows if row.status != "audited"] == [("3-always", KILLED)]
@@ -30,7 +30,7 @@ def test_a_process_that_dies_costs_its_own_run_only_if_it_dies_again(tmp_path):
 def test_a_source_that_never_ends_is_given_up_and_the_others_have_their_rows_once(tmp_path):
     words = {2: "asleep", 5: "busy", 6: "asleep"}
     names = [f"{number}-{words.get(number, 'well')}" for number in range(12)]
-    sources = [Source(name=name, path=str(tmp_path / name)) for name in names]
+    sources = [RunSource(name=name, path=str(tmp_path / name)) for name in names]
     start = time.monotonic()
     rows = [row for rows in LocalEngine(2, seconds=1.5, work=hang).results(sources) for row in rows]
     assert time.monotonic() - start < 60
@@ -45,7 +45,7 @@ def test_a_source_whose_process_dies_is_given_up_too_where_it_then_never_ends(tm
     def results(source):
         return [row.problem for rows in LocalEngine(1, seconds=1, work=crash_then_hang).results([source]) for row in rows]
 
-    assert results(Source(name="x", path=str(tmp_path / "x"))) == ["its audit took longer than 1 second, and was ended"]
+    assert results(RunSource(name="x", path=str(tmp_path / "x"))) == ["its audit took longer than 1 second, and was ended"]
 
 
 def test_no_source_is_no_work():

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.errors import UsageError
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 
 
 class Engine(Protocol):
@@ -17,7 +17,7 @@ class Engine(Protocol):
 
     workers: int
 
-    def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
+    def results(self, sources: Iterable[RunSource]) -> Iterator[list[FleetRun]]:
         """Yield the rows of each source once, in any order, as they come.
 
         A source whose worker is lost is tried once more, where nothing else can be the reason; one whose worker is lost again

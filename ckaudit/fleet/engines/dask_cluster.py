@@ -9,7 +9,7 @@ from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.errors import UsageError
 from ckaudit.fleet.engines.cluster import AHEAD, CONNECT_SECONDS, check_versions, cluster_errors, must_answer, version_here
 from ckaudit.fleet.engines.local import KILLED, Work, work
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 from ckaudit.optional import needed
 from ckaudit.run.memory import memory_limit
 
@@ -51,7 +51,7 @@ class DaskEngine:
             raise UsageError(f"the Dask cluster at {address} has no worker", hint=f"Start one: dask worker tcp://{address}")
         check_versions(_versions(self._client))
 
-    def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
+    def results(self, sources: Iterable[RunSource]) -> Iterator[list[FleetRun]]:
         """Yield the rows of each source as they come; where a worker is lost, the cluster gives its sources to another."""
         from distributed import as_completed
 
@@ -67,11 +67,11 @@ class DaskEngine:
                     done.add(new)
                 yield rows if future.status == "finished" else _lost(future, source)
 
-    def _submit(self, source: Source) -> object:
+    def _submit(self, source: RunSource) -> object:
         return self._client.submit(within_worker, self._work, source, pure=False)
 
 
-def within_worker(work: Work, source: Source) -> list[FleetRun]:
+def within_worker(work: Work, source: RunSource) -> list[FleetRun]:
     """Audit a source within the memory that its worker has for each of its threads."""
     from distributed import get_worker
 
@@ -84,7 +84,7 @@ def within_worker(work: Work, source: Source) -> list[FleetRun]:
         return work(source)
 
 
-def _lost(future: "Future", source: Source) -> list[FleetRun]:
+def _lost(future: "Future", source: RunSource) -> list[FleetRun]:
     """Return the row of a source with which workers were lost again and again, or raise what happened instead."""
     from distributed import KilledWorker
 

@@ -12,7 +12,7 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.queues import SimpleQueue
 
 from ckaudit.contract.schema.fleet import FleetRun
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 
 QUEUED = 2
 """Sources handed out for each process, so that none waits for work."""
@@ -36,11 +36,11 @@ _begun: "SimpleQueue[Beginning] | None" = None
 Beginning = tuple[str, int]
 """A source's name, and the process that audits it."""
 
-Work = Callable[[Source], list[FleetRun]]
-Running = dict["Future[list[FleetRun]]", Source]
+Work = Callable[[RunSource], list[FleetRun]]
+Running = dict["Future[list[FleetRun]]", RunSource]
 
 
-def work(source: Source) -> list[FleetRun]:
+def work(source: RunSource) -> list[FleetRun]:
     """Audit one source; imported where it is done, so that who hands it out loads no rule."""
     from ckaudit.fleet.audit_run import audit_run
     from ckaudit.run.memory import memory_limit
@@ -69,7 +69,7 @@ class LocalEngine:
         self.workers = workers or len(os.sched_getaffinity(0))
         self._seconds, self._work = seconds, work
 
-    def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
+    def results(self, sources: Iterable[RunSource]) -> Iterator[list[FleetRun]]:
         """Yield the rows of each source as they come.
 
         A source that was with a killed process is tried once more, alone; one that took too long is not, and what was on its way
@@ -77,7 +77,7 @@ class LocalEngine:
         """
         waiting = iter(sources)
         while True:
-            lost, late = list[Source](), set[str]()
+            lost, late = list[RunSource](), set[str]()
             yield from self._until_broken(waiting, lost, late)
             if not lost:
                 return
@@ -88,7 +88,7 @@ class LocalEngine:
                     yield self._alone(source)
             waiting = chain([source for source in lost if late and source.name not in late], waiting)
 
-    def _until_broken(self, waiting: Iterator[Source], lost: list[Source], late: set[str]) -> Iterator[list[FleetRun]]:
+    def _until_broken(self, waiting: Iterator[RunSource], lost: list[RunSource], late: set[str]) -> Iterator[list[FleetRun]]:
         """Yield rows until nothing is waiting, or a process was killed.
 
         Args:
@@ -128,7 +128,7 @@ class LocalEngine:
             del since[begin]
         return {name for name, _ in ends}
 
-    def _hand_out(self, pool: ProcessPoolExecutor, sources: Iterable[Source], running: Running) -> None:
+    def _hand_out(self, pool: ProcessPoolExecutor, sources: Iterable[RunSource], running: Running) -> None:
         """Give sources to the pool; one that it does not take, because it broke, is among the running ones too."""
         for source in sources:
             try:
@@ -138,7 +138,7 @@ class LocalEngine:
                 future.set_exception(error)
                 running[future] = source
 
-    def _alone(self, source: Source) -> list[FleetRun]:
+    def _alone(self, source: RunSource) -> list[FleetRun]:
         """Return the rows of a source that nothing else is audited beside."""
         from ckaudit.fleet.audit_run import failed
 
@@ -150,13 +150,13 @@ class LocalEngine:
         except TimeoutError:
             return self._too_late(source)
 
-    def _too_late(self, source: Source) -> list[FleetRun]:
+    def _too_late(self, source: RunSource) -> list[FleetRun]:
         from ckaudit.fleet.audit_run import failed
 
         return [failed(source, LATE.format(seconds=f"{self._seconds:g} {'second' if self._seconds == 1 else 'seconds'}"))]
 
 
-def _begin_work(work: Work, source: Source) -> list[FleetRun]:
+def _begin_work(work: Work, source: RunSource) -> list[FleetRun]:
     """Audit a source, and say first which process does."""
     if _begun is not None:
         _begun.put((source.name, os.getpid()))

@@ -11,7 +11,7 @@ from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.errors import UsageError
 from ckaudit.fleet.engines.cluster import AHEAD, check_versions, cluster_errors, must_answer, version_here
 from ckaudit.fleet.engines.local import KILLED, Work, work
-from ckaudit.fleet.source import Source
+from ckaudit.fleet.source import RunSource
 from ckaudit.optional import needed
 from ckaudit.run.memory import free_memory, memory_limit
 
@@ -51,10 +51,10 @@ class RayEngine:
         with cluster_errors("Ray"):
             check_versions([ray.get(ray.remote(version_here).remote())])
 
-    def results(self, sources: Iterable[Source]) -> Iterator[list[FleetRun]]:
+    def results(self, sources: Iterable[RunSource]) -> Iterator[list[FleetRun]]:
         """Yield the rows of each source as they come; where a worker is lost, the cluster gives its source to another, once."""
         waiting = iter(sources)
-        handed_out: dict[Any, Source] = {}
+        handed_out: dict[Any, RunSource] = {}
         # Ray tells of lost workers on standard output, which is ours: rows tell of them.
         with cluster_errors("Ray"), redirect_stdout(StringIO()), ExitStack() as at_end:
             at_end.callback(self._ray.shutdown)
@@ -67,7 +67,7 @@ class RayEngine:
                 for reference in done:
                     yield self._rows(reference, handed_out.pop(reference))
 
-    def _rows(self, reference: Any, source: Source) -> list[FleetRun]:
+    def _rows(self, reference: Any, source: RunSource) -> list[FleetRun]:
         from ckaudit.fleet.audit_run import failed
 
         try:
@@ -77,7 +77,7 @@ class RayEngine:
         return rows
 
 
-def within_share(work: Work, source: Source) -> list[FleetRun]:
+def within_share(work: Work, source: RunSource) -> list[FleetRun]:
     """Audit a source within the memory that each processor of its machine has."""
     from ckaudit.fleet.engines.preload import forget_garbage
 
