@@ -30,7 +30,7 @@ from ckaudit.run.falls import fall_would_show, flat_fall
 from ckaudit.run.isotonic_regression import isotonic_fits
 from ckaudit.run.medians import median
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
-from ckaudit.run.robust import departures, difference_noise, is_scatter, is_zero_but_for_rounding
+from ckaudit.run.robust import deviations_from_past, difference_noise, is_scatter, is_zero_but_for_rounding
 from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spikes import passing_peaks
@@ -227,7 +227,7 @@ def _departing(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
     for series, min_change in logged:
         if series is None:
             continue
-        away, _ = departures(series, min_deviation=min_change, relative=MIN_RELATIVE_CHANGE)
+        away, _ = deviations_from_past(series, min_deviation=min_change, relative=MIN_RELATIVE_CHANGE)
         is_away = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
         for row in np.flatnonzero(np.diff(is_away) > 0) + 1:
             yield _Change(int(series.steps[row - 1]), int(series.steps[row]))

@@ -208,7 +208,7 @@ class Stretch(Struct, frozen=True):
     end: int
 
 
-class Entry(Struct, omit_defaults=True):
+class JournalEntry(Struct, omit_defaults=True):
     """A line of the journal: one thing that happened."""
 
     name: str
@@ -249,7 +249,7 @@ class Journal(Struct):
     @classmethod
     def load(cls, path: Path) -> "Journal":
         """Read the journal, in which a torn line counts as not written, and shorten it where it has become long."""
-        journal, decoder = cls(path), msgspec.json.Decoder(Entry)
+        journal, decoder = cls(path), msgspec.json.Decoder(JournalEntry)
         lines = path.read_bytes().split(b"\n") if path.exists() else []
         for line in lines:
             with suppress(msgspec.DecodeError):
@@ -260,27 +260,27 @@ class Journal(Struct):
                 write_whole(path, b"".join(b"\n" + msgspec.json.encode(entry) for entry in entries))
         return journal
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[JournalEntry]:
         """Yield the fewest entries that say the same."""
         for name, sent in self.sent.items():
-            yield Entry(name, sent=sent)
+            yield JournalEntry(name, sent=sent)
         for name, lines in self.lines.items():
-            yield Entry(name, lines=lines)
+            yield JournalEntry(name, lines=lines)
         for name in self.freed:
-            yield Entry(name, is_freed=True)
+            yield JournalEntry(name, is_freed=True)
         for name in self.aside:
-            yield Entry(name, is_aside=True)
+            yield JournalEntry(name, is_aside=True)
         for manifest in sorted(self.manifests, key=lambda each: each == self.manifest):  # the latest last
-            yield Entry("", manifest=manifest, sessions=self.sessions)
+            yield JournalEntry("", manifest=manifest, sessions=self.sessions)
 
     def add(self, name: str, **happened: Any) -> None:
         """Take what happened to a file, and keep it; where the disk is full it is known until the process ends."""
-        entry = Entry(name, **happened)
+        entry = JournalEntry(name, **happened)
         self._take(entry)
         with suppress(OSError), self.path.open("ab") as stream:
             stream.write(b"\n" + msgspec.json.encode(entry))  # first, so that a torn line before it stays alone
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: JournalEntry) -> None:
         name = entry.name
         if entry.sent is not None:
             self.sent[name] = entry.sent

@@ -144,13 +144,13 @@ def lasting_spans(series: Series, mask: Mask, *, min_points: int = 2, fewest: in
             yield span
 
 
-def stretches(mask: Mask, *, min_points: int = 1) -> Iterator[tuple[int, int]]:
+def true_stretches(mask: Mask, *, min_points: int = 1) -> Iterator[tuple[int, int]]:
     """Yield where each run of true values begins and where the first one behind it stands, `min_points` later and more."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).tolist()
     yield from ((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start >= min_points)
 
 
-def is_ours(facts: Manifest | None) -> bool:
+def is_written_by_ckaudit(facts: Manifest | None) -> bool:
     """Tell whether our own recorder or writer wrote the run."""
     return facts is not None and isinstance(facts.source, str) and facts.source.startswith("ckaudit")
 

@@ -223,7 +223,7 @@ def begins_with_its_run(steps: Steps) -> bool:
     return bool(steps[0] <= max(1.5 * median(np.diff(steps)), 0.05 * float(steps[-1])))
 
 
-def departures(
+def deviations_from_past(
     series: Series, *, min_deviation: float, relative: float = 0.0, history: int = 5, k: float = 6.0
 ) -> tuple[Floats, Floats]:
     """Return how far each cell is from the median of all before it, in units of what is usual, and that median; both (T, P).

@@ -38,7 +38,7 @@ def counts_updates(manifest: Manifest | None) -> bool:
     return manifest is None or manifest.step_unit is UNSET
 
 
-def is_over(steps: Steps, manifest: Manifest | None) -> bool:
+def has_taken_all_steps(steps: Steps, manifest: Manifest | None) -> bool:
     """Tell whether a training has taken all the steps that were planned: what it has not learnt it will not learn."""
     planned = manifest.planned_steps if manifest else UNSET
     return planned is not UNSET and bool(len(steps) and steps[-1] >= planned)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit import triage
 from ckaudit.contract.schema.report import Check, Finding
-from ckaudit.diff.siblings.bands import SiblingRun, all_bands, departures
+from ckaudit.diff.siblings.bands import SiblingRun, all_bands, band_departures
 from ckaudit.diff.siblings.comparable import unlike_settings
 from ckaudit.diff.siblings.quantities import QUANTITIES
 from ckaudit.diff.siblings.rates import rate_departures
@@ -104,7 +104,7 @@ def _curves(seeds, **made):
 
 def _departures(subject, siblings):
     bands = all_bands(subject, [SiblingRun(sibling) for sibling in siblings])
-    return list(departures(bands, tests=sum(len(band.stretches.first) for band in bands)))
+    return list(band_departures(bands, tests=sum(len(band.stretches.first) for band in bands)))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -9,7 +9,7 @@ from ckaudit.run.robust import (
     begins_with_its_run,
     bfloat16_step,
     decimal_step,
-    departures,
+    deviations_from_past,
     difference_noise,
     looks_like_a_score,
     rank_trend,
@@ -201,7 +201,7 @@ def test_a_fall_of_a_twentieth_would_show_where_the_noise_is_small_or_the_points
 
 def test_a_departure_is_measured_by_what_was_before():
     values = np.array([1.0, 2.0, 3.0, 2.0, 2.0, 20.0, 2.0])
-    away, usual = departures(single("x", "1", np.arange(7), values), min_deviation=0.1, history=5, k=6.0)
+    away, usual = deviations_from_past(single("x", "1", np.arange(7), values), min_deviation=0.1, history=5, k=6.0)
     deviation = 6 * 1.4826 * np.median(np.abs(values[:5] - 2.0))
     assert np.isnan(away[:5]).all()
     assert usual[5:, 0].tolist() == [2.0, 2.0]
@@ -210,7 +210,7 @@ def test_a_departure_is_measured_by_what_was_before():
 
 
 def test_a_quantity_that_never_moves_has_a_least_unit():
-    away, _ = departures(single("x", "1", np.arange(7), np.array([4.0] * 6 + [5.0])), min_deviation=0.5, relative=0.5)
+    away, _ = deviations_from_past(single("x", "1", np.arange(7), np.array([4.0] * 6 + [5.0])), min_deviation=0.5, relative=0.5)
     assert away[6, 0] == pytest.approx(1.0 / 2.0)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
-from ckaudit.causes.precision.silent_data_corruption import is_absurd, largest_share
+from ckaudit.causes.precision.silent_data_corruption import is_absurd, largest_element_share
 from ckaudit.causes.shared.loss_curves import loss_jump
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
@@ -98,7 +98,7 @@ def weights_changed_outside_optimizer(
     if tiny := findings.before(jump.first_step + 1).first(weight_scale_off):
         yield contradicts(strong, f"any update is large here: {tiny.message}", tiny)
         return
-    share = largest_share(jump, largest, moved, size)
+    share = largest_element_share(jump, largest, moved, size)
     if share is not None and share > alone:
         yield contradicts(strong, f"one element makes up {share:.1%} of the change of {jump.where}: that is no code", jump)
     elif share is not None:

@@ -25,7 +25,7 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
 from ckaudit.rules.resume.weights_jump import weights_jump
-from ckaudit.rules.rule import FACTS, is_ours
+from ckaudit.rules.rule import FACTS, is_written_by_ckaudit
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
@@ -131,7 +131,7 @@ def _by_curves(
     own = training_loss_jump(train, spike.first_step or 0) if spike is not None else None
     both = loss_jump(train, val, own.step) if own is not None else None
     stays = own is not None and own.stays > LASTING_SHARE and own.after >= MIN_POINTS_AFTER
-    if own is not None and both is None and stays and findings.first(weights_jump) is None and is_ours(facts):
+    if own is not None and both is None and stays and findings.first(weights_jump) is None and is_written_by_ckaudit(facts):
         what = f"the loss jumps at step {own.step} and {own.stays:.0%} of it is left in the end; no weight was set"
         yield supports(medium, what, spike)
     elif both is not None and not both.is_of_both and stays:

@@ -80,7 +80,7 @@ def silent_data_corruption(
     """
     jump = findings.first(weights_jump)
     if jump is not None:
-        share = largest_share(jump, largest, moved, size)
+        share = largest_element_share(jump, largest, moved, size)
         if share is not None and share > alone:
             yield supports(decisive, f"one element makes up {share:.1%} of the change of {jump.where}", jump)
         elif share is not None:
@@ -98,7 +98,7 @@ def silent_data_corruption(
         yield from _shock(findings, shock, loss, gradient, calm, strong, medium)
 
 
-def largest_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
+def largest_element_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
     """Return the largest element's magnitude after a jump over the length of the change, at most 1.
 
     Where it came between two checkpoints, the finding says how large it was beside the larger of the two norms.

@@ -192,7 +192,7 @@ def _looked_up(label: str, series: Series, steps: Steps) -> tuple[Floats, Mask, 
     return aligned.values[:, 0], (age >= 0) & (age <= 2 * spacing) & (steps >= 0), age == 0
 
 
-def departures(bands: Sequence[Band], *, tests: int, share: float = 0.003) -> Iterator[BandDeparture]:
+def band_departures(bands: Sequence[Band], *, tests: int, share: float = 0.003) -> Iterator[BandDeparture]:
     """Yield where a run leaves each band for good, most of the siblings agreeing.
 
     Args:

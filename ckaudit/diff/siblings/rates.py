@@ -12,7 +12,7 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.siblings.bands import SiblingRun
 from ckaudit.diff.siblings.kinds import RATE
 from ckaudit.metrics.optimizer import learning_rate
-from ckaudit.rules.rule import stretches
+from ckaudit.rules.rule import true_stretches
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Steps
 
@@ -72,7 +72,7 @@ def _first(
         middle = np.median(table, axis=0)
         agree: Mask = np.logical_and.accumulate(np.ptp(table, axis=0) <= alike * np.abs(middle))
         apart: Mask = agree & (np.abs(rate - middle) > least * np.maximum(np.abs(middle), np.abs(rate)))
-    for begin, end in stretches(apart, min_points=min(lasting, len(steps))):
+    for begin, end in true_stretches(apart, min_points=min(lasting, len(steps))):
         held = begin > 0 and (table[0, begin] == table[0, begin - 1] or rate[begin] == rate[begin - 1])
         yield RateDeparture(
             label=label,

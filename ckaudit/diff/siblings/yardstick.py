@@ -15,7 +15,7 @@ from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, wor
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.diff.align import CommonAxis
 from ckaudit.diff.run_pair import RunPair, RunSide
-from ckaudit.diff.siblings.bands import Band, SiblingRun, all_bands, departures, findings_of
+from ckaudit.diff.siblings.bands import Band, SiblingRun, all_bands, band_departures, findings_of
 from ckaudit.diff.siblings.comparable import grave_illness, is_of_one_machine, unlike_settings
 from ckaudit.diff.siblings.kinds import KINDS, RATE
 from ckaudit.diff.siblings.quantities import LOSSES
@@ -166,7 +166,7 @@ def _until(axes: CommonAxis, run: Run) -> int | None:
 def compare_with_siblings(run: Run, siblings: Sequence[SiblingRun], bands: Sequence[Band]) -> SiblingComparison:
     """Return where a run leaves the band of siblings that are a yardstick, and what became of each quantity."""
     tests = sum(len(band.stretches.first) for band in bands if not band.quantity.of_clock)
-    left = list(departures(bands, tests=tests))
+    left = list(band_departures(bands, tests=tests))
     findings = [*findings_of(left, run), *map(rate_finding, rate_departures(run, siblings))]
     judged = {band.quantity.kind.code for band in bands}
     if learning_rate(run) and any(learning_rate(sibling.run) for sibling in siblings):

@@ -7,7 +7,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import max_attn_logit
-from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, lasting_spans, rule, too_few
+from ckaudit.rules.rule import FACTS, Hit, Skip, is_written_by_ckaudit, lasting_spans, rule, too_few
 from ckaudit.run.series import Floats, Series
 
 
@@ -37,7 +37,7 @@ def logit_growth(
     largest of a sample of the queries, a lower bound: over the limit it is a finding, below it is no word on the others.
     """
     yield from too_few(logit, min_points)
-    if is_ours(facts) and logit.labels == ("max_attn_logit",):  # the lines between checkpoints
+    if is_written_by_ckaudit(facts) and logit.labels == ("max_attn_logit",):  # the lines between checkpoints
         yield Skip("too_few_points", "only a sample of the queries was looked at: a lower bound; checkpoints hold the maximum")
     values: Floats = np.abs(logit.values)
     far = values > sev1_logit

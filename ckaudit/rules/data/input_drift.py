@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.data import input_kl_drift, token_kl_drift
-from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, needs_one_of, rule, too_few
+from ckaudit.rules.rule import FACTS, Hit, Skip, is_written_by_ckaudit, needs_one_of, rule, too_few
 from ckaudit.run.series import Series
 
 
@@ -37,7 +37,7 @@ def input_drift(
     if drift is None:
         is_text = tokens is not None or facts is None or facts.vocabulary is not UNSET
         no_numbers = Skip("not_applicable", "no batch of numbers is recorded, and tokens have no scale")
-        yield no_numbers if is_text or not is_ours(facts) else needs_one_of(input_kl_drift)
+        yield no_numbers if is_text or not is_written_by_ckaudit(facts) else needs_one_of(input_kl_drift)
         return
     yield from too_few(drift, min_before + min_after)
     values = drift.values[:, 0]

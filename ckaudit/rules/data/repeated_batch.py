@@ -9,7 +9,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.data import batch_duplicate_share, batch_repeat_distance, batch_reused
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, is_written_by_ckaudit, rule
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, single
@@ -61,7 +61,7 @@ def repeated_batch(
     if duplicates is not None:
         yield from _within(duplicates, max_duplicate_share)
     if distance is None:
-        if not is_ours(facts):  # of our own, no repeat on record means that there was none
+        if not is_written_by_ckaudit(facts):  # of our own, no repeat on record means that there was none
             yield Skip("not_recorded", "needs batch")
         return
     again = np.zeros(len(loss.steps), bool)

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.metrics.corpus import language_share, source_mix_share
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.curve_shapes import lasting_change
-from ckaudit.run.robust import departures
+from ckaudit.run.robust import deviations_from_past
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
@@ -45,7 +45,7 @@ def source_drift(
         if series.points <= MIN_POINTS:
             yield Skip("too_few_points", f"{series.points} points of {series.name}; more than {MIN_POINTS} are needed")
             continue
-        away, usual = departures(series, min_deviation=min_change, relative=min_relative_change, history=history, k=k)
+        away, usual = deviations_from_past(series, min_deviation=min_change, relative=min_relative_change, history=history, k=k)
         seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
             seen.add(span.column)

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.metrics.corpus import bytes_per_token, filter_reject_rate, pad_fraction, seq_len_p50_p95
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.curve_shapes import lasting_change
-from ckaudit.run.robust import departures
+from ckaudit.run.robust import deviations_from_past
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
@@ -45,7 +45,7 @@ def text_statistics_drift(
         yield needs_one_of(filter_reject_rate, bytes_per_token, seq_len_p50_p95, pad_fraction)
         return
     for series in serieses:
-        away, usual = departures(
+        away, usual = deviations_from_past(
             series, min_deviation=MIN_DEVIATIONS[series.name], relative=min_relative_change, history=history, k=k
         )
         sudden = list(spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points))

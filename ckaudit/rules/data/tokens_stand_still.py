@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.metrics.progress import tokens_seen
-from ckaudit.rules.rule import Hit, Skip, rule, stretches
+from ckaudit.rules.rule import Hit, Skip, rule, true_stretches
 from ckaudit.run.series import Series
 
 MIN_POINTS = 5
@@ -33,7 +33,7 @@ def tokens_stand_still(
     min_stretch, min_growths = (min_stretch, min_growths) if len(rows) > 2 * min_stretch else (max(3, len(rows) // 3), 2)
     still = np.diff(tokens.values[rows, 0]) <= 0
     longest = 0
-    for start, end in stretches(still):
+    for start, end in true_stretches(still):
         length = end - start
         known = (~still[:start]).sum() >= min_growths or length == len(rows) - 1
         if length >= min_stretch and length > min_ratio * longest and known:

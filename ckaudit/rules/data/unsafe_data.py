@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.safety import data_toxicity_rate, pii_hit_rate
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
-from ckaudit.run.robust import departures
+from ckaudit.run.robust import deviations_from_past
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
@@ -38,7 +38,7 @@ def unsafe_data(
         yield needs_one_of(data_toxicity_rate, pii_hit_rate)
         return
     for series, what in serieses:
-        away, _ = departures(series, min_deviation=min_percent, relative=min_relative_rise, history=history, k=k)
+        away, _ = deviations_from_past(series, min_deviation=min_percent, relative=min_relative_rise, history=history, k=k)
         for span in spans(series, (series.values > max_percent) | (np.nan_to_num(away) > 1)):
             yield Hit.over(
                 span, "sev2", f"{what}: {{value:.3g}} % of the documents of {{where}}", badness=series.values, limit=max_percent

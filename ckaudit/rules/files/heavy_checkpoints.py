@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.metrics.observability import checkpoint_size, checkpoint_time
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
-from ckaudit.run.robust import departures
+from ckaudit.run.robust import deviations_from_past
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
@@ -42,7 +42,7 @@ def heavy_checkpoints(
     for series, min_size, what in sizes:
         if series is None:
             continue
-        away, usual = departures(series, min_deviation=min_size, relative=min_relative_growth, history=history, k=k)
+        away, usual = deviations_from_past(series, min_deviation=min_size, relative=min_relative_growth, history=history, k=k)
         for span in spans(series, np.nan_to_num(away) > 1):
             step, _ = span.worst(away)
             row = int(np.searchsorted(series.steps, step))

@@ -29,7 +29,7 @@ from ckaudit.run.falls import (
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
-from ckaudit.run.run_facts import counts_updates, is_known_to_be_a_loss, is_over, why_loss_need_not_fall
+from ckaudit.run.run_facts import counts_updates, has_taken_all_steps, is_known_to_be_a_loss, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
@@ -163,7 +163,7 @@ def loss_not_falling(
         bound, guess, why = bound * NARROW_BOUND_SHARE, 0.0, f"{width} channels have no room for more"
     has_level = len(values) >= MIN_POINTS_OF_LEVEL and steps[-1] >= MIN_STEPS_OF_LEVEL
     level = median(values[-max(10, int(tail_share * len(values))) :])
-    has_ended = 0 < ABOVE_FREQUENCIES * guess < level and is_over(steps, facts)
+    has_ended = 0 < ABOVE_FREQUENCIES * guess < level and has_taken_all_steps(steps, facts)
     early = EARLY_PLATEAU if may_plateau(steps, facts, moved) and not has_ended else ""
     learnt, is_learning = _falls(val), _is_still_falling(val, values)
     rests = not (is_learning and level < guess)
@@ -211,7 +211,7 @@ def _ends_where_it_began(
     may come as short a way, but begins with what its model knew before.
     """
     way = median_distance_moved(moved)
-    if way is None or way >= NEGLIGIBLE_DISTANCE or len(losses) < 2 or not is_over(steps, facts):
+    if way is None or way >= NEGLIGIBLE_DISTANCE or len(losses) < 2 or not has_taken_all_steps(steps, facts):
         return None
     tenth = max(1, len(losses) // 10)
     first, last = median(losses[:tenth]), median(losses[-tenth:])
@@ -229,7 +229,7 @@ def _costs_more_than_a_guess(steps: Steps, losses: Floats, facts: Manifest | Non
     if loss_kind_of(facts) != "nats_per_token" or vocabulary is None or planned is UNSET or not len(steps):
         return None
     level, guess = median(losses[-max(1, len(losses) // 10) :]), math.log(vocabulary)
-    most = ABOVE_FREQUENCIES if is_over(steps, facts) else WORSE_THAN_A_GUESS
+    most = ABOVE_FREQUENCIES if has_taken_all_steps(steps, facts) else WORSE_THAN_A_GUESS
     if steps[-1] < min_plan_share * planned or not level > most * guess > 0:
         return None
     message = "the loss is {value:.4g}, and a uniform guess has {limit:.4g}: the model is worse than one that knows nothing"
@@ -250,7 +250,7 @@ def _costs_more_than_a_constant(
     late = rows.steps > steps[-1] / 2
     if late.sum() < min_checkpoints or not times[late].min() > 1 + LEARNT_SHARE:
         return None
-    many = TIMES_A_CONSTANT_AT_THE_END if is_over(steps, facts) else TIMES_A_CONSTANT
+    many = TIMES_A_CONSTANT_AT_THE_END if has_taken_all_steps(steps, facts) else TIMES_A_CONSTANT
     if times[late].min() <= many and would_reach_level(losses[steps > steps[-1] / 2], median(times[late])):
         return None
     most = many if times[late].min() > many else 1 + LEARNT_SHARE

@@ -12,7 +12,7 @@ from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.optimizer import is_set_back, learning_rate
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.loss.overfitting import CARRIED
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule, stretches
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, true_stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
@@ -255,7 +255,7 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
     middle = np.median(table, axis=1)
     by_points = MAD_TO_SIGMA * median(np.abs(table - middle[:, None])) * MEDIAN_COST / np.sqrt(width)
     noise = max(by_points, difference_noise(middle))  # points of a moving average go together, and their blocks as well
-    for start, end in stretches(np.diff(middle) > 0, min_points=climbs):
+    for start, end in true_stretches(np.diff(middle) > 0, min_points=climbs):
         risen = middle[end] - middle[start]
         if risen <= max(min_rise * abs(middle[start]), min_deviations * noise):
             continue

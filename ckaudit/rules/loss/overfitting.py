@@ -14,7 +14,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.rises import Rise, falls_on, is_negligible, large_or_clear_rise, sustained_rise
-from ckaudit.run.run_facts import is_over
+from ckaudit.run.run_facts import has_taken_all_steps
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary
 
@@ -213,7 +213,7 @@ def _never_beats_guess(
     if explained is None or logged is None or len(val) < min_evals or loss_kind_of(facts) == "nats_per_token":
         return None
     saved = explained.late_median()
-    if saved is None or saved < KNOWN_OF_TRAINING or (steps[-1] < MIN_STEPS and not is_over(steps, facts)):
+    if saved is None or saved < KNOWN_OF_TRAINING or (steps[-1] < MIN_STEPS and not has_taken_all_steps(steps, facts)):
         return None
     if not never_beats_guess(logged, val, explained):
         return None

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.reductions import windows
 from ckaudit.metrics.speed import step_time, tokens_per_sec
-from ckaudit.rules.rule import Hit, Skip, rule, stretches
+from ckaudit.rules.rule import Hit, Skip, rule, true_stretches
 from ckaudit.run.curve_shapes import Turn, lasting_rise
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
@@ -78,7 +78,7 @@ def step_time_jump(
     slow = (excess > (min_ratio - 1) * base) & (excess > k * noise)
     slow &= _fewer_tokens(speed, steps, min_ratio)
     seen = False
-    for start, end in stretches(slow, min_points=lasting_windows):
+    for start, end in true_stretches(slow, min_points=lasting_windows):
         longer = median(middle[start:end]) - base[start]
         is_at_once = longer > max((at_once_ratio - 1) * base[start], TIME_SLICE)
         cost = float(((middle[start:end] - base[start]) * (steps[start:end, -1] - steps[start:end, 0] + 1)).sum())

@@ -22,7 +22,7 @@ from ckaudit.metrics.weights import (
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.falls import ends_lower, fall_accelerates, fall_between_thirds
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import is_over
+from ckaudit.run.run_facts import has_taken_all_steps
 from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import table_of
@@ -139,7 +139,7 @@ def update_out_of_band(
 def _untrained(ratio: Series, moved: Series | None, facts: Manifest | None) -> Hit | None:
     """Return the hit of a training that is over, and whose weights have not left their start."""
     come = median_distance_moved(moved)
-    if come is None or come >= MIN_DISTANCE or not is_over(ratio.steps, facts):
+    if come is None or come >= MIN_DISTANCE or not has_taken_all_steps(ratio.steps, facts):
         return None
     return Hit.at(
         ratio.steps,

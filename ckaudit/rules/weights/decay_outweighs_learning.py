@@ -10,7 +10,7 @@ from ckaudit.metrics.loss import is_solved, train_loss_raw
 from ckaudit.metrics.movement import weight_decay_to_update
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import update_to_weight
-from ckaudit.rules.rule import FACTS, Hit, Skip, is_ours, needs_one_of, rule, too_few
+from ckaudit.rules.rule import FACTS, Hit, Skip, is_written_by_ckaudit, needs_one_of, rule, too_few
 from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
 
@@ -43,7 +43,7 @@ def decay_outweighs_learning(
     """
     if share is None:
         no_decay = Skip("not_applicable", "updates are recorded, and no weight decay in them")
-        yield no_decay if updates is not None and is_ours(facts) else needs_one_of(weight_decay_to_update)
+        yield no_decay if updates is not None and is_written_by_ckaudit(facts) else needs_one_of(weight_decay_to_update)
         return
     share = share.recorded_rows()
     yield from too_few(share, min_points)
