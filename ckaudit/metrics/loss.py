@@ -225,7 +225,7 @@ def where_unsolved(series: Series, loss: Series | None) -> Series:
     return replace(series, recorded=left, values=np.where(left, series.values, np.nan))
 
 
-def times_a_guess(loss: Series | None, *, max_nats: float = 12.0) -> float:
+def ratio_to_guess(loss: Series | None, *, max_nats: float = 12.0) -> float:
     """Return how many times a loss is as large as that of tokens can be, at least 1: its gradients are as many times larger.
 
     A sum over pixels, or a squared error in large units, is clipped by a limit that is made for a mean of nats.
@@ -312,7 +312,7 @@ def ends_at_best(loss: Series | None, *, felt: float, since: int | None = None, 
     return end <= min(levels) + felt * (max(levels) - min(levels))
 
 
-def is_no_higher(loss: Series | None, *, felt: float, last: float = math.inf, deviations: float = 3.0) -> bool:
+def ends_no_higher(loss: Series | None, *, felt: float, last: float = math.inf, deviations: float = 3.0) -> bool:
     """Tell whether the last third of a loss stands no higher than those before it; false where that is not known.
 
     Args:
@@ -338,7 +338,7 @@ def is_in_opening(last: int | None, steps: Steps) -> bool:
     return last is not None and bool(len(steps)) and last <= OPENING * float(steps[-1])
 
 
-def where_loss_is_left(series: Series, loss: Series | None, *, none: float = 0.0) -> Series:
+def without_solved_steps(series: Series, loss: Series | None, *, none: float = 0.0) -> Series:
     """Return a series of gradients without the steps at which both loss and gradient are exactly zero.
 
     A loss of exactly zero, as of a margin that all rows keep, has a gradient of exactly zero, and nothing is wrong.

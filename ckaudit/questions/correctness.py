@@ -11,8 +11,8 @@ from ckaudit.metrics.loss import (
     is_down_to_rounding,
     train_loss_raw,
     val_loss,
-    where_loss_is_left,
     where_unsolved,
+    without_solved_steps,
 )
 from ckaudit.metrics.movement import updated_by_another_optimizer
 from ckaudit.metrics.optimizer import learning_rate
@@ -147,7 +147,7 @@ def gradient_reaches_all(
     ## Bad
     A block gets none, or `far` times less than another of its build, or the square of that less than one of another build.
     """
-    step, row = last_row(where_unsolved(where_loss_is_left(norm, loss), loss))
+    step, row = last_row(where_unsolved(without_solved_steps(norm, loss), loss))
     if len(norm.labels) < 2 or not row:
         return not_applicable("the model has fewer than two blocks, or neither loss nor gradient")
     (low, low_value), (high, high_value) = smallest(row), largest(row)
@@ -192,7 +192,7 @@ def parameter_dead(
     ## Bad
     One is below `dead`, or exactly zero, at both checkpoints, while others have a gradient; an expert without a token is watched.
     """
-    norm = where_loss_is_left(norm, loss)
+    norm = without_solved_steps(norm, loss)
     trainable = trained_tensors(norm, norm, facts, types)
     rows = np.flatnonzero(trainable.finite.any(axis=1))[-2:]
     if not len(rows):

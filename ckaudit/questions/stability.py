@@ -10,7 +10,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
-from ckaudit.metrics.loss import ends_at_best, is_no_higher, learnt_since, times_a_guess, train_loss_raw, where_unsolved
+from ckaudit.metrics.loss import ends_at_best, ends_no_higher, learnt_since, ratio_to_guess, train_loss_raw, where_unsolved
 from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, learning_rate
 from ckaudit.metrics.spikes import grad_norm_over_median, loss_over_median
@@ -251,7 +251,7 @@ def gradient_explodes(
     peak, first = int(np.argmax(at_first)), median(values[:3])
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
-    limit = bad**2 if is_no_higher(loss, felt=FELT_LOSS_SHARE) or ends_at_best(loss, felt=FELT_LOSS_SHARE) else bad
+    limit = bad**2 if ends_no_higher(loss, felt=FELT_LOSS_SHARE) or ends_at_best(loss, felt=FELT_LOSS_SHARE) else bad
     is_bad = lasts and end > stages[0] and not is_reinforcement_learning(facts)
     word = word_if_high(ratio, watch=watch, bad=limit if is_bad else np.inf)
     if shot > shoots:
@@ -309,7 +309,7 @@ def clipping_hides(
         name = max(dict.fromkeys(tops), key=tops.count)
         numbers["offender"] = tops.count(name) / len(tops)
         text += f"; {name} is the largest part of the gradient at {tops.count(name)} of {len(tops)} checkpoints"
-    limit = deep / times_a_guess(loss)
+    limit = deep / ratio_to_guess(loss)
     is_deep = (
         share > always
         and left < limit

@@ -64,19 +64,19 @@ def may_be_causal(heads: Series, facts: Manifest | None, *, next_token: bool = F
     return heads.only(lambda head: ways[layer_of(head)] not in ("cross", "bidirectional"))
 
 
-def have_a_prefix(heads: Series, facts: Manifest | None) -> frozenset[str]:
+def prefix_heads(heads: Series, facts: Manifest | None) -> frozenset[str]:
     """Return the heads whose layer has a prefix that is read both ways."""
     ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
     return frozenset(head for head in heads.labels if ways[layer_of(head)] == "prefix")
 
 
-def to_be_causal(heads: Series, facts: Manifest | None) -> frozenset[str]:
+def causal_heads(heads: Series, facts: Manifest | None) -> frozenset[str]:
     """Return the heads that are known to have to keep to the past."""
     ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
     return frozenset(head for head in heads.labels if ways[layer_of(head)] == "causal")
 
 
-def stacks_with_a_mask(mass: Series, *, max_mass: float) -> frozenset[str]:
+def masked_stacks(mass: Series, *, max_mass: float) -> frozenset[str]:
     """Return the heads in whose stack of layers a causal mask shows: layers whose names differ by numbers alone are a stack.
 
     It shows in a head that gives later tokens exactly nothing, and in a layer of which all heads give them no more than
@@ -96,7 +96,7 @@ def stacks_with_a_mask(mass: Series, *, max_mass: float) -> frozenset[str]:
     return frozenset(head for head in mass.labels if _stack(layer_of(head)) in stacks)
 
 
-def changes_its_mask(mass: Series, heads: frozenset[str], *, max_mass: float) -> Mask:
+def mask_changes(mass: Series, heads: frozenset[str], *, max_mass: float) -> Mask:
     """Return the checkpoints at which heads of a stack look ahead by intent, shape (T, H): a model that is trained in turns.
 
     Such a model reads both ways in some batches and in order in others, in all layers at once. A mask that is lost stays

@@ -119,7 +119,7 @@ def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozens
     return frozenset(vanishing)
 
 
-def zero_of_unknown_make(gradient: Series, table: TensorTable) -> frozenset[str]:
+def unexplained_zero_gradients(gradient: Series, table: TensorTable) -> frozenset[str]:
     """Return the biases that are left out though they never have a gradient and no operator is recorded that could make one.
 
     Their parts cancel exactly, as in a loss of distances, or nobody wrote their backward pass: only the program tells.

@@ -138,7 +138,7 @@ def shift(values: Floats, *, min_change: float) -> Turn | None:
     return Turn(min(begin, len(values) - 1), len(values) - 1, before, after)
 
 
-def never_back(values: Floats, *, share: float) -> Turn | None:
+def lasting_turn(values: Floats, *, share: float) -> Turn | None:
     """Return the part after the lowest level of a positive curve, where none of it comes within a share of that; None: some does.
 
     For quantities without much noise of their own. A quarter of the levels, and two of them, must lie behind the lowest.

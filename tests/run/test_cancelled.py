@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.run.cancelled_gradients import cancelled, left_out, never_applied, waiting_factors, zero_of_unknown_make
+from ckaudit.run.cancelled_gradients import cancelled, left_out, never_applied, unexplained_zero_gradients, waiting_factors
 from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series, single
 from ckaudit.run.tensors import TensorTable
@@ -43,8 +43,8 @@ def test_a_bias_of_which_a_loss_takes_the_difference_cancels_exactly():
     assert cancelled(gradient, by_autograd) == {"fc.bias"}
     unseen = TensorTable({"fc.bias": TensorFacts()})
     assert cancelled(gradient, unseen) == frozenset(), "the path is known, and no gradient was made"
-    assert zero_of_unknown_make(gradient, by_autograd) == zero_of_unknown_make(gradient, unseen) == frozenset()
-    assert cancelled(gradient, TensorTable({})) == zero_of_unknown_make(gradient, TensorTable({})) == {"fc.bias"}
+    assert unexplained_zero_gradients(gradient, by_autograd) == unexplained_zero_gradients(gradient, unseen) == frozenset()
+    assert cancelled(gradient, TensorTable({})) == unexplained_zero_gradients(gradient, TensorTable({})) == {"fc.bias"}
 
 
 def test_what_is_left_out_is_said_once_by_kind():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ckaudit.run.curve_shapes import hump, lasting_fall, lasting_rise, never_back, shift, slide, spike, surge, warms_up_again
+from ckaudit.run.curve_shapes import hump, lasting_fall, lasting_rise, lasting_turn, shift, slide, spike, surge, warms_up_again
 from tests.loops import for_each
 
 LENGTHS = (6, 15, 24, 60, 600, 5000)
@@ -73,9 +73,9 @@ def test_a_level_that_changes_may_cross_zero(points):
 
 @pytest.mark.parametrize("points", LENGTHS)
 def test_what_never_comes_back(points):
-    assert never_back(curve(points, 5.0, 3.8, 3.1, 3.9, 3.7, 3.6), share=0.08) is not None
-    assert never_back(curve(points, 5.0, 3.8, 3.1, 2.8, 2.6, 2.5), share=0.08) is None
-    assert never_back(curve(points, 3.0, 3.0, 4.0, 3.0, 3.0), share=0.08) is None
+    assert lasting_turn(curve(points, 5.0, 3.8, 3.1, 3.9, 3.7, 3.6), share=0.08) is not None
+    assert lasting_turn(curve(points, 5.0, 3.8, 3.1, 2.8, 2.6, 2.5), share=0.08) is None
+    assert lasting_turn(curve(points, 3.0, 3.0, 4.0, 3.0, 3.0), share=0.08) is None
 
 
 @pytest.mark.parametrize("points", [24, 60, 600])

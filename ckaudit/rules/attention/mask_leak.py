@@ -9,7 +9,7 @@ from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.heads import sampled_upper_mass
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
-from ckaudit.run.attention_directions import changes_its_mask, have_a_prefix, may_be_causal, stacks_with_a_mask, to_be_causal
+from ckaudit.run.attention_directions import causal_heads, mask_changes, masked_stacks, may_be_causal, prefix_heads
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import loss_kind_of
@@ -61,11 +61,11 @@ def _of_whole_maps(mass: Series, facts: Manifest | None, next_tokens: bool | Non
     leaks = (mass.values > max_mass) & mass.finite
     if not leaks.any():
         return
-    judged = stacks_with_a_mask(mass, max_mass=max_mass)
+    judged = masked_stacks(mass, max_mass=max_mass)
     if next_tokens:
-        judged = judged or frozenset(mass.labels) - have_a_prefix(mass, facts)
+        judged = judged or frozenset(mass.labels) - prefix_heads(mass, facts)
     else:
-        leaks &= ~changes_its_mask(mass, frozenset(mass.labels) - to_be_causal(mass, facts), max_mass=max_mass)
+        leaks &= ~mask_changes(mass, frozenset(mass.labels) - causal_heads(mass, facts), max_mass=max_mass)
     judged |= _causal_by_word(mass, facts, next_tokens)
     if not judged:
         yield Skip("not_applicable", "all heads look ahead, and nothing says that one of them must not")
@@ -75,7 +75,7 @@ def _of_whole_maps(mass: Series, facts: Manifest | None, next_tokens: bool | Non
 
 def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool | None, max_mass: float) -> Iterator[Hit | Skip]:
     """Judge the layers that are to be causal by the word of run.json, and note that others look ahead: once, where most do."""
-    prefixes = have_a_prefix(sampled, facts)
+    prefixes = prefix_heads(sampled, facts)
     mass = may_be_causal(sampled, facts, next_token=next_tokens is True).only(lambda head: head not in prefixes)
     ahead = (mass.values > max_mass) & mass.finite
     causal = np.isin(mass.labels, [*_causal_by_word(mass, facts, next_tokens)])
@@ -95,7 +95,7 @@ def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool 
 def _causal_by_word(mass: Series, facts: Manifest | None, next_tokens: bool | None) -> frozenset[str]:
     """Return the heads that are to be causal, unless another task reads both ways through modules made for a causal one."""
     is_other = next_tokens is False or loss_kind_of(facts) == "other"
-    return frozenset() if is_other else to_be_causal(mass, facts)
+    return frozenset() if is_other else causal_heads(mass, facts)
 
 
 def _leaks(mass: Series, leaks: Mask, max_mass: float) -> Iterator[Hit]:

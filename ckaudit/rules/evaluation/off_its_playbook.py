@@ -13,7 +13,7 @@ from ckaudit.run.curve_shapes import (
     hump,
     lasting_fall,
     lasting_rise,
-    never_back,
+    lasting_turn,
     shift,
     slide,
     spike,
@@ -152,8 +152,10 @@ def _stays_high(values: Floats, limit: float) -> Turn | None:
 _JUDGES: dict[str, Callable[[Floats, float, float], Turn | None]] = {
     "rises": lambda values, size, few: lasting_rise(values, share=size, share_alone=max(size, few)),
     "falls": lambda values, size, few: lasting_fall(values, share=size, share_alone=max(size, few)),
-    "is never back": lambda values, size, _: never_back(values, share=size),
-    "is never back up": lambda values, size, _: _inverted(lambda inverse, share: never_back(inverse, share=share), values, size),
+    "is never back": lambda values, size, _: lasting_turn(values, share=size),
+    "is never back up": lambda values, size, _: _inverted(
+        lambda inverse, share: lasting_turn(inverse, share=share), values, size
+    ),
     "shifts": lambda values, size, _: _leaves(values, size),
     "humps": lambda values, size, _: hump(values, times=size),
     "slides up": lambda values, size, _: slide(values, times=size),

@@ -6,10 +6,10 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
-from ckaudit.metrics.loss import is_in_opening, is_solved, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import is_in_opening, is_solved, train_loss_raw, without_solved_steps
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.cancelled_gradients import cancelled, zero_of_unknown_make
+from ckaudit.run.cancelled_gradients import cancelled, unexplained_zero_gradients
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 from ckaudit.run.spikes import sustained_growth
@@ -57,7 +57,7 @@ def dead_parameter(
     if norm is None and whole is None:
         yield needs_one_of(gradient_norm, grad_global_norm)
         return
-    norm, whole = (None if series is None else where_loss_is_left(series, loss) for series in (norm, whole))
+    norm, whole = (None if series is None else without_solved_steps(series, loss) for series in (norm, whole))
     if norm is not None:
         yield from _of_tensors(norm, facts, types, min_alive_norm, max_dead_norm, min_points)
     if whole is not None and (norm is None or norm.points < whole.points):
@@ -72,7 +72,7 @@ def _of_tensors(
     """Yield the trainable tensors whose gradient is zero, or next to it."""
     tensors = table_of(facts)
     by_nature = cancelled(norm, tensors, types)
-    unknown = zero_of_unknown_make(norm, tensors)
+    unknown = unexplained_zero_gradients(norm, tensors)
     left_out = by_nature - unknown
     trainable = norm.only(lambda name: tensors.is_trainable(name) and name not in left_out and not tensors.is_one_number(name))
     yield from too_few(norm, min_points)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_global_norm, grad_to_weight, gradient_share, top_gradient_share
-from ckaudit.metrics.loss import times_a_guess, train_loss_raw
+from ckaudit.metrics.loss import ratio_to_guess, train_loss_raw
 from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate
 from ckaudit.metrics.weights import weight_norm
@@ -99,7 +99,7 @@ def dominant_tensor(
         return
     yield from too_few(judged, min_points)
     is_void = is_cancelled_by_adam(clip, norm, epsilon, FELT_EPSILON)
-    deep_coefficient = 0.0 if is_void else deep_coefficient / times_a_guess(loss)
+    deep_coefficient = 0.0 if is_void else deep_coefficient / ratio_to_guess(loss)
     sized = _has_size(judged, sizes)
     offenders = list(
         _offenders(

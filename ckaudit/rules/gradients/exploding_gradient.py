@@ -9,7 +9,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
-from ckaudit.metrics.loss import ends_at_best, is_no_higher, stays_solved, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import ends_at_best, ends_no_higher, stays_solved, train_loss_raw, without_solved_steps
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
@@ -97,7 +97,7 @@ def _explosions(
     felt_loss_share: float,
     slide_ratio: float,
 ) -> Iterator[Hit | Skip]:
-    norm = where_loss_is_left(norm, loss)
+    norm = without_solved_steps(norm, loss)
     positive = np.flatnonzero(norm.finite[:, 0] & (np.nan_to_num(norm.values[:, 0]) > 0))
     if len(positive) < min_points:
         yield Skip("too_few_points", f"{len(positive)} points of the gradient norm; {min_points} are needed")
@@ -128,7 +128,7 @@ def _explosions(
     turn = None if exploded else slide(norm.values[positive, 0], times=slide_ratio)
     if turn is not None and turn.after > median(norm.values[positive, 0][:MIN_HISTORY]):
         hit = _sliding(norm, positive[turn.first : turn.last + 1], turn)
-        yield replace(hit, severity="note") if is_no_higher(loss, last=int(norm.steps[-1]), felt=felt_loss_share) else hit
+        yield replace(hit, severity="note") if ends_no_higher(loss, last=int(norm.steps[-1]), felt=felt_loss_share) else hit
     yield from _isolated(norm, np.nan_to_num(ratio[:, 0]), note_ratio)
 
 
@@ -217,7 +217,7 @@ def _is_at_best(loss: Series | None, first: int, last: int, felt: float, *, typi
 def _grown(norm: Series, rows: Steps, growth: SustainedGrowth, loss: Series | None, felt: float, max_ratio: float) -> Hit:
     """Return a norm that ends far above what it was, which is a note on the way from a small start to its ordinary size."""
     first, last = rows[growth.onset], rows[-1]
-    is_no_worse = is_no_higher(loss, last=int(norm.steps[last]), felt=felt)
+    is_no_worse = ends_no_higher(loss, last=int(norm.steps[last]), felt=felt)
     is_harmless = is_no_worse or ends_at_best(loss, since=int(norm.steps[first]), felt=felt)
     is_start = growth.end < max_ratio**1.5 * growth.lowest and is_harmless
     is_small = is_start or (is_no_worse and _slows_down(norm.values[rows, 0]))

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.gradients import grad_global_norm
-from ckaudit.metrics.loss import times_a_guess, train_loss_raw
+from ckaudit.metrics.loss import ratio_to_guess, train_loss_raw
 from ckaudit.metrics.movement import epsilon_to_gradient
 from ckaudit.metrics.optimizer import clip_coefficient, grad_clip_rate, share_of_last
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
@@ -61,7 +61,7 @@ def frequent_clipping(
     if rate is None:
         yield needs_one_of(grad_clip_rate, clip_coefficient)
         return
-    deep_coefficient /= times_a_guess(loss)
+    deep_coefficient /= ratio_to_guess(loss)
     late = rate.steps > min(warmup, int(rate.steps.max(initial=0)) // 2)
     left = at(coefficient, rate.steps).values if coefficient is not None else np.full(rate.values.shape, np.nan)  # (T, 1)
     judged = rate.finite & late[:, None]

@@ -6,7 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
-from ckaudit.metrics.loss import is_in_opening, train_loss_raw, where_loss_is_left
+from ckaudit.metrics.loss import is_in_opening, train_loss_raw, without_solved_steps
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.cancelled_gradients import cancelled
@@ -64,7 +64,7 @@ def zero_gradients(
             "not_applicable", "the loss is zero but for rounding, as a policy's is where its advantages have a mean of zero"
         )
         return
-    zeros = where_loss_is_left(zeros, loss, none=1.0)
+    zeros = without_solved_steps(zeros, loss, none=1.0)
     yield from too_few(zeros, min_points)
     tensors = table_of(facts)
     by_nature = cancelled(norm, tensors, types)
