@@ -145,14 +145,14 @@ def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int 
             continue
         if checked.document is not None:
             code = attrgetter("code")
-            for _, group in groupby(sorted(_worth_a_word(checked.findings), key=code), key=code):
+            for _, group in groupby(sorted(_shown_findings(checked.findings), key=code), key=code):
                 first, *others = group
                 places = [other.where for other in others if other.where]
                 yield replace(first, message=first.message + (f" (and {len(others)} more)" if others else ""), also=places)
             return
 
 
-def _worth_a_word(findings: list[Finding]) -> Iterator[Finding]:
+def _shown_findings(findings: list[Finding]) -> Iterator[Finding]:
     """Yield the findings that a report shows; what was passed over becomes a note, but for unknown triggers."""
     for finding in findings:
         if finding.code not in UNREAD:
@@ -209,7 +209,7 @@ def _notes(run: Run, explained: "ExplainedRun", comparison: SiblingComparison | 
         *(() if comparison is None else comparison.notes),
         *run.notes,
         *ended_ignores(explained.applied.ended, gate),
-        *unwatched(run, explained.clauses),
+        *unrecorded_slices(run, explained.clauses),
         *left_out(gradient_norm(run), run.tensors, element_type(run)),
     ]
 
@@ -292,7 +292,7 @@ def broken_plugins() -> list[Check]:
     ]
 
 
-def unwatched(run: Run, clauses: PolicyClauses) -> list[str]:
+def unrecorded_slices(run: Run, clauses: PolicyClauses) -> list[str]:
     """Return a sentence on the slices that the policy watches and the run does not record."""
     recorded = slice_val_loss(run)
     known = {label.rpartition("/")[2] for label in recorded.labels} if recorded else set()

@@ -209,9 +209,9 @@ def _is_trainers_folder(path: Path) -> bool:
 
 def _is_known(folder: Path) -> bool:
     """Tell whether another program wrote a folder, or a log or a run lies somewhere below it."""
-    from ckaudit.importers import holds_known, is_known
+    from ckaudit.importers import holds_known_log, is_known
 
     if is_known(folder):
         return True
     # a run may begin meanwhile
-    return holds_known(folder) and not holds_run(folder)
+    return holds_known_log(folder) and not holds_run(folder)

@@ -206,7 +206,7 @@ def limited(report: Report) -> str:
     return "nothing could be judged" if report.judged == "nothing" else ""
 
 
-def nothing_vital(report: Report) -> bool:
+def is_nothing_vital_judged(report: Report) -> bool:
     """Tell whether rules could judge, but no vital check that applies could, and nothing was found."""
     return report.judged == "nothing" and any(check.outcome in ("passed", "failed") for check in report.checks)
 

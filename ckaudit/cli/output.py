@@ -62,22 +62,22 @@ def open_output(output: str) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.filename is not None:
             raise  # it is about a file that was read for the product
-        silence(sys.stdout)
+        redirect_to_devnull(sys.stdout)
         if not isinstance(error, BrokenPipeError):  # a reader who has seen enough and closed the pipe is no error
             raise CkauditError(f"cannot write to standard output: {error.strerror}") from None
 
 
-def silence(stream: TextIO) -> None:
+def redirect_to_devnull(stream: TextIO) -> None:
     """Lead a stream that takes nothing more to nowhere: what it holds would raise again when the interpreter closes it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def takes_nothing(stream: TextIO) -> bool:
+def is_unwritable(stream: TextIO) -> bool:
     """Tell whether a stream could not be written to, and lead it to nowhere if so."""
     try:
         stream.flush()
     except OSError:
-        silence(stream)
+        redirect_to_devnull(stream)
         return True
     return False
 
@@ -106,7 +106,7 @@ def say(line: str) -> None:
         sys.stderr.write(visible(as_given(line), ascii_only=(sys.stderr.encoding or "").lower() != "utf-8") + "\n")
         sys.stderr.flush()
     except OSError:
-        silence(sys.stderr)
+        redirect_to_devnull(sys.stderr)
 
 
 # A line on the terminal that says how far a long work is; never in a pipe or a log.
@@ -152,4 +152,4 @@ def _draw(stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
     except OSError:  # the terminal is gone, the work is not
-        silence(stream)
+        redirect_to_devnull(stream)

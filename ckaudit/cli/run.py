@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from errno import EACCES, EPERM
 
 from ckaudit.cli.inputs import remember_inputs
-from ckaudit.cli.output import say, takes_nothing
+from ckaudit.cli.output import is_unwritable, say
 from ckaudit.errors import CkauditError
 
 CLEAN, COULD_NOT, INTERRUPTED = 0, 2, 130  # 130 is what a shell gives a program stopped by Ctrl-C: 128 + SIGINT
@@ -56,7 +56,7 @@ def _refused(error: OSError | MemoryError) -> int:
     reason = error.strerror or str(error)
     if error.filename is not None:
         return _fail(f"cannot reach {os.fsdecode(error.filename)}: {reason}", RIGHTS if error.errno in DENIED else "")
-    if isinstance(error, BrokenPipeError) or takes_nothing(sys.stdout):
+    if isinstance(error, BrokenPipeError) or is_unwritable(sys.stdout):
         return _fail(f"cannot write to standard output: {reason}", "")
     try:
         os.getcwd()  # noqa: PTH109  the call that fails

@@ -11,7 +11,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.options import Map, Require, Verbose, Which
-from ckaudit.cli.output import say, silence
+from ckaudit.cli.output import redirect_to_devnull, say
 from ckaudit.cli.policy_options import BaselineFile, Config, Like, NoConfig
 from ckaudit.cli.watch_many import are_many
 from ckaudit.errors import CkauditError, UsageError
@@ -281,7 +281,7 @@ def _write_to_stdout(data: bytes, *, stop_unread: bool) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except OSError as error:
-        silence(sys.stdout)
+        redirect_to_devnull(sys.stdout)
         unread = isinstance(error, BrokenPipeError)
         if stop_unread:
             raise (OutputClosedError if unread else CkauditError(f"cannot write to standard output: {error.strerror}")) from None

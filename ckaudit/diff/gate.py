@@ -134,7 +134,7 @@ def _judged(pairs: Sequence[Pair], terms: GateTerms) -> tuple[Outcome, list[str]
     worse = [sentence for question in terms.counts() if (sentence := _worse(pairs, question))]
     if worse:
         return "failed", worse
-    unforeseen = _unforeseen(pairs, terms)
+    unforeseen = _unexpected(pairs, terms)
     unanswered = [sentence for question in terms.counts() if (sentence := _unanswered(pairs, question))]
     answered = any(_is_answered(pairs, question) for question in terms.counts())
     if not unforeseen and not unanswered and answered:
@@ -157,7 +157,7 @@ def _worse(pairs: Sequence[Pair], question: str) -> str:
     middle = min(bad, key=lambda candidate: abs(_value(candidate.left) - median(_value(answer.left) for answer in bad)))
     since = next((pair.parting.step for pair in pairs if middle in pair.answers and pair.parting), None)
     of = f" (against {len(bad)} of {len(answers)} good runs)" if len(pairs) > 1 else ""
-    return f"{_spoken(question)}: {middle.message}" + of + ("" if since is None else f"; the runs part at step {since}")
+    return f"{_in_words(question)}: {middle.message}" + of + ("" if since is None else f"; the runs part at step {since}")
 
 
 def _value(number: object) -> float:
@@ -170,7 +170,7 @@ def _unanswered(pairs: Sequence[Pair], question: str) -> str:
     asked = [answer for answer in answers if answer.word == "incomparable" or answer.left is not None]
     if not asked or any(answer.word not in OPEN for answer in asked):
         return ""
-    return f"{_spoken(question)}: {asked[0].message}"
+    return f"{_in_words(question)}: {asked[0].message}"
 
 
 def _is_answered(pairs: Sequence[Pair], question: str) -> bool:
@@ -179,7 +179,7 @@ def _is_answered(pairs: Sequence[Pair], question: str) -> bool:
 
 def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: GateTerms) -> list[str]:
     """Return the notes of all comparisons, and which questions count that no good run lets anybody ask."""
-    open_ones = [_spoken(question) for question in terms.counts() if not _is_answered(pairs, question)]
+    open_ones = [_in_words(question) for question in terms.counts() if not _is_answered(pairs, question)]
     unasked = [f"these count and could not be asked: {', '.join(open_ones)}"] if open_ones else []
     return [*unasked, *dict.fromkeys(note for comparison in comparisons for note in comparison.notes)]
 
@@ -189,11 +189,11 @@ def _limits(pairs: Sequence[Pair]) -> str:
     return next((pair.right_limits for pair in pairs if pair.right_limits), "")
 
 
-def _spoken(question: str) -> str:
+def _in_words(question: str) -> str:
     return question.replace("_", " ")
 
 
-def _unforeseen(pairs: Sequence[Pair], terms: GateTerms) -> list[str]:
+def _unexpected(pairs: Sequence[Pair], terms: GateTerms) -> list[str]:
     """Return a sentence for each difference that the terms should name and do not."""
     if terms.expect is None:
         return []
@@ -235,7 +235,7 @@ def _verdict(canary: str, pairs: Sequence[Pair], gate: Gated) -> str:
     if gate.outcome == "passed":
         short = f" Of the canary {_limits(pairs)}." if _limits(pairs) else ""
         more_words = f"; open: {gate.reasons[0]}." + more + short if gate.reasons else "." + short
-        asked = [_spoken(question) for question in gate.counts if _is_answered(pairs, question)]
+        asked = [_in_words(question) for question in gate.counts if _is_answered(pairs, question)]
         return f"{canary} is no worse than {against} in {', '.join(asked) or 'anything that could be asked'}" + more_words
     if gate.outcome == "failed":
         return f"{canary} does not pass against {against}: {gate.reasons[0]}." + more

@@ -38,14 +38,14 @@ def replicas_pair(run: Run) -> Pair:
     if not len(rows):
         word: Word = "not_recorded"
         message = "no step has the parameter hashes of two ranks: every rank needs a recorder, and writes a file of its own"
-        return _made(run, word, message, [], [])
+        return _as_pair(run, word, message, [], [])
     drifted = [departure for column in range(len(hashes.labels)) if (departure := _drift(hashes, column, rows)) is not None]
     drifted.sort(key=lambda departure: departure.step)
     doubled = list(_readers_of_one_batch(run.value(DATA)))
     notes = [] if len(_shared_rows(run.value(DATA))) else [UNKNOWN_BATCHES]
     count = f"{len(hashes.labels)} ranks at {plural(len(rows), 'checkpoint')}"
     if not drifted and not doubled:
-        return _made(run, "same", f"all {count} hold the same parameters", [], [], notes)
+        return _as_pair(run, "same", f"all {count} hold the same parameters", [], [], notes)
     answers = [
         Answer(
             question=f"replicas@{departure.where}",
@@ -57,7 +57,7 @@ def replicas_pair(run: Run) -> Pair:
     ]
     drift = f"of {count}, {plural(len(drifted), 'rank')} drifted: {drifted[0].message}" if drifted else f"all {count} agree"
     verdict = "; ".join([drift, *(departure.message for departure in doubled[:1])])
-    return _made(run, "different", verdict, [*drifted, *doubled], answers, notes)
+    return _as_pair(run, "different", verdict, [*drifted, *doubled], answers, notes)
 
 
 UNKNOWN_BATCHES = (
@@ -112,7 +112,9 @@ def _counts(hashes: Series, row: int) -> list[tuple[float, int]]:
     return Counter(hashes.values[row, hashes.recorded[row]].tolist()).most_common()
 
 
-def _made(run: Run, word: Word, message: str, drifted: list[Departure], answers: list[Answer], notes: Sequence[str] = ()) -> Pair:
+def _as_pair(
+    run: Run, word: Word, message: str, drifted: list[Departure], answers: list[Answer], notes: Sequence[str] = ()
+) -> Pair:
     whole = Answer(question="replicas", title=TITLE, word=word, message=message)
     return Pair(
         left=run.name,

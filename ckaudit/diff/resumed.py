@@ -64,7 +64,7 @@ def resumed_pair(left: Run, right: Run | None = None) -> Pair:
     start = resume_step_between(right)
     if start is None:
         words = f"{right.name} starts at the first step: it does not take up {left.name}"
-        return _made(left.name, right.name, "incomparable", words, [], left, right)
+        return _as_pair(left.name, right.name, "incomparable", words, [], left, right)
     run = join_runs(left, right, start)
     session = (run.manifest.sessions or [])[1] if run.manifest else None
     return _pair(left.name, right.name, run, [ResumePoint(run, start, session, {}, left, right)], left, right)
@@ -72,17 +72,17 @@ def resumed_pair(left: Run, right: Run | None = None) -> Pair:
 
 def _pair(name: str, other: str, run: Run, resumes: list[ResumePoint], left: Run | None = None, right: Run | None = None) -> Pair:
     if not resumes:
-        return _made(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
+        return _as_pair(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
     findings = judge(run, RULES).findings
     answers = [answer for resume in resumes for answer in _answers(resume.knowing(findings), len(resumes) > 1)]
     bad = sorted((answer for answer in answers if answer.word in _BAD), key=lambda answer: _BAD.index(answer.word))
     good = [answer for answer in answers if answer.word == "same"]
     if bad:
-        return _made(name, other, bad[0].word, bad[0].message, answers, left, right)
+        return _as_pair(name, other, bad[0].word, bad[0].message, answers, left, right)
     unknown = [answer.title.rstrip("?").lower() for answer in answers if answer.word == "not_recorded"]
     rest = f"; not recorded: {'; '.join(unknown)}" if unknown else ""
     verdict = f"after {plural(len(resumes), 'resume')} {len(good)} of {len(answers)} things go on as before{rest}"
-    return _made(name, other, "same" if good else "not_recorded", verdict, answers, left, right)
+    return _as_pair(name, other, "same" if good else "not_recorded", verdict, answers, left, right)
 
 
 def _answers(resume: ResumePoint, several: bool) -> Iterator[Answer]:
@@ -101,7 +101,7 @@ def _answers(resume: ResumePoint, several: bool) -> Iterator[Answer]:
             )
 
 
-def _made(left: str, right: str, word: Word, verdict: str, answers: list[Answer], one: Run | None, other: Run | None) -> Pair:
+def _as_pair(left: str, right: str, word: Word, verdict: str, answers: list[Answer], one: Run | None, other: Run | None) -> Pair:
     unlikes = find_mismatches(one, other) if one is not None and other is not None else []
     return Pair(left=left, right=right, word=word, verdict=verdict, noise=NOISE, answers=answers, unlike=unlikes)
 

@@ -123,7 +123,7 @@ def is_known(path: Path) -> bool:
     return _importer_of(Source(path)) is not None
 
 
-def holds_known(folder: Path) -> bool:
+def holds_known_log(folder: Path) -> bool:
     """Tell whether a log that is known, or a run folder, lies somewhere below a folder."""
     return holds_logs(folder, _importer_of)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ckaudit.audit.coverage.applicability import missing_inputs, unusable, why_metric_not_applicable
-from ckaudit.audit.coverage.remedies import lines_in_words_of
+from ckaudit.audit.coverage.remedies import lines_for_run
 from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.panels import Answered, Chart, Tab
 from ckaudit.contract.schema.report import Answer, Check, Finding
@@ -271,6 +271,6 @@ def _line(run: Run, name: str) -> str:
     if owner is None or owner not in entries():
         return ""
     lacks = missing_inputs(run, owner)
-    lines = dict.fromkeys(line.strip() for lack in lacks or (owner,) for line in lines_in_words_of(run, lack))
+    lines = dict.fromkeys(line.strip() for lack in lacks or (owner,) for line in lines_for_run(run, lack))
     needs = f" (it is made of {', '.join(lacks)})" if lacks and lacks != (name,) else ""
     return f"{needs}; to record it: {'; '.join(lines)}" if lines else needs

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import SEVERITIES, Accepted, Check, Finding, Severity, Suppressed
 from ckaudit.policy.baseline import Baseline, is_graver
-from ckaudit.policy.policy_schema import NOTHING, Ignore, PolicyClauses, matches_code, without_end
+from ckaudit.policy.policy_schema import NOTHING, Ignore, PolicyClauses, matches_code, with_open_ignores
 
 
 class AppliedPolicy(Struct, frozen=True):
@@ -51,7 +51,7 @@ def apply_policy(
         notes_fail: Whether a note alone makes a check fail, as it does for violations.
         why_normal: Says why healthy siblings have a finding too; None: there are none.
     """
-    clauses, ended = without_end(clauses, today)
+    clauses, ended = with_open_ignores(clauses, today)
     tops = {check.code: check.severity for check in checks}
     switched_on = [finding for finding in findings if clauses.severities.get(finding.code) != "off"]
     graded = [_graded(finding, tops.get(finding.code), clauses) for finding in switched_on]

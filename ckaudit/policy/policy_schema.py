@@ -167,7 +167,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 NOTHING = PolicyClauses()
 
 
-def without_end(clauses: PolicyClauses, today: date) -> tuple[PolicyClauses, list[Ignore]]:
+def with_open_ignores(clauses: PolicyClauses, today: date) -> tuple[PolicyClauses, list[Ignore]]:
     """Return the clauses whose ignores still hold today, and the ignores that have ended."""
     ended = [ignore for ignore in clauses.ignore if ignore.until is not None and ignore.until < today]
     return replace(clauses, ignore=[ignore for ignore in clauses.ignore if ignore not in ended]), ended

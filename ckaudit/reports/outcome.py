@@ -83,6 +83,6 @@ def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None
 def _why_nothing(report: Report) -> str:
     if not report.files:
         return "no file was read"
-    from ckaudit.audit.vital_checks import limits, nothing_vital  # with all metrics, which few reports need
+    from ckaudit.audit.vital_checks import is_nothing_vital_judged, limits  # with all metrics, which few reports need
 
-    return limits(report.vital) if nothing_vital(report) else f"all {len(report.checks)} checks were skipped"
+    return limits(report.vital) if is_nothing_vital_judged(report) else f"all {len(report.checks)} checks were skipped"

@@ -12,7 +12,7 @@ import typer.main
 from msgspec.structs import replace
 
 from ckaudit.audit.coverage.recorded import coverage_of
-from ckaudit.audit.coverage.remedies import attention_weights, lines_in_words_of
+from ckaudit.audit.coverage.remedies import attention_weights, lines_for_run
 from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.metrics import metrics
@@ -310,4 +310,4 @@ def test_whatever_a_rule_was_skipped_for_is_named(source):
     ],
 )
 def test_a_line_alone_is_told_by_a_call_that_the_writer_has_or_after_the_one_that_makes_it(facts, told):
-    assert [*lines_in_words_of(run_of(**facts), "fixed_probe_loss")] == told
+    assert [*lines_for_run(run_of(**facts), "fixed_probe_loss")] == told

@@ -88,10 +88,7 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
     report = triage_run(run, gate=gate)
     out = [*departures(history, box_channels), *batches(run, history, report.findings)]
     standing = abnormal_from_the_start(out)
-    moved = [departure for departure in out if not departure.since_start]
-    onset = onset_of(history.steps, moved, name.event_step)
-    if onset is None and standing:
-        moved, onset = out, history.steps[0]
+    moved, onset = _moved_since(out, history.steps, name.event_step)
     story = moments(moved, onset, run.tensors)
     inside = _findings(report, onset if onset is not None else name.event_step, name.event_step)
     codes = {finding.code for finding in inside}
@@ -114,6 +111,13 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: G
         notes=tuple(report.notes),
         files=run.files,
     )
+
+
+def _moved_since(out: Sequence[Departure], steps: Sequence[int], event_step: int) -> tuple[list[Departure], int | None]:
+    """Return what left its range, and since when; where all was out of it from the start, that, since the first step."""
+    moved = [departure for departure in out if not departure.since_start]
+    onset = onset_of(steps, moved, event_step)
+    return (list(out), steps[0]) if onset is None and abnormal_from_the_start(out) else (moved, onset)
 
 
 def _earlier(moved: Sequence[Departure], onset: int) -> list[int]:

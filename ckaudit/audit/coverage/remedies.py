@@ -107,7 +107,7 @@ def lines_for(name: str, trainer: Trainer = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(_remedy(Run(""), [lack], Situation(trainer)).code for lack in lacks))
 
 
-def lines_in_words_of(run: Run, name: str) -> tuple[str, ...]:
+def lines_for_run(run: Run, name: str) -> tuple[str, ...]:
     """Return the lines that record one entry with the tool that wrote the run; without a recorder they make one first."""
     trainer, source = trainer_of(run), source_of(run)
     lines = lines_for(name, trainer)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import UNSET
 
-from ckaudit.audit.coverage.remedies import lines_in_words_of
+from ckaudit.audit.coverage.remedies import lines_for_run
 from ckaudit.audit.drop.result import Evidence, Fall, Said
 from ckaudit.audit.drop.shift import ComparedNumber, ShiftLimits, compared, over_labels, shift
 from ckaudit.audit.engine import triage_run
@@ -41,7 +41,7 @@ def evaluation_evidence(run: Run, fall: Fall) -> Iterator[Evidence]:
     if not hashes:
         also = f", though run.json names that of {', '.join(hashes_of_run)}" if hashes_of_run else ""
         sentence = f"no evaluation logged the hash of an artifact{also}"
-        yield Evidence(metric=ARTIFACTS, said="not_recorded", sentence=sentence, record=lines_in_words_of(run, ARTIFACTS))
+        yield Evidence(metric=ARTIFACTS, said="not_recorded", sentence=sentence, record=lines_for_run(run, ARTIFACTS))
     for label, words in hashes.items():
         yield _compared(run, label, words, hashes_of_run.get(label), fall)
     yield from _other_code(run, fall)
@@ -58,9 +58,7 @@ def _compared(run: Run, label: str, words: Labels, planned: str | None, fall: Fa
     if expected is None or not later:
         side = "before" if expected is None else "after"
         sentence = f"{label}: no evaluation {side} the fall logged its hash"
-        return Evidence(
-            metric=ARTIFACTS, label=label, said="too_few", sentence=sentence, record=lines_in_words_of(run, ARTIFACTS)
-        )
+        return Evidence(metric=ARTIFACTS, label=label, said="too_few", sentence=sentence, record=lines_for_run(run, ARTIFACTS))
     for step, word in later:
         if word != expected:
             sentence = f"{label}: {short_hash(expected)} {source}, {short_hash(word)} at step {step}"

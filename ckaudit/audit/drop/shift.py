@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.audit.coverage.applicability import why_metric_not_applicable
-from ckaudit.audit.coverage.remedies import lines_in_words_of
+from ckaudit.audit.coverage.remedies import lines_for_run
 from ckaudit.audit.drop.result import Evidence, Fall, Said
 from ckaudit.metrics import Metric
 from ckaudit.metrics.catalogue import entry_of
@@ -182,7 +182,7 @@ def compared(run: Run, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence
     if not series.finite.any():
         owner = entry_of(name)
         yield Evidence(
-            metric=name, said="not_recorded", sentence="not recorded", record=lines_in_words_of(run, owner) if owner else ()
+            metric=name, said="not_recorded", sentence="not recorded", record=lines_for_run(run, owner) if owner else ()
         )
         return
     evidence_of_labels = [_shares(series, fall, watched)] if watched.sums else list(_columns(series, fall, watched))
@@ -190,7 +190,7 @@ def compared(run: Run, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence
     if not known:
         sentence = f"recorded at {_places(series, fall)}: nothing to compare"
         owner = entry_of(name)
-        yield Evidence(metric=name, said="too_few", sentence=sentence, record=lines_in_words_of(run, owner) if owner else ())
+        yield Evidence(metric=name, said="too_few", sentence=sentence, record=lines_for_run(run, owner) if owner else ())
     yield from known
 
 

@@ -11,9 +11,9 @@ from ckaudit.fleet.common_causes.odds import MIN_HITS, Correction, Floats, Ints,
 from ckaudit.fleet.common_causes.shared_steps import (
     SharedStep,
     asked_of_steps,
-    begins_there_for_the_data,
-    in_the_only_order,
+    begins_elsewhere_with_other_data,
     orders,
+    shared_steps_of_only_order,
 )
 from ckaudit.fleet.common_causes.shared_values import Bools, Values
 
@@ -68,7 +68,7 @@ class Asked:
         self.tables: dict[CommonField, list[Tables]] = {}
         self.which: dict[CommonField, list[tuple[Illness, Ints]]] = {}
         self.steps, self.behind = asked_of_steps(runs, self.ill, self.orders)
-        self.only = list(in_the_only_order(runs, self.ill, self.orders))
+        self.only = list(shared_steps_of_only_order(runs, self.ill, self.orders))
         self._ask_values()
         if self.steps.hits.size:
             self.tables["step"] = [self.steps]
@@ -156,7 +156,7 @@ def _step_candidates(asked: Asked) -> list[Candidate]:
     found = []
     for one, p in shared:
         adjusted = float(asked.adjusted("step", np.array([p]))[0])
-        if adjusted <= MAX_CHANCE and (one.chance is not None or begins_there_for_the_data(one, asked.orders)):
+        if adjusted <= MAX_CHANCE and (one.chance is not None or begins_elsewhere_with_other_data(one, asked.orders)):
             known = one.illness.fair & (asked.orders.of >= 0)
             counted = (int(one.runs.sum()), p, adjusted)
             found.append(Candidate("step", "step", str(one.step), one.illness, one.runs, known, *counted, shared_step=one))

@@ -96,7 +96,7 @@ def asked_of_steps(runs: Sequence[FleetRun], ill: Sequence[Illness], order: Orde
     return tables_of(rows), behind
 
 
-def begins_there_for_the_data(shared: SharedStep, order: Orders) -> bool:
+def begins_elsewhere_with_other_data(shared: SharedStep, order: Orders) -> bool:
     """Return whether runs of other orders begin elsewhere: what begins at one step in all of them is no matter of the data."""
     ill = shared.illness.ill & shared.illness.fair & (order.of >= 0) & (shared.illness.since >= 0)
     same = ill & (order.of == shared.order)
@@ -108,7 +108,7 @@ def begins_there_for_the_data(shared: SharedStep, order: Orders) -> bool:
     return bool(upper_tail(table)[0] <= (APART_IF_PLAIN if plain else APART))
 
 
-def in_the_only_order(runs: Sequence[FleetRun], ill: Sequence[Illness], order: Orders) -> Iterator[SharedStep]:
+def shared_steps_of_only_order(runs: Sequence[FleetRun], ill: Sequence[Illness], order: Orders) -> Iterator[SharedStep]:
     """Yield steps that runs share where all have one order of the data, so that there is no other to compare with.
 
     What begins at a step by itself (the first that a rule can judge, an evaluation, the end of the warm-up) must not be taken for

@@ -129,10 +129,10 @@ def labelled_table(source: Source, columns: Mapping[str, str]) -> tuple[NumberTa
     labels = _labels_of(source, header, delimiter)
     split = split_of(labels)
     known = {name: column for name, column in columns.items() if column in header} if split else columns
-    table = read_numbers(source.data, shown, header, wanted_of(header, choices_of(header, known, shown)), delimiter)
+    table = read_numbers(source.data, shown, header, columns_to_read(header, choices_of(header, known, shown)), delimiter)
     if not all(len(column.codes) == len(table.lines) for column in labels.values()):
         return table, {}
-    return (parted_table(table, split, labels[split]) if split else table), labels
+    return (with_split_columns(table, split, labels[split]) if split else table), labels
 
 
 def _labels_of(source: Source, header: Sequence[str], delimiter: str) -> dict[str, LabelColumn]:
@@ -144,7 +144,7 @@ def _labels_of(source: Source, header: Sequence[str], delimiter: str) -> dict[st
     return {name: LabelColumn.of(cells[position]) for name, position in positions.items()}
 
 
-def parted_table(table: NumberTable, name: str, split: LabelColumn) -> NumberTable:
+def with_split_columns(table: NumberTable, name: str, split: LabelColumn) -> NumberTable:
     """Return a table with columns of their own for the rows that are not of the training."""
     parted = split_columns({table.header[position]: column for position, column in table.columns.items()}, split)
     header = [*table.header, *(own for own in parted if own not in table.header)]
@@ -159,7 +159,7 @@ def _counted(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> NDArra
     return steps_from(table.columns[fullest_column(counters, table.columns)]) if counters else None
 
 
-def wanted_of(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
+def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
     """Return the columns to read: those of `choices`, of single tensors and layers, and what may count where no step is told."""
     chosen = {position for positions in choices.values() for position in positions}
     epoch = epoch_of(header)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.numbers import Numbers, count_of, nothing, number
+from ckaudit.importers.tables.numbers import Numbers, count_of, number, unrecorded_column
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import Dialect, RunFact, StepLines
@@ -119,7 +119,7 @@ def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> lis
 def _take_evaluations(rows: StepLines, facts: Sequence[RunFact]) -> None:
     if not facts:
         return
-    blank = nothing(len(rows.steps))
+    blank = unrecorded_column(len(rows.steps))
     column = rows.columns.setdefault("val_loss", blank)
     for fact in facts:
         at = int(np.searchsorted(rows.origin.lines, fact.line)) - 1

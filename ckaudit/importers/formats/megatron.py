@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
-from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, nothing, number
+from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, number, unrecorded_column
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
@@ -192,7 +192,7 @@ def _take_final(facts: Sequence[RunFact], run: TextRun) -> list[str]:
     """Write the evaluation at the end of training to the last step."""
     final = [fact.value for fact in facts if fact.key == "final"]
     rows = run.parts[-1].rows
-    blank = nothing(len(rows.steps))
+    blank = unrecorded_column(len(rows.steps))
     column = rows.columns.setdefault("val_loss", blank)
     value = number(final[-1]) if final else None  # of a torn line it may be none
     if value is None or column.recorded[-1]:

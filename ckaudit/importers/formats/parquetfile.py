@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.files import false_parquet_size
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.formats.csvfile import choices_of, imported_runs, parted_table, wanted_of
+from ckaudit.importers.formats.csvfile import choices_of, columns_to_read, imported_runs, with_split_columns
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.long_form import LabelColumn, label_columns, split_of
-from ckaudit.importers.tables.numbers import Numbers, from_arrow, nothing, numbers
+from ckaudit.importers.tables.numbers import Numbers, from_arrow, numbers, unrecorded_column
 from ckaudit.importers.tables.table import NumberTable
 
 NAME = "Parquet"
@@ -42,13 +42,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     header = [name for name, _ in _leaves(file.schema_arrow)]
     names = label_columns(header)
     known = {name: column for name, column in columns.items() if column in header or not names}
-    wanted = wanted_of(header, choices_of(header, known, source.shown))
+    wanted = columns_to_read(header, choices_of(header, known, source.shown))
     table = columns_of(file, list(dict.fromkeys([*(header[position] for position in sorted(wanted)), *names])), source.shown)
     values = {position: numbers_of(table[header[position]]) for position in wanted}
     labels = {name: LabelColumn.of_codes(*coded(table[name])) for name in names}
     parsed = NumberTable(header, values, range(1, file.metadata.num_rows + 1), "", [])
     if split := split_of(labels):
-        parsed = parted_table(parsed, split, labels[split])
+        parsed = with_split_columns(parsed, split, labels[split])
     return imported_runs(parsed, labels, choices_of(parsed.header, columns, source.shown), source.shown, NAME)
 
 
@@ -112,7 +112,7 @@ def numbers_of(column: Any) -> Numbers:
         codes, texts = coded(column)
         read = numbers([*texts, None])
         return read.at(codes)
-    return nothing(len(column))
+    return unrecorded_column(len(column))
 
 
 def coded(column: Any) -> tuple[NDArray[np.int64], list[Any]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.io.codec import BOM, quote_bare_words, quote_everywhere
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.tables.long_form import LabelColumn, split_columns, split_note
-from ckaudit.importers.tables.numbers import Numbers, nothing, numbers
+from ckaudit.importers.tables.numbers import Numbers, numbers, unrecorded_column
 
 BLOCK_BYTES = 4 * 2**20
 MAX_CELLS = 40_000_000  # 320 MB of numbers
@@ -49,7 +49,7 @@ class JsonRows(Struct, frozen=True):
 
     def column(self, key: str) -> Numbers:
         """Return a column, one without a number where no object has the key."""
-        return self.columns.get(key) or nothing(len(self.lines))
+        return self.columns.get(key) or unrecorded_column(len(self.lines))
 
     def at(self, places: NDArray[np.int64]) -> "JsonRows":
         """Return the objects at `places`."""
@@ -257,7 +257,7 @@ class _Columns(Struct):
     def _joined(self, parts: list[tuple[int, Numbers]]) -> Numbers:
         if len(parts) == 1 and len(parts[0][1].values) == self.count:
             return parts[0][1]
-        whole = nothing(self.count)
+        whole = unrecorded_column(self.count)
         for start, part in parts:
             whole.values[start : start + len(part.values)] = part.values
             whole.recorded[start : start + len(part.values)] = part.recorded

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.importer import Row, rows_of
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, nothing, numbers
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, numbers, unrecorded_column
 from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead, note_on_torn
 
 Entry = tuple[int, Mapping[str, float | str]]
@@ -129,7 +129,7 @@ def _by_line(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Num
     replaced = int(np.count_nonzero((before != after) & ~(np.isnan(before) & np.isnan(after))))
     last = np.ones(len(places), bool)
     last[:-1] = ~again
-    by_line = nothing(count)
+    by_line = unrecorded_column(count)
     by_line.values[places[last]] = values[last]
     by_line.recorded[places[last]] = True
     return by_line, replaced

@@ -114,7 +114,7 @@ def forward_fill(steps: NDArray[np.int64], recorded: NDArray[np.bool_]) -> NDArr
     return np.where(latest >= 0, steps[latest], 0)
 
 
-def nothing(size: int) -> Numbers:
+def unrecorded_column(size: int) -> Numbers:
     """Return a column in which no cell is recorded."""
     return Numbers(np.full(size, np.nan), np.zeros(size, bool))
 
@@ -149,7 +149,7 @@ def aligned(series: Mapping[str, tuple[NDArray[np.int64], Numbers]]) -> tuple[ND
     for name, (steps, column) in series.items():
         placed = column.recorded & (steps != NO_STEP)
         places = np.searchsorted(all_steps, steps[placed])
-        columns[name] = nothing(len(all_steps))
+        columns[name] = unrecorded_column(len(all_steps))
         columns[name].values[places] = column.values[placed]
         columns[name].recorded[places] = True
     return all_steps, columns

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.importers.tables.numbers import Numbers, nothing
+from ckaudit.importers.tables.numbers import Numbers, unrecorded_column
 from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints
 from ckaudit.importers.text.line_reader import StepLines
@@ -136,7 +136,7 @@ def table_of(run: TextRun) -> LineTable:
     """Return the lines of a run as columns, each start a session."""
     filled = (name for part in run.parts for name, column in part.rows.columns.items() if column.recorded.any())
     names = [name for name in dict.fromkeys(filled) if not name.startswith(HELPER)]
-    empty = [nothing(len(part.rows.steps)) for part in run.parts]
+    empty = [unrecorded_column(len(part.rows.steps)) for part in run.parts]
     columns = [[part.rows.columns.get(name, gap) for part, gap in zip(run.parts, empty, strict=True)] for name in names]
     shape = len(names), sum(len(part.rows.steps) for part in run.parts)
     known = np.array([np.concatenate([part.recorded for part in parts]) for parts in columns], bool).reshape(shape)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, nothing
+from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, unrecorded_column
 from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, ErrorLine, error_line, lines_with
 from ckaudit.importers.text.line_patterns import (
     NO_RANK,
@@ -200,7 +200,7 @@ class _Scanner:
         for pattern, size, begin in zip(forms, sizes, np.cumsum([0, *sizes]), strict=False):
             for key, parts in pattern.columns.items():
                 if key not in columns:
-                    columns[key] = nothing(sum(sizes))
+                    columns[key] = unrecorded_column(sum(sizes))
                 columns[key].values[begin : begin + size] = np.concatenate([part.values for part in parts])
                 columns[key].recorded[begin : begin + size] = np.concatenate([part.recorded for part in parts])
         steps = np.full(len(origin.lines), np.nan)

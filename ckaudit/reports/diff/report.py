@@ -102,18 +102,18 @@ def _checks(comparison: Comparison, findings: list[Finding]) -> Iterator[Check]:
         yield _check(kind_of(group[0].question), group, counts.get(code, 0))
     for kind in (PARTING, UNLIKE):
         if kind.code in counts:
-            yield _made(kind, "failed", counts[kind.code])
+            yield _check_of(kind, "failed", counts[kind.code])
         elif kind is UNLIKE and comparison.pairs:
-            yield _made(kind, "passed", 0)
+            yield _check_of(kind, "passed", 0)
     if comparison.gate is not None:
         passes = comparison.gate.outcome == "passed"
-        yield replace(_made(GATE, "passed" if passes else "failed", 0), detail=comparison.verdict)
+        yield replace(_check_of(GATE, "passed" if passes else "failed", 0), detail=comparison.verdict)
 
 
 def _check(kind: ViolationKind, answers: list[Answer], count: int) -> Check:
     """Return the check of one question, skipped where no pair has an answer."""
     if count:
-        return _made(kind, "failed", count)
+        return _check_of(kind, "failed", count)
     if all(answer.word in say.OPEN for answer in answers):
         missing = all(answer.word == "not_recorded" for answer in answers)
         return Check(
@@ -125,8 +125,8 @@ def _check(kind: ViolationKind, answers: list[Answer], count: int) -> Check:
             reason="not_recorded" if missing else "not_mergeable",
             detail=answers[0].message,
         )
-    return _made(kind, "passed", 0)
+    return _check_of(kind, "passed", 0)
 
 
-def _made(kind: ViolationKind, outcome: Literal["passed", "failed"], count: int) -> Check:
+def _check_of(kind: ViolationKind, outcome: Literal["passed", "failed"], count: int) -> Check:
     return Check(code=kind.code, name=kind.name, title=kind.title, severity=kind.severity, outcome=outcome, findings=count)
