@@ -58,8 +58,7 @@ def cases(root: Path, files: int) -> list[Case]:
     """Return all comparisons."""
     here = Path(sys.executable).parent
     ours = [str(here / "ckaudit"), "validate", "--quiet"]
-    schema = str(HERE.parent / "schemas" / "ck.analysis.v1.schema.json")
-    strict = [str(here / "check-jsonschema"), "--schemafile", schema]
+    strict = [str(here / "check-jsonschema"), "--schemafile", str(HERE.parent / "schemas" / "ck.analysis.v1.schema.json")]
     parse = [sys.executable, "-c", PARSE]
     hundred = sorted(map(str, (root / "hundred").iterdir()))
     many, same = f"{files:,} files of 200 KB", "orjson.loads of the same"

@@ -1,6 +1,6 @@
 """`ckaudit triage`: what is wrong, why, and what to try first; what happened before an event; why a benchmark fell."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,17 @@ from ckaudit.cli.options import (
     phases,
 )
 from ckaudit.cli.output import progress, say
-from ckaudit.cli.policy_options import BaselineFile, Config, Like, NoConfig, Update
+from ckaudit.cli.policy_options import (
+    BaselineFile,
+    Config,
+    Like,
+    NoConfig,
+    Update,
+    failing_severity,
+    hold_like,
+    open_gate,
+    write_baseline,
+)
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS, FORMATS
 
@@ -108,16 +118,11 @@ def command(
     save_map: options.SaveMap = False,
 ) -> int:
     """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
-    from ckaudit.cli.deliver import OutputRequest, deliver
+    from ckaudit.cli.deliver import OutputRequest
 
+    foreign = bool(map or which)
     check_one_question(
-        step=step,
-        event=event,
-        benchmark_drop=benchmark_drop,
-        since=since,
-        foreign=bool(map or which),
-        baseline=baseline,
-        like=like,
+        step=step, event=event, benchmark_drop=benchmark_drop, since=since, foreign=foreign, baseline=baseline, like=like
     )
     request = OutputRequest(
         format=format,
@@ -132,8 +137,6 @@ def command(
     )
     at, asked = options.step(step or None), phases(questions)
     choice = options.choice(map, which, unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
-    from ckaudit.cli.policy_options import failing_severity, hold_like, open_gate, write_baseline
-
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
     if event or benchmark_drop:
         from msgspec.structs import replace
@@ -143,14 +146,28 @@ def command(
         return _autopsy(run, event, request, gate)
     if benchmark_drop:
         return _benchmark_drop(run, request, gate, since=options.step(since or None, "--since"), choice=choice)
-    gate = hold_like(gate, like, [run], choice)
+    return _triage(run, request, hold_like(gate, like, [run], choice), step=at, questions=asked, choice=choice, save=save_map)
+
+
+def _triage(
+    run: str,
+    request: "OutputRequest",
+    gate: "Gate",
+    *,
+    step: int | None,
+    questions: Collection[int],
+    choice: "ImportOptions",
+    save: bool,
+) -> int:
+    """Show what is wrong with a run, and return the exit code."""
     from ckaudit.audit import triage
+    from ckaudit.cli.deliver import deliver
 
     with progress("reading") as tick:
-        report = triage(Path(run), step=at, choice=choice, questions=asked, gate=gate, progress=tick)
+        report = triage(Path(run), step=step, choice=choice, questions=questions, gate=gate, progress=tick)
     write_baseline(report, gate)
-    code = deliver(report, _with_evidence_files(request, report, run) if format == "sarif" else request)
-    options.keep_columns(choice, save=save_map)
+    code = deliver(report, _with_evidence_files(request, report, run) if request.format == "sarif" else request)
+    options.keep_columns(choice, save=save)
     return code
 
 

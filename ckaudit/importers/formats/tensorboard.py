@@ -183,9 +183,7 @@ def _read_file(reading: _Reading, shown: str, data: bytes) -> None:
         step = event.step
         for value in event.summary.value:
             if value.HasField("simple_value"):
-                if value.tag not in slots:
-                    slots[value.tag] = reading.part.points.slot(_name(reading, value))
-                put_slot(slots[value.tag])
+                put_slot(slots[value.tag] if value.tag in slots else _slot(reading, slots, value))
                 put_step(step)
                 put_value(value.simple_value)
                 put_time(moment)
@@ -193,6 +191,10 @@ def _read_file(reading: _Reading, shown: str, data: bytes) -> None:
                 _take(reading, step, value, moment)
         if event.HasField("session_log") and event.session_log.status == START:
             reading.part.starts.append((clock, step))
+
+
+def _slot(reading: _Reading, slots: dict[bytes, int], value: Any) -> int:
+    return slots.setdefault(value.tag, reading.part.points.slot(_name(reading, value)))
 
 
 def _name(reading: _Reading, value: Any) -> str:
