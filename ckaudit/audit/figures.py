@@ -11,13 +11,12 @@ from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.contract.schema.report import Chart, Derived, Finding, GradToWeight, Point, Tau
 from ckaudit.metrics.attention import normalized_attention_entropy
 from ckaudit.metrics.evaluation import last_divergence_step
-from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, grad_to_weight, gradient_norm
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
 from ckaudit.metrics.metric import Metric
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.slice_gap import latest_tau_trend, slice_loss, tau, tau_trend
-from ckaudit.metrics.spikes import WINDOW, loss_excess
+from ckaudit.metrics.spikes import WINDOW, loss_excess, spike_flags
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.words import element_type
 from ckaudit.rules import rules

@@ -1,4 +1,4 @@
-"""Spikes: how far a point stands above the points before it, in units of their own spread."""
+"""Spikes: how far a point stands above the points before it, in units of their own spread, and which points are flagged."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,6 +81,32 @@ def grad_norm_over_median(run: Run) -> Series:
     Shape (T, 1). Not recorded for the first 50 finite points, nor where the median is not positive.
     """
     return _over_median(run, grad_global_norm)
+
+
+@metric(unit="1", reads=[loss_excess], source="F15; playbook D4.1", memory=MEMORY)
+def spike_flags(run: Run) -> Series:
+    r"""Whether the training loss stands out from its last 50 points: 1 is a flag, one alone is not yet an incident.
+
+    $$\mathbb{1}[\,L_t > m_t + 6 \cdot 1.4826\,\mathrm{MAD}_t\,]$$
+
+    Shape (T, 1): as loss_excess, counted in points. NaN where the loss is not finite.
+    """
+    return _flags(loss_excess(run))
+
+
+@metric(unit="1", reads=[grad_norm_excess], source="F15; playbook D4.1", memory=MEMORY)
+def grad_spike_flag(run: Run) -> Series:
+    r"""Whether the global gradient norm stands out from its last 50 points.
+
+    $$\mathbb{1}[\,z_t > 6\,]$$
+
+    Shape (T, 1): as grad_norm_excess, counted in points. NaN where the norm is not finite.
+    """
+    return _flags(grad_norm_excess(run))
+
+
+def _flags(excess: Series) -> Series:
+    return replace(excess, values=np.where(excess.finite, flagged(excess), np.nan))
 
 
 def flagged(excess: Series, *, k: float = 6.0) -> Mask:

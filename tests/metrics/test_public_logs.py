@@ -11,9 +11,9 @@ import pytest
 
 from ckaudit.audit.load_run import open_run
 from ckaudit.metrics.divergence import val_rise
-from ckaudit.metrics.flags import grad_spike_flag, spike_flags
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
 from ckaudit.metrics.plateau import steps_since_improvement
+from ckaudit.metrics.spikes import grad_spike_flag, spike_flags
 from tests.metrics.samples import cells
 
 REAL = Path(__file__).parents[2] / "fixtures" / "real"

@@ -18,13 +18,12 @@ from ckaudit.causes.shared.loss_curves import (
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.material.counts import plural
 from ckaudit.metrics.data import token_kl_drift
-from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.inputs import input_scale
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
 from ckaudit.metrics.progress import tokens_seen
-from ckaudit.metrics.spikes import grad_norm_over_median
+from ckaudit.metrics.spikes import grad_norm_over_median, spike_flags
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse

@@ -10,9 +10,9 @@ from ckaudit.causes.shared.rate_course import known_rate
 from ckaudit.causes.shared.update_size import excess_rate, first_spread, largest_update
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
-from ckaudit.metrics.flags import spike_flags
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.metrics.spikes import spike_flags
 from ckaudit.metrics.weights import matrices_begun_at_zero, update_to_weight_global, weight_rms, weight_std
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.activation_drift import activation_drift
