@@ -38,6 +38,7 @@ SHARES = frozenset(
         "normalized_share",
         "unchanged",
         "target_shift_match",
+        "embedded_shift_match",
         "target_equals_input",
         "clip_coefficient",
         "exact_match",

@@ -34,6 +34,7 @@ TRUTHS = {
     "softmax_applied_twice": "Probabilities are given to a loss that expects logits.",
     "loss_sign_flipped": "The training climbs the loss.",
     "evaluation_in_training_mode": "Evaluations run with dropout.",
+    "training_in_evaluation_mode": "The model trains with dropout off and batch norm standing still.",
     "weight_tying_lost": "Embedding and head, meant to be one matrix, have become two.",
     # initialization and model
     "init_too_large": "The initial weights are too large.",
@@ -117,6 +118,7 @@ SYMPTOMS = {
     "probe_jump": "The answers to a fixed batch change in one jump.",
     "validation_noise": "Two evaluations of the same weights differ.",
     "evaluated_in_training_mode": "Evaluations run with dropout on, or batch norm learning.",
+    "trained_in_evaluation_mode": "The model trains in evaluation mode.",
     "exploding_gradient": "The gradient norm leaves its range.",
     "frequent_clipping": "Clipping acts at almost every step.",
     "gradients_carried_over": "The gradient hardly changes from step to step: it holds that of the steps before.",

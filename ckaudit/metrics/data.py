@@ -69,6 +69,18 @@ def target_shift_match(run: Run) -> Series:
     return run.value("data.target_shift_match")
 
 
+@metric(unit="1", reads=["data.embedded_shift_match"], source="playbook, analysis contract", memory=1)
+def embedded_shift_match(run: Run) -> Series:
+    r"""Share of the targets that are the next token of what an embedding of the model reads.
+
+    $$\max_E \tfrac1N \sum_t \mathbb{1}[\,y_t = e_{t+1}\,]$$
+
+    Shape (C, 1), the largest of all embeddings E. Tokens that are the same as the one before do not count. 1 for a language
+    model, and for the decoder of a translator, which is given the sentence that it is to say.
+    """
+    return run.value("data.embedded_shift_match")
+
+
 @metric(unit="1", reads=["data.target_equals_input"], source="playbook, analysis contract", memory=1)
 def target_equals_input(run: Run) -> Series:
     r"""Share of targets that are their own input token: near 1, the model learns to copy.

@@ -107,3 +107,15 @@ def eval_in_training_mode(run: Run) -> Series:
     compiled.
     """
     return run.scalar("eval_in_training_mode")
+
+
+@metric(unit="1", reads=["train_in_eval_mode"], source="PyTorch, Module.train", memory=1)
+def train_in_eval_mode(run: Run) -> Series:
+    r"""Whether a step was trained in evaluation mode, without dropout and with statistics of batch norm that stand still.
+
+    $$\mathbb{1}[\text{every pass with gradients, the model and all its parts in evaluation mode}]$$
+
+    Shape (T, 1): steps with a call of the watched model itself. Not recorded where there was no such pass, where no module
+    computes something else in evaluation mode, and where the model runs compiled.
+    """
+    return run.scalar("train_in_eval_mode")

@@ -1,13 +1,20 @@
 """What the loss function was given: targets that inputs explain, batches of one kind, and numbers that it does not take."""
 
+import math
+
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import metric
 from ckaudit.run.column_builder import LOSS_FUNCTIONS
+from ckaudit.run.falls import ends_lower, fall_accelerates, never_falls
 from ckaudit.run.medians import median
+from ckaudit.run.robust import MEDIAN_COST, difference_noise
 from ckaudit.run.run import Run
+from ckaudit.run.run_facts import may_have_taken_all_steps
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
+from ckaudit.run.tensors import loss_kind_of
 
 MISFITS = ("probabilities", "no log-probabilities", "another shape")
 """What a loss function does not take: the columns of `loss_input_misfit`."""
@@ -120,6 +127,15 @@ def loss_input_misfit(run: Run) -> Series:
 MIN_NATS_OF_BATCH = 10.0
 """Entropy of the targets of a batch: above it they are all of the commonest class by chance once in 20,000 batches at most."""
 
+MAX_UNEXPLAINED = 0.02
+"""Share of a constant guess's loss that is none: what stands where in a row, and rows that come again, save as much."""
+
+SMALL_SAMPLE = 2.0
+"""Standard errors of three to five values are so many times as wide as those of many (Student 1908)."""
+
+COMES_FROM_ABOVE = 1.5
+"""A loss so many times its last level has yet to come down to it."""
+
 LEARNT_SHARE = 0.1
 """Share of what a constant guess costs that only a model which has learnt saves."""
 
@@ -128,6 +144,62 @@ def has_used_inputs(explained: Series | None, *, min_share: float = LEARNT_SHARE
     """Tell whether a model saves a share of what a constant guess costs in the second half of its checkpoints: it has learnt."""
     late = explained.late_median() if explained is not None else None
     return late is not None and late > min_share
+
+
+def rests_at_constant_guess(
+    steps: Steps,
+    losses: Floats,
+    explained: Series | None,
+    facts: Manifest | None,
+    *,
+    min_checkpoints: int = 3,
+    min_steps: int = 200,
+) -> int | None:
+    """Return the row from which on a model saves nothing of what a constant guess costs; None where it does, or may yet.
+
+    Its loss stands, or has come down to the guess by the end of the training, and no further.
+    A model of tokens rests at a guess for its first steps: there the losses' own noise must leave no doubt. One that is worse
+    than a constant guess, and has come down, is still on its way to it.
+    """
+    if explained is None or not len(explained.recorded_rows().steps):
+        return None
+    rows, middle = explained.recorded_rows(), steps[-1] / 2
+    may_wait = loss_kind_of(facts) == "nats_per_token" and steps[-1] < min_steps
+    late = int((rows.steps > middle).sum())
+    saved = rows.values[-late if may_wait else -max(min_checkpoints, late) :, 0] if late else rows.values[:0, 0]
+    first = int(np.searchsorted(steps, middle, side="right"))
+    knew = rows.steps[rows.values[:, 0] > LEARNT_SHARE][-1:]
+    thrown = steps[:first][losses[:first] > COMES_FROM_ABOVE * median(losses[first:])][-1:]
+    since = int(np.searchsorted(steps, max([0, *knew, *thrown]), side="right"))
+    if len(saved) < min_checkpoints:
+        return None
+    if median(saved) + 2 * _error_of_share(losses[first:], saved, paired=not may_wait) > LEARNT_SHARE:
+        return None
+    comes_from_above = median(saved) < -LEARNT_SHARE and ends_lower(losses, min_fall=LEARNT_SHARE)
+    if comes_from_above or median(saved) > MAX_UNEXPLAINED:
+        return None
+    if never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None:
+        return since
+    return since if may_have_taken_all_steps(steps, facts) and _ends_at_a_guess(losses[first:], saved) else None
+
+
+def _ends_at_a_guess(losses: Floats, saved: Floats) -> bool:
+    """Tell whether losses that still fall only come down from above a constant guess to it, ever more slowly."""
+    return median(saved[-max(1, len(saved) // 3) :]) <= MAX_UNEXPLAINED and not fall_accelerates(losses)
+
+
+def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
+    """Return the standard error of the median of explained shares: by the noise of the losses, or by their own where it is less.
+
+    Args:
+        losses: Losses of the same steps.
+        saved: The shares.
+        paired: Whether their own noise counts: each is of the targets of its batch, and what differs between batches is gone.
+    """
+    level = abs(median(losses))
+    by_losses = difference_noise(losses) / level if level and len(losses) > 2 else 0.0
+    own = SMALL_SAMPLE * float(np.std(saved, ddof=1)) if paired else math.inf
+    return MEDIAN_COST * min(by_losses, own) / math.sqrt(len(saved))
 
 
 @metric(unit="1", reads=["loss_function.value", train_loss_raw], source="PyTorch: what torch.nn.functional returns", memory=1)

@@ -219,7 +219,7 @@ def parameter_dead(
         "target_misalignment",
         "target_equals_input",
         "gradients_carried_over",
-        "evaluated_in_training_mode",
+        *("evaluated_in_training_mode", "trained_in_evaluation_mode"),
         "loss_below_floor",
         "parameter_count_changed",
         "dtype_changed",

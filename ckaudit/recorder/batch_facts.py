@@ -1,6 +1,5 @@
 """What batches look like: their hash, how targets relate to inputs, which tokens they hold, and which were seen before."""
 
-import inspect
 import math
 import re
 import sys
@@ -20,8 +19,8 @@ from ckaudit.contract.schema.numbers import Number
 from ckaudit.recorder.files.scalar_log import values_backwards
 from ckaudit.recorder.stats.arrays import Array, dense, dtype_name, library, to_numpy, to_wide_float
 from ckaudit.recorder.stats.float32_rounding import shortest
+from ckaudit.recorder.target_alignment import IGNORED, relation
 
-IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 BUCKETS = 256
 NUMBER_TYPES = ("float32", "float16", "bfloat16", "float64")
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
@@ -106,7 +105,7 @@ def batch_facts(
         facts.duplicate_share = shortest(duplicate_share(inputs))
     if inputs is not None and targets is not None and _are_aligned(inputs, targets):
         asked = loss_function.targets if isinstance(loss_function, LossFunctionStats) else UNSET
-        shift, same = _relation(inputs, targets, hasattr(batch, "get"), asked or None, is_shifted_later=is_shifted_later)
+        shift, same = relation(inputs, targets, hasattr(batch, "get"), asked or None, is_shifted_later=is_shifted_later)
         facts.target_shift_match = UNSET if shift is None else shortest(shift)
         facts.target_equals_input = UNSET if same is None else shortest(same)
     return facts if facts != BatchFacts() else None
@@ -132,24 +131,6 @@ def _describe(facts: BatchFacts, inputs: Array | None, vocabulary: int | None) -
         facts.input_mean, facts.input_std = map(shortest, mean_and_std(inputs))
 
 
-def _relation(
-    inputs: Array, targets: Array, is_mapping: bool, loss_targets: int | None, *, is_shifted_later: bool
-) -> tuple[float | None, float | None]:
-    """Return the share of the targets that are the next input, and that are the same; None where it is not known."""
-    as_given = match(inputs, targets)
-    if not (is_mapping or is_shifted_later) and loss_targets is None and inputs is targets:
-        return None, None  # one array twice: what became of it nobody saw
-    if not is_mapping and loss_targets is not None and loss_targets % _counted(targets):
-        if as_given != 1 or loss_targets % _counted(targets[..., 1:]):
-            return None, None
-        is_shifted_later = True
-    if is_shifted_later and (is_mapping or as_given == 1):
-        return match(inputs[..., 1:], targets[..., 1:]), match(inputs[..., :-1], targets[..., 1:])
-    if is_mapping:  # whether the model shifts labels itself, only its code knows
-        return None, None
-    return shift_match(inputs, targets), as_given
-
-
 def embedded_words(model: Any) -> int | None:
     """Return how many tokens a model's input embedding knows, the first of its embeddings; None where it has none."""
     given = getattr(model, "get_input_embeddings", None)
@@ -159,35 +140,6 @@ def embedded_words(model: Any) -> int | None:
         embedding = None
     modules = [embedding] if embedding is not None else model.modules()
     return next((module.num_embeddings for module in modules if hasattr(module, "num_embeddings")), None)
-
-
-def shifts_labels(model: Any) -> bool:
-    """Return whether a model of `transformers` computes its loss of the next token, from labels that it shifts itself.
-
-    The name of its class says so, as in LlamaForCausalLM. One whose name says nothing, as GPT2LMHeadModel, gets that
-    loss too where its `forward` asks for `loss_function`; XLNetLMHeadModel computes another, of labels as they are.
-    """
-    kind = getattr(model, "loss_type", None)
-    if kind is not None or not hasattr(model, "loss_function"):
-        return bool(kind == "ForCausalLM")
-    return "loss_function" in inspect.unwrap(type(model).forward).__code__.co_names
-
-
-def shift_match(inputs: Array, targets: Array) -> float | None:
-    """Return the share of counted targets equal to the next input, shapes (..., T); None where none is counted."""
-    return match(inputs[..., 1:], targets[..., :-1])
-
-
-def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | None:
-    """Return the share of counted targets equal to the input at their own place; None where none is counted."""
-    counted = targets != ignored
-    total = int(counted.sum())
-    return int(((inputs == targets) & counted).sum()) / total if total else None
-
-
-def _counted(targets: Array) -> int:
-    """Return how many targets count, at least 1."""
-    return max(int((targets != IGNORED).sum()), 1)
 
 
 def mean_and_std(inputs: Array) -> tuple[float, float]:

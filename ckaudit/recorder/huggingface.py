@@ -12,11 +12,11 @@ with needed("The callback of the Trainer", "transformers"):
     from torch import Tensor, nn
     from transformers import TrainerCallback
 
-from ckaudit.recorder.batch_facts import IGNORED, shifts_labels
 from ckaudit.recorder.callback_base import CallbackBase, ForwardPass, PassWatch
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.requests import MAX_ROWS, rows_of
 from ckaudit.recorder.recorder import Recorder, check_options
+from ckaudit.recorder.target_alignment import IGNORED, shifts_labels
 
 SET_LOSS = re.compile(r"eval_(.+)_loss")
 

@@ -76,6 +76,13 @@ def causal_heads(heads: Series, facts: Manifest | None) -> frozenset[str]:
     return frozenset(head for head in heads.labels if ways[layer_of(head)] == "causal")
 
 
+def decoder_heads(heads: Series, facts: Manifest | None) -> frozenset[str]:
+    """Return the heads of a decoder by its name, whose layers neither look across nor say that they look both ways."""
+    ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
+    decoding = {layer for layer, way in ways.items() if way in (None, "causal") and any(map(DECODER.search, layer.split(".")))}
+    return frozenset(head for head in heads.labels if layer_of(head) in decoding)
+
+
 def masked_stacks(mass: Series, *, max_mass: float) -> frozenset[str]:
     """Return the heads in whose stack of layers a causal mask shows: layers whose names differ by numbers alone are a stack.
 

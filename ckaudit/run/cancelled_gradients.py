@@ -100,10 +100,10 @@ def left_out(gradient: Series, table: TensorTable, types: Series | None = None) 
 
 
 def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozenset[str]:
-    """Return the biases that never have a gradient above rounding while the weight of their module has one.
+    """Return the biases that seldom have a gradient above rounding while the weight of their module has one.
 
-    Rounding leaves something now and then. Of what is exactly zero at every checkpoint though its part of the graph is known,
-    and not autograd's, the backward pass is missing.
+    Rounding leaves something now and then, and so does a unit that switches on or off for some rows. Of what is exactly zero at
+    every checkpoint though its part of the graph is known, and not autograd's, the backward pass is missing.
     """
     columns = {name: place for place, name in enumerate(gradient.labels)}
     vanishing = set()
@@ -114,7 +114,7 @@ def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozens
         both = gradient.finite_in(place) & gradient.finite_in(weight) & (gradient.values[:, weight] > 0)
         bias_norms, weight_norms = gradient.values[both, place], gradient.values[both, weight]
         is_made = bias_norms.any() or name not in table.facts or bool(table.facts[name].backward)
-        if is_made and len(bias_norms) and bool(np.all(bias_norms < rounding * weight_norms)):
+        if is_made and len(bias_norms) and bool(np.median(bias_norms / weight_norms) < rounding):
             vanishing.add(name)
     return frozenset(vanishing)
 

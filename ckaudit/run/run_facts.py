@@ -44,6 +44,11 @@ def has_taken_all_steps(steps: Steps, manifest: Manifest | None) -> bool:
     return planned is not UNSET and bool(len(steps) and steps[-1] >= planned)
 
 
+def may_have_taken_all_steps(steps: Steps, manifest: Manifest | None) -> bool:
+    """Tell whether a training has taken all the steps that were planned, or nobody said how many there are to be."""
+    return has_taken_all_steps(steps, manifest) or manifest is None or manifest.planned_steps is UNSET
+
+
 def is_reinforcement_learning(manifest: Manifest | None) -> bool:
     """Tell whether what a model does makes the data that it learns from, by run.json, or else by the names of its tensors."""
     if manifest is None or manifest.reinforcement_learning is not UNSET:

@@ -37,7 +37,15 @@ OF_THE_LOSS_FUNCTION = {
     "loss_to_function_ratio",
     "targets_mixed",
 }  # and than what is recorded of that
-OF_OTHER_RUNS = {"batch_reused", "loss_after_resume", "input_scale", "eval_in_training_mode", "undecided_share"}
+OF_OTHER_RUNS = {
+    "batch_reused",
+    "loss_after_resume",
+    "input_scale",
+    "eval_in_training_mode",
+    "train_in_eval_mode",
+    "embedded_shift_match",
+    "undecided_share",
+}
 RANKS, ROWS, LENGTH, EXPERTS, SAMPLES = 2, 16, 84, 4, 25
 RUDE = ["fool", "fools", "stupid", "idiot", "idiots", "liar", "liars", "ugly", "lazy", "silly", "dirty", "hate"]
 

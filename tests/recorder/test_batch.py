@@ -4,16 +4,8 @@ import torch
 from torch import nn
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.batch_facts import (
-    batch_facts,
-    batch_hash,
-    embedded_words,
-    inputs_and_targets,
-    match,
-    shift_match,
-    shifts_labels,
-    token_histogram,
-)
+from ckaudit.recorder.batch_facts import batch_facts, batch_hash, embedded_words, inputs_and_targets, token_histogram
+from ckaudit.recorder.target_alignment import embedded_shift_match, match, shift_match, shifts_labels
 from ckaudit.run.read import read_run
 
 
@@ -35,6 +27,41 @@ def test_a_missing_shift_shows():
     tokens = torch.arange(20).reshape(2, 10)
     found = facts((tokens, tokens.clone()))
     assert (found.target_shift_match, found.target_equals_input) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("is_time_first", [False, True])
+def test_what_an_embedding_reads_is_held_against_the_targets(is_time_first):
+    said, other = torch.tensor([[1, 5, 5, 2, 9], [1, 7, 3, 8, 9]]), torch.tensor([[4, 4, 6, 7], [3, 6, 7, 12]])
+    read, targets = said[:, :-1], said[:, 1:].clone()
+    targets[1, 0] = -100
+    pairs = [(b, t) for b in range(2) for t in range(3) if read[b, t] != read[b, t + 1] and targets[b, t] != -100]
+    assert pairs == [(0, 0), (0, 2), (1, 1), (1, 2)]
+    targets[1, 1] = 11
+    if is_time_first:
+        read, targets, other = read.T, targets.T, other.T
+    assert embedded_shift_match([other, read], targets.flatten()) == 0.75
+    assert embedded_shift_match([other], targets) == 0.0
+    assert embedded_shift_match([read], targets.flatten()[:5]) is None
+    assert embedded_shift_match([read], None) is None
+
+
+def test_of_a_translator_it_is_what_the_decoder_reads(tmp_path):
+    torch.manual_seed(0)
+    source, said = torch.randint(3, 20, (4, 6)), torch.randint(3, 20, (4, 7))
+    model = nn.ModuleDict({"source": nn.Embedding(20, 8), "said": nn.Embedding(20, 8)})
+    model["transformer"], model["head"] = nn.Transformer(8, 2, 1, 1, 8, batch_first=True), nn.Linear(8, 20)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    recorder = Recorder(model, tmp_path, optimizer=optimizer, vocabulary=20)
+    for _ in range(10):
+        states = model["transformer"](model["source"](source), model["said"](said[:, :-1]))
+        loss = nn.functional.cross_entropy(model["head"](states).flatten(0, 1), said[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        recorder.step(loss, batch=(source, said[:, 1:]))
+    recorder.close()
+    run = read_run(tmp_path)
+    assert run.value("data.embedded_shift_match").values[0, 0] == 1.0
+    assert run.value("data.target_shift_match").values[0, 0] < 0.5
 
 
 class Next(nn.Module):

@@ -5,14 +5,17 @@ import copy
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from msgspec import UNSET
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+import ckaudit
 from ckaudit.recorder import Recorder
+from ckaudit.recorder.files.manifest import load
 from ckaudit.recorder.hooks.hook import Hook
-from ckaudit.recorder.hooks.train_mode import NAME
+from ckaudit.recorder.hooks.train_mode import NAME, TRAINING_NAME, batch_norm_facts
 from ckaudit.recorder.lightning import RecorderCallback
 from tests.recorder.llama import llama, rows, trainer
 from tests.recorder.trained import LIGHTNING_WARNINGS
@@ -264,3 +267,50 @@ def test_lightning_evaluates_in_evaluation_mode_unless_the_module_does_not(tmp_p
     made = Trainer(max_steps=4, accelerator="cpu", callbacks=[own], **quiet)
     made.fit(Net(forgets=forgets), data, data)
     assert shares(tmp_path / "run") == {3: share}
+
+
+@pytest.mark.parametrize("part", [nn.Dropout(0.1), nn.BatchNorm1d(4)])
+def test_steps_of_a_forgotten_model_train_are_seen(loop, lines, tmp_path, part):
+    model = model_of(part)
+
+    def between(step):
+        if step == 2:
+            model.eval()
+            with torch.no_grad():
+                model(X)
+
+    loop(model, between)
+    assert [line[TRAINING_NAME] for line in lines(tmp_path)] == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_a_part_that_is_frozen_alone_and_a_pass_that_changes_the_input_are_meant(loop, lines, tmp_path):
+    model = model_of(nn.BatchNorm1d(4))
+    model[1].eval()
+
+    def forward(inputs):
+        loss = model(inputs)
+        model.eval()
+        model(inputs.clone().requires_grad_()).sum()  # as an attack looks for a harder input
+        model.train()
+        model[1].eval()
+        return loss
+
+    loop(model, forward=forward)
+    assert [line[TRAINING_NAME] for line in lines(tmp_path)] == [0.0] * 4
+
+
+def test_how_many_batches_batch_norm_knows_is_told(loop, tmp_path):
+    model = model_of(nn.BatchNorm1d(4), nn.BatchNorm1d(4, track_running_stats=False)).eval()
+    loop(model)
+    assert load(tmp_path).batch_norm_batches == 0
+    model.train()(X)
+    assert batch_norm_facts(model) == {"batch_norm_batches": 1}
+    assert batch_norm_facts(model_of(nn.Dropout(0.1))) == {"batch_norm_batches": UNSET}
+
+
+def test_triage_names_the_step_from_which_it_trains_in_evaluation_mode(loop, tmp_path):
+    model = model_of(nn.Dropout(0.5))
+    loop(model, lambda step: model.train(step < 1))
+    audit = ckaudit.triage(tmp_path)
+    assert [(finding.first_step, finding.severity) for finding in audit.findings if finding.code == "EVL005"] == [(2, "sev2")]
+    assert audit.diagnoses[0].cause == "training_in_evaluation_mode"

@@ -8,7 +8,7 @@ from ckaudit.causes.shared.loss_curves import best_explained_share, loss_plateau
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
-from ckaudit.metrics.loss_function import LEARNT_SHARE, explained_share
+from ckaudit.metrics.loss_function import LEARNT_SHARE, MAX_UNEXPLAINED, explained_share
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.uniform_heads import uniform_heads
@@ -16,7 +16,7 @@ from ckaudit.rules.data.target_misalignment import target_misalignment
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
-from ckaudit.rules.loss.loss_not_falling import MAX_UNEXPLAINED, loss_not_falling
+from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.skipped_updates import skipped_updates

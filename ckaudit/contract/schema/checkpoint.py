@@ -20,9 +20,7 @@ Shape = Annotated[list[Count], doc("Size of the tensor along each dimension.", u
 Placement = Literal["replicated", "shard", "partial"]
 
 HeadKind = Literal["positional", "first_token", "diagonal", "uniform", "content"]
-
 VERSION = "ck.analysis.v1"
-
 Trigger = Literal[
     "cadence", "loss_spike", "grad_norm", "dead_parameter", "nonfinite", "weights_written", "manual", "first", "last"
 ]
@@ -262,6 +260,9 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
     batch_id: Annotated[str | int | UnsetType, doc("The loader's own name of the batch.")] = UNSET
     source: Annotated[str | UnsetType, doc("Where the batch came from.")] = UNSET
     target_shift_match: Annotated[NonNegative | UnsetType, doc("Share of targets equal to the next input, 0 to 1.")] = UNSET
+    embedded_shift_match: Annotated[
+        NonNegative | UnsetType, doc("Share of targets equal to the next token that an embedding reads, 0 to 1; the largest.")
+    ] = UNSET
     target_equals_input: Annotated[NonNegative | UnsetType, doc("Share of targets equal to their own input, 0 to 1.")] = UNSET
     duplicate_share: Annotated[
         NonNegative | UnsetType, doc("Share of rows, sequences or pictures, equal to an earlier one of the same batch, 0 to 1.")

@@ -107,6 +107,9 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
         NonNegative | UnsetType, doc("Largest probability of dropout among the modules, 0 where none drops.", unit="1")
     ] = UNSET
     dropout_module: Annotated[str | UnsetType, doc("The first module that has it.")] = UNSET
+    batch_norm_batches: Annotated[
+        Count | UnsetType, doc("Batches that batch norm had taken statistics of when recording started.", unit="batches")
+    ] = UNSET
     seed: Annotated[int | UnsetType, doc("Seed of the run.")] = UNSET
     vocabulary: Annotated[Count | UnsetType, doc("Size of the vocabulary.", unit="tokens")] = UNSET
     sequence_length: Annotated[Count | UnsetType, doc("Tokens in one sequence.", unit="tokens")] = UNSET

@@ -34,6 +34,7 @@ OWN = {
     "model",
     "dropout",
     "dropout_module",
+    "batch_norm_batches",
 }
 # What it has to be told, and what every careful user would tell it: nothing of it is chosen by a fault alone.
 TOLD = {"vocabulary", "sequence_length", "clip_norm", "warmup_steps", "planned_steps", "planned_learning_rate", "loss_ema_beta"}

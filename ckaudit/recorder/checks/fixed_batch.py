@@ -9,9 +9,10 @@ from msgspec import UNSET, Struct, field
 from torch import Tensor, nn
 
 from ckaudit.contract.schema.checkpoint import ProbeStats
-from ckaudit.recorder.batch_facts import IGNORED, batch_hash, inputs_and_targets
+from ckaudit.recorder.batch_facts import batch_hash, inputs_and_targets
 from ckaudit.recorder.checks.side_effect_free import LossOf, OutputCapture, logits_of, no_side_effects, with_changed_batch
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
+from ckaudit.recorder.target_alignment import IGNORED
 
 TOP = 10
 

@@ -23,7 +23,7 @@ from ckaudit.recorder.guard import Guard
 
 COMPUTED = (
     *("schema_version", "source", "parameters", "dropout", "dropout_module", "cadence", "triggers", "tensors", "attention"),
-    "sessions",
+    *("batch_norm_batches", "sessions"),
 )
 FACTS = tuple(name for name in Manifest.__struct_fields__ if name not in COMPUTED)
 SOURCES = ("tokenizer", "eval_artifacts")  # keywords that stand for a fact, and are none themselves

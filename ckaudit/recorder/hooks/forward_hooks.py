@@ -32,8 +32,11 @@ from ckaudit.recorder.stats.arrays import local
 from ckaudit.recorder.stats.attention_stats import attention_stats, four_dimensional, max_logits
 from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.stats.moe import CAPACITY, CHOICES, may_route, module_setting, moe_stats
+from ckaudit.recorder.target_alignment import embedded_shift_match
 
 FUNCTIONS = ("relu", "gelu", "silu", "swish", "mish", "sigmoid", "tanh", "elu", "glu", "softplus", "activation")
+
+MAX_EMBEDDED = 8  # calls of embeddings whose tokens are held against the targets
 
 
 class ForwardHooks:
@@ -60,6 +63,7 @@ class ForwardHooks:
         eager = all(name in usable or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
         self._watch = self._attention_watch(usable) if options.queries and eager else None
         self._losses = LossWatch(self._run_guarded) if "" in usable else None
+        self._embeddings = [module for module in usable.values() if isinstance(module, nn.Embedding)]
         self._handles: list[RemovableHandle] = []
         self._expects, self._has_said_unseen = frozenset[str](), False
         self._outputs: dict[str, ModuleOutput] = {}
@@ -115,6 +119,8 @@ class ForwardHooks:
             self._watch.attach(self._once(lambda name, module, call: self._computed(name, module, call, grid(name))))
         if self._losses:
             self._losses.attach()
+            for embedding in self._embeddings:
+                self._handles.append(embedding.register_forward_pre_hook(Hook(self._see_tokens)))
             self._handles.append(self._model.register_forward_pre_hook(InputsHook(self._see_inputs), with_kwargs=True))
 
     def _see_inputs(self, given: tuple[tuple[Any, ...], Mapping[str, Any]]) -> None:
@@ -123,6 +129,12 @@ class ForwardHooks:
             by_place, by_name = given
             inputs = inputs_and_targets(by_place[:1])[0] if by_place else inputs_and_targets(by_name)[0]
             self._seen.inputs = inputs if isinstance(inputs, Tensor) else None
+
+    def _see_tokens(self, given: tuple[Any, ...]) -> None:
+        """Keep the rows of tokens that an embedding is given in a pass of the training."""
+        tokens = given[0] if given else None
+        if isinstance(tokens, Tensor) and tokens.ndim == 2 and len(self._seen.embedded) < MAX_EMBEDDED and is_training_pass():
+            self._seen.embedded.append(tokens)
 
     def attach_vitals(self, *, dead: bool = False) -> None:
         """Look at the next forward pass for vitals only, at blocks and attention; `dead` adds dead units and heads."""
@@ -153,6 +165,7 @@ class ForwardHooks:
         if self._losses:
             with self._guard("the loss function"):
                 self._seen.loss_function = self._losses.detach()
+                self._seen.embedded_shift_match = embedded_shift_match(self._seen.embedded, self._losses.classes)
         seen, self._seen, self._readings = self._seen, ForwardStats(), DeferredNumbers()
         outputs, self._outputs = self._outputs, {}
         with self._guard("activations"):

@@ -28,6 +28,8 @@ class ForwardStats(Struct):
         moe: The same by layer name.
         loss_function: What the loss function was given, where it was seen.
         inputs: What the model was given first, numbers or tokens, where its own call was seen.
+        embedded: The tokens (B, T) that its embeddings were given.
+        embedded_shift_match: Largest share of the targets that are the next token of those.
         seconds: Time that the hooks took.
     """
 
@@ -42,6 +44,8 @@ class ForwardStats(Struct):
     moe: dict[str, MoeStats] = field(default_factory=dict)
     loss_function: LossFunctionStats | None = None
     inputs: Tensor | None = None
+    embedded: list[Tensor] = field(default_factory=list)
+    embedded_shift_match: float | None = None
     seconds: float = 0.0
 
     def name_layers(self, *, shown: Container[str]) -> None:

@@ -33,6 +33,9 @@ class LossWatch:
 
     Args:
         run_guarded: Runs one measurement, given what is measured, and keeps its failure away from the training.
+
+    Attributes:
+        classes: The targets of the first call whose statistics `detach` returned, where they are classes, as it was given them.
     """
 
     def __init__(self, run_guarded: Callable[[str, Callable[[], None]], None]) -> None:
@@ -40,6 +43,8 @@ class LossWatch:
         self._totals: dict[tuple[str, int], LossTotal] = {}
         self._pools: dict[tuple[str, int], TargetPool] = {}
         self._outputs: dict[tuple[str, int], weakref.ref[Any]] = {}
+        self._classes: dict[tuple[str, int], Tensor] = {}
+        self.classes: Tensor | None = None
 
     def attach(self) -> None:
         """Observe calls from now on."""
@@ -59,14 +64,17 @@ class LossWatch:
                 if not _watches:
                     _unwrap_functions()
         totals, self._totals = self._totals, {}
+        classes, self._classes = self._classes, {}
         for key, total in totals.items():
             if key in self._pools:
                 self._pools[key] = self._pools[key].merged(total.pool)
             elif len(self._pools) < MAX_POOLS:
                 self._pools[key] = total.pool
+        self.classes = None
         if not totals:
             return None
         key = max(totals, key=lambda key: totals[key].pool.rows)
+        self.classes = classes.get(key)
         return totals[key].stats(self._pools.get(key, totals[key].pool))
 
     def observe(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -81,6 +89,9 @@ class LossWatch:
         if key in self._outputs and self._outputs[key]() is outputs:
             total.is_mixed = True  # the same outputs have other targets besides
         self._outputs[key] = weakref.ref(outputs)
+        targets = args[1] if len(args) > 1 else kwargs.get("target")
+        if isinstance(targets, Tensor) and not targets.is_floating_point():
+            self._classes.setdefault(key, targets)
         if key in self._totals:
             self._totals[key].add(total)
         else:

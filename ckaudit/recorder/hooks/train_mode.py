@@ -1,4 +1,4 @@
-"""Training mode and dropout: whether evaluations run in training mode, where that matters, and how much a model drops."""
+"""Training mode and dropout: whether a model evaluates in training mode or trains in evaluation mode, and how much it drops."""
 
 import inspect
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from msgspec import UNSET
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -16,7 +16,7 @@ from ckaudit.recorder.hooks.hook import Hook
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.stats.float32_rounding import shorten
 
-NAME = "eval_in_training_mode"
+NAME, TRAINING_NAME = "eval_in_training_mode", "train_in_eval_mode"
 # Functions of torch.nn.functional that drop.
 FUNCTION = re.compile(r"(feature_)?(alpha_)?dropout([123]d)?")
 # What modules without a dropout module of their own call it: `attention_dropout`, `dropout_p`, `attn_pdrop`, `drop_path_rate`.
@@ -34,25 +34,26 @@ def differs_in_training(module: nn.Module) -> bool:
 
 
 class ModeWatch:
-    """Sees the passes of a model that are made without gradients: evaluations, and generation.
+    """Sees in which mode a model makes its passes: those with gradients, of training, and those without, of evaluation.
 
     The model itself is hooked, and only where it has parts to which the mode makes a difference. A part that is called by
-    itself, a copy of the model and what the recorder runs are not seen; a pass that is recomputed is none of its own, for
-    the model is entered with gradients then.
+    itself, a copy of the model and what the recorder runs are not seen; a pass that is recomputed is no evaluation, for the
+    model is entered with gradients then. A step trains in evaluation mode where all its passes with gradients do, the model as
+    a whole and each of those parts: a part that is frozen alone, and a pass through the model to change its input, are meant.
 
     Attributes:
         handles: What takes the hook away again.
 
     Args:
         model: The model.
-        attempt: Returns the step under way, whose line takes the share of its passes without gradients that were made in
-            training mode. Nothing is written where there are none.
+        attempt: Returns the step under way, whose line takes whether it trains in evaluation mode, and the share of its passes
+            without gradients that were made in training mode. Nothing is written of a kind of pass that there is none of.
         guard: Keeps failures away from the pass.
         hookable: Whether the model may be hooked.
     """
 
     def __init__(self, model: nn.Module, attempt: Callable[[], StepState], guard: Guard, *, hookable: bool) -> None:
-        self._attempt, self._guard = attempt, guard
+        self._model, self._attempt, self._guard = model, attempt, guard
         self._parts = [module for module in model.modules() if differs_in_training(module)] if hookable else []
         self._latest: StepState | None = None
         self._passes = self._wrong = 0
@@ -60,16 +61,32 @@ class ModeWatch:
 
     def _enter(self, _inputs: Any) -> None:
         # A program that is compiled after the recorder was started must not hold this.
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return
-        with self._guard("looking at the mode of an evaluation"):
-            attempt = self._attempt()
-            if attempt is not self._latest:
-                self._latest, self._passes, self._wrong = attempt, 0, 0
-            self._passes += 1
-            # Once more, for a rate may have been set to 0 where the mode was not changed.
-            self._wrong += any(part.training and differs_in_training(part) for part in self._parts)
-            attempt.values[NAME] = shorten(self._wrong / self._passes)
+        with self._guard("looking at the mode of a pass"):
+            if torch.is_grad_enabled():
+                self._see_training(self._attempt().values)
+            else:
+                self._see_evaluation(self._attempt())
+
+    def _see_training(self, values: dict[str, Any]) -> None:
+        is_wrong = not (self._model.training or any(part.training for part in self._parts))
+        values[TRAINING_NAME] = float(is_wrong and values.get(TRAINING_NAME, 1.0))
+
+    def _see_evaluation(self, attempt: StepState) -> None:
+        if attempt is not self._latest:
+            self._latest, self._passes, self._wrong = attempt, 0, 0
+        self._passes += 1
+        # Once more, for a rate may have been set to 0 where the mode was not changed.
+        self._wrong += any(part.training and differs_in_training(part) for part in self._parts)
+        attempt.values[NAME] = shorten(self._wrong / self._passes)
+
+
+def batch_norm_facts(model: nn.Module) -> dict[str, Any]:
+    """Return from how many batches batch norm has its statistics when recording starts; UNSET without one that keeps them."""
+    norms = [module for module in model.modules() if isinstance(module, _NormBase)]
+    counts = [count for norm in norms if isinstance(count := norm.num_batches_tracked, Tensor) and not count.is_meta]
+    return {"batch_norm_batches": int(max(counts)) if counts else UNSET}
 
 
 # How much a model drops while it trains: the largest probability of its dropout modules, and whose it is.

@@ -14,7 +14,7 @@ from ckaudit.contract.schema.tensor_names import block_of, depth_of, kind_by_nam
 from ckaudit.recorder.guard import logger
 from ckaudit.recorder.hooks.autograd_trace import PathTrace
 from ckaudit.recorder.hooks.hook import Hook
-from ckaudit.recorder.hooks.train_mode import dropout_facts
+from ckaudit.recorder.hooks.train_mode import batch_norm_facts, dropout_facts
 from ckaudit.recorder.stats.arrays import dense, dtype_name, is_sharded, local, real_shape
 from ckaudit.recorder.stats.quantiles import stride_of
 
@@ -145,7 +145,7 @@ def trainable_count(table: Mapping[str, TensorFacts]) -> int:
 def described(model: nn.Module) -> dict[str, Any]:
     """Return the facts of a model that are known before the first step, as `run.json` has them."""
     table = tensor_table(model)
-    return {"tensors": table, "parameters": trainable_count(table), **dropout_facts(model)}
+    return {"tensors": table, "parameters": trainable_count(table), **dropout_facts(model), **batch_norm_facts(model)}
 
 
 class ForwardOrder:

@@ -6,20 +6,27 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import upper_triangle_mass
-from ckaudit.metrics.data import target_shift_match
+from ckaudit.metrics.data import embedded_shift_match, target_shift_match
 from ckaudit.metrics.heads import sampled_upper_mass
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
-from ckaudit.run.attention_directions import causal_heads, mask_changes, masked_stacks, may_be_causal, prefix_heads
+from ckaudit.run.attention_directions import causal_heads, decoder_heads, mask_changes, masked_stacks, may_be_causal, prefix_heads
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import loss_kind_of
 
 
-@rule("MASK001", severity="sev0", needs=[], wants=[upper_triangle_mass, sampled_upper_mass, target_shift_match, FACTS], unit="1")
+@rule(
+    "MASK001",
+    severity="sev0",
+    needs=[],
+    wants=[upper_triangle_mass, sampled_upper_mass, target_shift_match, embedded_shift_match, FACTS],
+    unit="1",
+)
 def mask_leak(
     mass: Series | None,
     sampled: Series | None,
     match: Series | None,
+    embedded: Series | None,
     facts: Manifest | None,
     *,
     max_future_share: float = 1e-3,
@@ -35,25 +42,34 @@ def mask_leak(
     The model sees what it is to predict: losses become too good to be true, and what it generates is worthless.
     ## False alarms
     What run.json says of the attention of each layer comes first, the layer's name second. Attention of an encoder or across
-    to one may look anywhere, and is left out; a prefix that is read both ways is not counted. Layers of which
-    nothing is known are judged where siblings in their stack keep to the past, or where no stack does and `next_token` of the
-    targets are the next token. Where the targets are known to be something else, a stack that looks ahead throughout is
-    never judged; nor is one that looks ahead in all layers at some checkpoints and in none later: it is trained in turns.
+    to one may look anywhere, and is left out; a prefix that is read both ways is not counted. Layers of which nothing is known
+    are judged where siblings in their stack keep to the past, or where no stack does and `next_token` of the targets are the
+    next token; and those of a part that is called a decoder where `next_token` of the targets are the next token of what an
+    embedding reads, as a translator's decoder is given the sentence that it is to say. Where the targets are known to be
+    something else, a stack that looks ahead throughout is never judged; nor is one that looks ahead in all layers at some
+    checkpoints and in none later: it is trained in turns.
     Of sampled maps alone, without the mass of whole ones, only layers that run.json says are to be causal are judged; of
     others it is noted that they look ahead, for an encoder's do.
     """
     if mass is None and sampled is None:
         yield needs_one_of(upper_triangle_mass, sampled_upper_mass)
         return
-    share = float(np.nanmedian(match.values)) if match is not None and match.finite.any() else None
-    next_tokens = None if share is None else share >= next_token
+    next_tokens = _is_next_token(match, next_token)
     if mass is not None:
-        yield from _of_whole_maps(mass, facts, next_tokens, max_future_share)
+        decoders = decoder_heads(mass, facts) if _is_next_token(embedded, next_token) else frozenset()
+        yield from _of_whole_maps(mass, facts, next_tokens, decoders, max_future_share)
     elif sampled is not None:
         yield from _of_sampled_maps(sampled, facts, next_tokens, max_future_share)
 
 
-def _of_whole_maps(mass: Series, facts: Manifest | None, next_tokens: bool | None, max_mass: float) -> Iterator[Hit | Skip]:
+def _is_next_token(match: Series | None, min_share: float) -> bool | None:
+    """Tell whether so many of the targets are the next token; None where it is not known."""
+    return None if match is None or not match.finite.any() else bool(np.nanmedian(match.values) >= min_share)
+
+
+def _of_whole_maps(
+    mass: Series, facts: Manifest | None, next_tokens: bool | None, decoders: frozenset[str], max_mass: float
+) -> Iterator[Hit | Skip]:
     mass = may_be_causal(mass, facts, next_token=next_tokens is True)
     if not mass.labels:
         yield Skip("not_applicable", "every layer looks both ways or across, by its own word")
@@ -65,8 +81,9 @@ def _of_whole_maps(mass: Series, facts: Manifest | None, next_tokens: bool | Non
     if next_tokens:
         judged = judged or frozenset(mass.labels) - prefix_heads(mass, facts)
     else:
-        leaks &= ~mask_changes(mass, frozenset(mass.labels) - causal_heads(mass, facts), max_mass=max_mass)
-    judged |= _causal_by_word(mass, facts, next_tokens)
+        free = frozenset(mass.labels) - causal_heads(mass, facts) - decoders
+        leaks &= ~mask_changes(mass, free, max_mass=max_mass)
+    judged |= decoders | _causal_by_word(mass, facts, next_tokens)
     if not judged:
         yield Skip("not_applicable", "all heads look ahead, and nothing says that one of them must not")
         return

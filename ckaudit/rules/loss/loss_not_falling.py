@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.metrics.loss_function import LEARNT_SHARE, explained_share, has_used_inputs
+from ckaudit.metrics.loss_function import LEARNT_SHARE, MAX_UNEXPLAINED, explained_share, has_used_inputs, rests_at_constant_guess
 from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
@@ -16,13 +16,11 @@ from ckaudit.metrics.weights import relative_movement, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import (
     Fall,
-    ends_lower,
     fall_accelerates,
     fall_between_thirds,
     fall_would_show,
     flat_fall,
     largest_fall,
-    never_falls,
     plateau_of,
     would_reach_level,
 )
@@ -68,18 +66,9 @@ GUESSES = (0.95 * math.log(1_000), 1.05 * math.log(1_200_000))
 SMALL_FALL = 0.05
 """Share of the level that a fine-tuning may fall by in all: a log too noisy to show as much cannot tell it from a flat one."""
 
-MAX_UNEXPLAINED = 0.02
-"""Share of a constant guess's loss that is none: what stands where in a row, and rows that come again, save as much."""
-
-SMALL_SAMPLE = 2.0
-"""Standard errors of three to five values are so many times as wide as those of many (Student 1908)."""
-
 TIMES_A_CONSTANT, TIMES_A_CONSTANT_AT_THE_END = 10.0, 2.0
 """A loss function that gives so many times what a constant guess costs is of a model that has the scale of its targets wrong;
 one that has just begun comes down to it from above, in its first steps or, of rare targets, in hundreds."""
-
-COMES_FROM_ABOVE = 1.5
-"""A loss so many times its last level has yet to come down to it."""
 
 BUCKETS = 256
 """A histogram of so many buckets holds one token each where the vocabulary is no larger."""
@@ -169,12 +158,13 @@ def loss_not_falling(
     rests = not (is_learning and level < guess)
     first = len(values) if bound is None else _since(values, bound)
     is_above = bound is not None and bound < level <= max_bound_ratio * bound and first < len(values)
+    at_a_guess = rests_at_constant_guess(steps, values, explained, facts)
     if has_level and rests and is_above:
         message = "the loss has come to {value:.4g} and no lower; " + why
         yield _hit(steps, first, level, bound, message, excuse=early if guess > 0 else "")
-    elif (half := _constant_guess(steps, values, explained, facts)) is not None and not (is_learning or _is_lower(val, level)):
+    elif at_a_guess is not None and not (is_learning or _is_lower(val, level)):
         message = "the loss has come to {value:.4g}, what a constant guess costs: the model explains none of its targets"
-        yield _hit(steps, half, level, None, message, excuse=early)
+        yield _hit(steps, at_a_guess, level, None, message, excuse=early)
     elif has_used_inputs(explained):
         return
     elif begins_with_its_run(steps) and (flat := _flat_course(values, facts)) and not learnt:
@@ -260,48 +250,6 @@ def _costs_more_than_a_constant(
     )
     row = int(np.searchsorted(steps, rows.steps[first])) if first else 0
     return _hit(steps, row, median(times[late]), None, message)
-
-
-def _constant_guess(
-    steps: Steps, losses: Floats, explained: Series | None, facts: Manifest | None, *, min_checkpoints: int = 3
-) -> int | None:
-    """Return the row from which on a model saves nothing of what a constant guess costs, where its loss stands; else None.
-
-    A model of tokens rests at a guess for its first steps: there the losses' own noise must leave no doubt. One that is worse
-    than a constant guess, and has come down, is still on its way to it.
-    """
-    if explained is None or not len(explained.recorded_rows().steps):
-        return None
-    rows, middle = explained.recorded_rows(), steps[-1] / 2
-    may_wait = loss_kind_of(facts) == "nats_per_token" and steps[-1] < MIN_STEPS_OF_LEVEL
-    late = int((rows.steps > middle).sum())
-    saved = rows.values[-late if may_wait else -max(min_checkpoints, late) :, 0] if late else rows.values[:0, 0]
-    first = int(np.searchsorted(steps, middle, side="right"))
-    knew = rows.steps[rows.values[:, 0] > LEARNT_SHARE][-1:]
-    thrown = steps[:first][losses[:first] > COMES_FROM_ABOVE * median(losses[first:])][-1:]
-    since = int(np.searchsorted(steps, max([0, *knew, *thrown]), side="right"))
-    if len(saved) < min_checkpoints:
-        return None
-    if median(saved) + 2 * _error_of_share(losses[first:], saved, paired=not may_wait) > LEARNT_SHARE:
-        return None
-    comes_from_above = median(saved) < -LEARNT_SHARE and ends_lower(losses, min_fall=LEARNT_SHARE)
-    if comes_from_above or median(saved) > MAX_UNEXPLAINED:
-        return None
-    return since if never_falls(losses[first:], max_fall=LEARNT_SHARE) is not None else None
-
-
-def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
-    """Return the standard error of the median of explained shares: by the noise of the losses, or by their own where it is less.
-
-    Args:
-        losses: Losses of the same steps.
-        saved: The shares.
-        paired: Whether their own noise counts: each is of the targets of its batch, and what differs between batches is gone.
-    """
-    level = abs(median(losses))
-    by_losses = difference_noise(losses) / level if level and len(losses) > 2 else 0.0
-    own = SMALL_SAMPLE * float(np.std(saved, ddof=1)) if paired else math.inf
-    return MEDIAN_COST * min(by_losses, own) / math.sqrt(len(saved))
 
 
 def _flat(steps: Steps, fall: Fall, *, excuse: str) -> Hit:

@@ -1,0 +1,94 @@
+"""How targets stand to the tokens that a model reads: they are the next ones, the same ones, or something else."""
+
+import inspect
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+from ckaudit.recorder.stats.arrays import Array
+
+IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
+
+
+def relation(
+    inputs: Array, targets: Array, is_mapping: bool, loss_targets: int | None, *, is_shifted_later: bool
+) -> tuple[float | None, float | None]:
+    """Return the share of the targets that are the next input, and that are the same; None where it is not known.
+
+    Args:
+        inputs: Tokens.
+        targets: Of the same shape.
+        is_mapping: Whether the batch is a mapping: whether the model shifts its labels itself, only the code knows.
+        loss_targets: How many targets the loss function was asked for, where it was seen.
+        is_shifted_later: Whether the model shifts labels itself.
+    """
+    as_given = match(inputs, targets)
+    if not (is_mapping or is_shifted_later) and loss_targets is None and inputs is targets:
+        return None, None  # one array twice: what became of it nobody saw
+    if not is_mapping and loss_targets is not None and loss_targets % _counted(targets):
+        if as_given != 1 or loss_targets % _counted(targets[..., 1:]):
+            return None, None
+        is_shifted_later = True
+    if is_shifted_later and (is_mapping or as_given == 1):
+        return match(inputs[..., 1:], targets[..., 1:]), match(inputs[..., :-1], targets[..., 1:])
+    if is_mapping:  # whether the model shifts labels itself, only its code knows
+        return None, None
+    return shift_match(inputs, targets), as_given
+
+
+def shifts_labels(model: Any) -> bool:
+    """Return whether a model of `transformers` computes its loss of the next token, from labels that it shifts itself.
+
+    The name of its class says so, as in LlamaForCausalLM. One whose name says nothing, as GPT2LMHeadModel, gets that
+    loss too where its `forward` asks for `loss_function`; XLNetLMHeadModel computes another, of labels as they are.
+    """
+    kind = getattr(model, "loss_type", None)
+    if kind is not None or not hasattr(model, "loss_function"):
+        return bool(kind == "ForCausalLM")
+    return "loss_function" in inspect.unwrap(type(model).forward).__code__.co_names
+
+
+def shift_match(inputs: Array, targets: Array) -> float | None:
+    """Return the share of counted targets equal to the next input, shapes (..., T); None where none is counted."""
+    return match(inputs[..., 1:], targets[..., :-1])
+
+
+def embedded_shift_match(embedded: Iterable[Array], targets: Array | None) -> float | None:
+    """Return the largest share of the targets that are the next token of what an embedding was given; None of no such targets.
+
+    Args:
+        embedded: Tokens, each (B, T), or (T, B) where time comes first.
+        targets: Classes as a loss function was given them, in any shape: one for each token, or for each but the last of a row.
+    """
+    if targets is None:
+        return None
+    near = [tokens for tokens in embedded if tokens.device == targets.device]
+    shares = [_next_token_share(tokens, targets, axis) for tokens in near for axis in (0, 1) if tokens.shape[axis] > 1]
+    return max((share for share in shares if share is not None), default=None)
+
+
+def _next_token_share(tokens: Array, targets: Array, axis: int) -> float | None:
+    """Return the share of targets that are the next token along an axis; where that is the same one again it tells nothing."""
+    earlier, later = (tokens[:-1], tokens[1:]) if axis == 0 else (tokens[:, :-1], tokens[:, 1:])
+    if prod(targets.shape) == prod(tokens.shape):
+        targets = targets.reshape(tokens.shape)
+        targets = targets[:-1] if axis == 0 else targets[:, :-1]
+    elif prod(targets.shape) == prod(later.shape):
+        targets = targets.reshape(later.shape)
+    else:
+        return None
+    counted = (targets != IGNORED) & (later != earlier)
+    total = int(counted.sum())
+    return int(((targets == later) & counted).sum()) / total if total else None
+
+
+def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | None:
+    """Return the share of counted targets equal to the input at their own place; None where none is counted."""
+    counted = targets != ignored
+    total = int(counted.sum())
+    return int(((inputs == targets) & counted).sum()) / total if total else None
+
+
+def _counted(targets: Array) -> int:
+    """Return how many targets count, at least 1."""
+    return max(int((targets != IGNORED).sum()), 1)
