@@ -86,6 +86,7 @@ _OF_ERROR = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
+_DATA_LAST = re.compile(rf"((?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|perplexity|acc|accuracy))_({_TRAIN}|{HELD_OUT})")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ROLLOUTS = re.compile(
     rf"(^|_)({EPISODE}|cumulative)_{RETURN_OF}(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
@@ -127,8 +128,8 @@ def catalogue_name(header: str) -> str | None:
     ('train_loss_raw', 'slice_val_loss/books', None)
     >>> catalogue_name("trainLoss"), catalogue_name("Loss (train)"), catalogue_name("Train NLL (nats/token)")
     ('train_loss_raw', 'train_loss_raw', 'train_loss_raw')
-    >>> catalogue_name("val_losses")
-    'val_loss'
+    >>> catalogue_name("val_losses"), catalogue_name("nll/val")
+    ('val_loss', 'val_loss')
     >>> catalogue_name("loss/irregular"), catalogue_name("eval_regular_loss")
     ('loss_irregular', 'slice_val_loss/regular')
     """
@@ -141,6 +142,7 @@ def catalogue_name(header: str) -> str | None:
     bare = _UNIT.sub("", column).strip()
     forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in (bare, _CAMEL.sub("_", bare))]
     forms = [f"{form.removesuffix('losses')}loss" if form.endswith("losses") else form for form in forms]
+    forms += [f"{match[2]}_{match[1]}" for form in forms if (match := _DATA_LAST.fullmatch(form))]
     if scored := next((form for form in forms if is_score(form)), None):
         return f"microbench_score/{scored}"
     if match := _OF_VERBS.fullmatch(forms[0]):

@@ -13,22 +13,26 @@ _ACCURACY = r"acc(?:uracy)?|acc_?1|top_?1(?:_acc(?:uracy)?)?"
 
 ACCURACY = re.compile(rf"(?:^|_)(?:{_ACCURACY})(?:_score)?$")
 EXPLAINED_VARIANCE = re.compile(r"(?:^|_)r2(?:_score)?$")
-EPISODE_RETURN = re.compile(rf"(?:^|_)(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?$|^(?:eval_)?mean_rewards?$")
-"""Names of what an episode is worth, as Stable-Baselines3, CleanRL and RLlib write them."""
+_MEAN = "mean|avg|average"
+EPISODE_RETURN = re.compile(
+    rf"(?:^|_)(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?$"
+    rf"|(?:^|_)(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)$|^(?:eval_)?(?:{_MEAN})_rewards?$"
+)
+"""Names of what an episode is worth, as Stable-Baselines3, CleanRL, RLlib and loops of one's own write them."""
 SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
 """Words that make a name that of some score, where no loss is named beside them."""
 _SCORE = re.compile(
-    rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:mean|avg|average)_)?(?:{_ACCURACY}|f1|auc|r2)(?:_score)?"
+    rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN})_)?(?:{_ACCURACY}|f1|auc|r2)(?:_score)?"
     r"|acc|accuracy"
     rf"|(?:(?:rollout|charts|eval|train|env_runners)_)?(?:{EPISODE})_{RETURN_OF}(?:_mean)?"
-    r"|eval_mean_reward"
+    rf"|(?:eval_)?(?:{_MEAN})_rewards?|(?:(?:eval|test|train)_)?(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)"
 )
 
 
 def is_score(name: str) -> bool:
     """Tell whether the name alone makes a quantity a score of the model: on data that is held out, or of an episode.
 
-    >>> is_score("val_acc"), is_score("charts_episodic_return"), is_score("train_acc"), is_score("reward")
-    (True, True, False, False)
+    >>> is_score("val_acc"), is_score("charts_episodic_return"), is_score("train_acc"), is_score("reward"), is_score("return")
+    (True, True, False, False, True)
     """
     return _SCORE.fullmatch(name) is not None
