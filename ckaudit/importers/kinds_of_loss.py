@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from ckaudit.contract.schema.manifest import LossKind
-from ckaudit.contract.schema.score_names import HELD_OUT
+from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
 
 COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|avr|average|mean|batch|minibatch|step|elbo|vae)_)?"
 """What may stand before "loss" in the name of a whole one."""
@@ -40,6 +40,10 @@ _POLICY = re.compile(
 _DIFFERENCE = re.compile(r"(?:.+_)?(?:td|q|qf|bellman)\d?_loss|(?:.+_)?loss_(?:td|q|qf|bellman)\d?")
 _GENERATOR = re.compile(r"(?:g|gen|generator)_(?:adv_)?loss|loss_(?:g|gen|generator)")
 _DISCRIMINATOR = re.compile(r"(?:d|dis|disc|discriminator|critic)_(?:adv_)?loss|loss_(?:d|dis|disc|discriminator|critic)")
+_ROLLOUTS = re.compile(
+    rf"(^|_)({EPISODE}|cumulative)_{RETURN_OF}(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
+    r"|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
+)
 _PARTS = frozenset(
     """
     aux auxiliary kl kld reg regularization regularisation regularizer penalty gp z router routing balance balancing moe
@@ -100,6 +104,23 @@ def is_of_policy(name: str) -> bool:
     (True, True, False)
     """
     return bool(_POLICY.fullmatch(_form(name)))
+
+
+def logs_rollouts(headers: Iterable[str]) -> bool:
+    """Tell whether a log holds what a policy's own rollouts were worth: rewards of episodes, or their spread among completions.
+
+    Rewards alone may be those of pairs that somebody else has written, as in DPO.
+
+    >>> logs_rollouts(["train/loss", "rollout/ep_rew_mean"]), logs_rollouts(["loss", "reward", "reward_std"])
+    (True, True)
+    >>> logs_rollouts(["episode", "loss", "reward"]), logs_rollouts(["step", "loss", "reward"])
+    (True, False)
+    >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"])
+    False
+    """
+    plain = [NO_LETTERS.sub("_", header.lower()).strip("_") for header in headers]
+    by_episodes = {"episode", "episodes"} & {*plain} and any(REWARDS.search(name) for name in plain)
+    return bool(by_episodes) or any(_ROLLOUTS.search(name) for name in plain)
 
 
 def of_policy(names: Sequence[str]) -> list[int]:

@@ -8,16 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from shlex import quote
 
-from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF, SCORE_WORDS, is_score
+from ckaudit.contract.schema.score_names import HELD_OUT, SCORE_WORDS, is_score
 from ckaudit.errors import UsageError
 from ckaudit.importers.kinds_of_loss import (
     COMPONENT,
-    NO_LETTERS,
-    REWARDS,
     adversarial_losses,
     held_out_twin,
     is_of_policy,
     is_test_loss_name,
+    logs_rollouts,
     of_policy,
     only_loss,
 )
@@ -88,10 +87,6 @@ _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
 _DATA_LAST = re.compile(rf"((?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|perplexity|acc|accuracy))_({_TRAIN}|{HELD_OUT})")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_ROLLOUTS = re.compile(
-    rf"(^|_)({EPISODE}|cumulative)_{RETURN_OF}(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
-    r"|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
-)
 
 
 def shorten_name(text: str) -> str:
@@ -247,23 +242,6 @@ def policy_losses(headers: Sequence[str]) -> list[int]:
     lone = only_loss(headers)
     beside = {position for position, header in enumerate(headers) if catalogue_name(header) == "train_loss_raw"}
     return sorted({*named, *beside, *([lone.train] if lone else [])})
-
-
-def logs_rollouts(headers: Iterable[str]) -> bool:
-    """Tell whether a log holds what a policy's own rollouts were worth: rewards of episodes, or their spread among completions.
-
-    Rewards alone may be those of pairs that somebody else has written, as in DPO.
-
-    >>> logs_rollouts(["train/loss", "rollout/ep_rew_mean"]), logs_rollouts(["loss", "reward", "reward_std"])
-    (True, True)
-    >>> logs_rollouts(["episode", "loss", "reward"]), logs_rollouts(["step", "loss", "reward"])
-    (True, False)
-    >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"])
-    False
-    """
-    plain = [NO_LETTERS.sub("_", header.lower()).strip("_") for header in headers]
-    by_episodes = {"episode", "episodes"} & {*plain} and any(REWARDS.search(name) for name in plain)
-    return bool(by_episodes) or any(_ROLLOUTS.search(name) for name in plain)
 
 
 def parts_of_loss(headers: Sequence[str], prefix: str) -> list[int]:

@@ -4,14 +4,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
-from ckaudit.importers.kinds_of_loss import adversarial_losses, may_be_a_loss, may_be_an_error, only_loss
+from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, may_be_a_loss, may_be_an_error, only_loss
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     catalogue_name,
     could_be,
     factor_of,
     is_test_loss,
-    logs_rollouts,
     notes_on_left_out,
     policy_losses,
     resolve_columns,
