@@ -3,10 +3,12 @@
 import math
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import metric
+from ckaudit.metrics.pairs import together
 from ckaudit.run.column_builder import LOSS_FUNCTIONS
 from ckaudit.run.falls import ends_lower, fall_accelerates, never_falls
 from ckaudit.run.medians import median
@@ -49,6 +51,47 @@ def explained_share(run: Run) -> Series:
     with np.errstate(all="ignore"):
         shares = 1 - value.values[:, 0] / guess
     return _of_trained(run, value, "explained_share", shares, guess > 0)
+
+
+@metric(unit="nats, or squares", reads=["loss_terms.*.value"], source="the sum of losses that is trained on", memory=1)
+def loss_term_value(run: Run) -> Series:
+    r"""Mean loss of each of several loss functions whose sum is trained on, without its weight in that sum.
+
+    $$L_k$$
+
+    Shape (C, K): checkpoints by loss functions, "cross_entropy/5" of five classes.
+    """
+    return replace(run.series("loss_terms", "value"), name="loss_term_value")
+
+
+@metric(
+    unit="1",
+    reads=["loss_terms.*.value", "loss_terms.*.constant_value", "loss_terms.*.batch_constant_value", "loss_terms.*.targets"],
+    source="as explained_share",
+    memory=1,
+    worst="low",
+)
+def loss_term_explained_share(run: Run) -> Series:
+    r"""Share of what a constant guess costs that the model saves, of each of several loss functions whose sum is trained on.
+
+    $$R_k^2 = 1 - L_k / L_{k,0}$$
+
+    Shape (C, K): checkpoints by loss functions, "cross_entropy/5" of five classes. $L_{k,0}$ is that of the same batch where it
+    has targets enough to know them, else of all batches so far. Not recorded where all targets are alike.
+    """
+    value, pooled = together(run.series("loss_terms", "value"), run.series("loss_terms", "constant_value"))
+    if not value:
+        return empty("loss_term_explained_share")
+    batch, count = (_at_rows_of(run.series("loss_terms", name), value) for name in ("batch_constant_value", "targets"))
+    guess = np.where((count >= TARGETS_OF_A_LARGE_BATCH) & (batch >= pooled.values / 2), batch, pooled.values)
+    with np.errstate(all="ignore"):
+        return replace(
+            value,
+            name="loss_term_explained_share",
+            unit="1",
+            values=np.where(guess > 0, 1 - value.values / guess, np.nan),
+            recorded=value.recorded & (guess > 0),
+        )
 
 
 def constant_guess(train: Series, explained: Series) -> float | None:
@@ -135,6 +178,9 @@ SMALL_SAMPLE = 2.0
 
 COMES_FROM_ABOVE = 1.5
 """A loss so many times its last level has yet to come down to it."""
+
+TARGETS_OF_A_LARGE_BATCH = 128
+"""So many targets tell what a constant guess costs on them to a few percent, of up to 16 classes."""
 
 LEARNT_SHARE = 0.1
 """Share of what a constant guess costs that only a model which has learnt saves."""
@@ -296,6 +342,15 @@ def _is_a_multiple(ratio: Floats, values: Floats, tolerance: float, *, min_check
     if known.sum() < min_checkpoints or not values[known].max() > (1 + tolerance) * values[known].min():
         return False
     return bool((np.abs(ratio[known] / np.median(ratio[known]) - 1) <= tolerance).all())
+
+
+def _at_rows_of(series: Series, like: Series) -> Floats:
+    """Return the values of a series in the rows and columns of another, NaN where it has none, shape (T, P)."""
+    values = np.full(like.values.shape, np.nan)
+    for column, label in enumerate(like.labels):
+        if label in series.labels:
+            values[:, column] = _exactly_at(series.only(label.__eq__), like.steps)
+    return values
 
 
 def _exactly_at(series: Series, steps: Steps) -> Floats:

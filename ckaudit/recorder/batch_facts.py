@@ -14,16 +14,16 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
-from ckaudit.contract.schema.checkpoint import BatchFacts, LossFunctionStats
+from ckaudit.contract.schema.checkpoint import BatchFacts
+from ckaudit.contract.schema.loss_functions import LossFunctionStats
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.recorder.files.scalar_log import values_backwards
 from ckaudit.recorder.stats.arrays import Array, dense, dtype_name, library, to_numpy, to_wide_float
 from ckaudit.recorder.stats.float32_rounding import shortest
-from ckaudit.recorder.target_alignment import IGNORED, relation
+from ckaudit.recorder.target_alignment import IGNORED, TOKEN_TYPES, relation
 
 BUCKETS = 256
 NUMBER_TYPES = ("float32", "float16", "bfloat16", "float64")
-TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 MIN_DISTINCT_NUMBERS = 8  # different numbers that make a row one of a kind
 MIN_SHARE_OF_NUMBERS = 0.4  # of a batch's numbers that differ from each other, where any are measured; of a doubled one 0.5
 MAX_COMPARED = 256  # of a long row
@@ -109,6 +109,24 @@ def batch_facts(
         facts.target_shift_match = UNSET if shift is None else shortest(shift)
         facts.target_equals_input = UNSET if same is None else shortest(same)
     return facts if facts != BatchFacts() else None
+
+
+def add_seen_match(facts: BatchFacts, *, inputs: float | None, embedded: float | None, min_share: float = 0.5) -> None:
+    """Put in how targets stand to what the model was seen to read.
+
+    What the batch does not tell, as where a step has several of them, the model's own inputs do: not that targets are
+    something else, for they may follow from other inputs, but that they are the next token.
+
+    Args:
+        facts: What is known of the batch.
+        inputs: Share of the targets that are the next token of the model's first argument.
+        embedded: The largest share that are the next token of what an embedding was given.
+        min_share: Share from which on they are.
+    """
+    if embedded is not None:
+        facts.embedded_shift_match = shortest(embedded)
+    if facts.target_shift_match is UNSET and inputs is not None and inputs >= min_share:
+        facts.target_shift_match = shortest(inputs)
 
 
 def input_facts(inputs: Array | None, vocabulary: int | None) -> BatchFacts | None:

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from ckaudit.recorder.stats.arrays import Array
+from ckaudit.recorder.stats.arrays import Array, dtype_name
 
+TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
 
 
@@ -53,21 +54,21 @@ def shift_match(inputs: Array, targets: Array) -> float | None:
     return match(inputs[..., 1:], targets[..., :-1])
 
 
-def embedded_shift_match(embedded: Iterable[Array], targets: Array | None) -> float | None:
-    """Return the largest share of the targets that are the next token of what an embedding was given; None of no such targets.
+def next_token_share(rows: Iterable[Array], targets: Array | None) -> float | None:
+    """Return the largest share of the targets that are the next token of any of some inputs; None of no such targets.
 
     Args:
-        embedded: Tokens, each (B, T), or (T, B) where time comes first.
+        rows: Tokens, each (B, T), or (T, B) where time comes first.
         targets: Classes as a loss function was given them, in any shape: one for each token, or for each but the last of a row.
     """
     if targets is None:
         return None
-    near = [tokens for tokens in embedded if tokens.device == targets.device]
-    shares = [_next_token_share(tokens, targets, axis) for tokens in near for axis in (0, 1) if tokens.shape[axis] > 1]
+    near = [tokens for tokens in rows if tokens.device == targets.device]
+    shares = [_share_along(tokens, targets, axis) for tokens in near for axis in (0, 1) if tokens.shape[axis] > 1]
     return max((share for share in shares if share is not None), default=None)
 
 
-def _next_token_share(tokens: Array, targets: Array, axis: int) -> float | None:
+def _share_along(tokens: Array, targets: Array, axis: int) -> float | None:
     """Return the share of targets that are the next token along an axis; where that is the same one again it tells nothing."""
     earlier, later = (tokens[:-1], tokens[1:]) if axis == 0 else (tokens[:, :-1], tokens[:, 1:])
     if prod(targets.shape) == prod(tokens.shape):
@@ -80,6 +81,12 @@ def _next_token_share(tokens: Array, targets: Array, axis: int) -> float | None:
     counted = (targets != IGNORED) & (later != earlier)
     total = int(counted.sum())
     return int(((targets == later) & counted).sum()) / total if total else None
+
+
+def rows_of_tokens(inputs: Any) -> list[Array]:
+    """Return an input where it is rows of whole numbers, in a list; else none."""
+    is_rows = hasattr(inputs, "shape") and len(inputs.shape) == 2 and dtype_name(inputs) in TOKEN_TYPES
+    return [inputs] if is_rows else []
 
 
 def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | None:

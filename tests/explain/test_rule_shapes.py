@@ -81,6 +81,7 @@ TOLD = {
     "input_drift": RuleInputs(points=None),
     "updates_rounded_away": RuleInputs(label="blocks.0.mlp.weight", facts=MATRIX),
     "loss_inputs_wrong": RuleInputs(label="probabilities"),
+    "loss_term_not_learnt": RuleInputs(label="cross_entropy/5", others={"mse_loss/4": 0.9}),
     "input_scale_off": RuleInputs(beside={"activation_rms": 1.0}),
     "off_its_playbook": RuleInputs(label="checkpoint_time"),
     "undecided_unit": RuleInputs(label="overflow_rate"),

@@ -158,6 +158,14 @@ def _labels(path):
             if path.endswith(("counts", "router_probability"))
             else LAYERS
         )
-    known = {"rank_facts": ranks, "weights": TENSORS, "gradients": TENSORS, "weight_deltas": TENSORS, "activations": MODULES}
+    terms = ("cross_entropy/5", "mse_loss/4")
+    known = {
+        "rank_facts": ranks,
+        "loss_terms": terms,
+        "weights": TENSORS,
+        "gradients": TENSORS,
+        "weight_deltas": TENSORS,
+        "activations": MODULES,
+    }
     slices = {"slice_val_loss": ("regular", "irregular", "other")}
     return known.get(section) or slices.get(path) or (path,)

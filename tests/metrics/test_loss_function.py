@@ -6,13 +6,15 @@ import math
 import numpy as np
 import pytest
 
-from ckaudit.contract.schema.checkpoint import LossFunctionStats
+from ckaudit.contract.schema.loss_functions import LossFunctionStats
 from ckaudit.metrics.loss import initial_loss_excess
 from ckaudit.metrics.loss_function import (
     batch_target_spread,
     explained_share,
     label_smoothing,
     loss_input_misfit,
+    loss_term_explained_share,
+    loss_term_value,
     loss_to_function_ratio,
     targets_mixed,
 )
@@ -104,3 +106,20 @@ def test_whether_targets_are_mixed_is_said_of_each_checkpoint(tmp_path):
 def test_smoothing_is_that_of_each_checkpoint(tmp_path):
     sections = [section(2.0, 2.3, 2.2) | {"smoothing": smoothing} for smoothing in (0.1, 0.0)]
     assert label_smoothing(of(tmp_path, *sections)).values[:, 0].tolist() == [0.1, 0.0]
+
+
+def test_what_each_term_saves_of_a_constant_guess(tmp_path):
+    """The own targets of a large batch tell what a guess costs, all so far of a small one, targets that are alike nothing."""
+    large = {"targets": 256, "value": 1.0, "constant_value": 4.0, "batch_constant_value": 2.0}
+    small = {"targets": 16, "value": 1.0, "constant_value": 4.0, "batch_constant_value": 2.0}
+    alike = {"targets": 256, "value": 0.1, "constant_value": 0.0, "batch_constant_value": 0.0}
+    document = {"schema_version": "ck.analysis.v1", "step": 1, "loss": 2.1}
+    document["loss_terms"] = {"cross_entropy/5": large, "l1_loss/1": alike, "mse_loss/4": small}
+    (tmp_path / "analysis_checkpoint_step_00000001.json").write_text(json.dumps(document))
+    run = read_run(tmp_path, reads=[f"loss_terms.*.{name}" for name in large])
+    saved, values = loss_term_explained_share(run), loss_term_value(run)
+    assert dict(zip(saved.labels, saved.values[0], strict=True)) == pytest.approx(
+        {"cross_entropy/5": 0.5, "l1_loss/1": np.nan, "mse_loss/4": 0.75}, nan_ok=True
+    )
+    assert saved.recorded[0].tolist() == [True, False, True]
+    assert values.values[0].tolist() == [1.0, 0.1, 1.0]

@@ -5,7 +5,7 @@ from torch import nn
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.batch_facts import batch_facts, batch_hash, embedded_words, inputs_and_targets, token_histogram
-from ckaudit.recorder.target_alignment import embedded_shift_match, match, shift_match, shifts_labels
+from ckaudit.recorder.target_alignment import match, next_token_share, shift_match, shifts_labels
 from ckaudit.run.read import read_run
 
 
@@ -39,10 +39,10 @@ def test_what_an_embedding_reads_is_held_against_the_targets(is_time_first):
     targets[1, 1] = 11
     if is_time_first:
         read, targets, other = read.T, targets.T, other.T
-    assert embedded_shift_match([other, read], targets.flatten()) == 0.75
-    assert embedded_shift_match([other], targets) == 0.0
-    assert embedded_shift_match([read], targets.flatten()[:5]) is None
-    assert embedded_shift_match([read], None) is None
+    assert next_token_share([other, read], targets.flatten()) == 0.75
+    assert next_token_share([other], targets) == 0.0
+    assert next_token_share([read], targets.flatten()[:5]) is None
+    assert next_token_share([read], None) is None
 
 
 def test_of_a_translator_it_is_what_the_decoder_reads(tmp_path):
@@ -62,6 +62,25 @@ def test_of_a_translator_it_is_what_the_decoder_reads(tmp_path):
     run = read_run(tmp_path)
     assert run.value("data.embedded_shift_match").values[0, 0] == 1.0
     assert run.value("data.target_shift_match").values[0, 0] < 0.5
+
+
+@pytest.mark.parametrize("shuffles", [False, True])
+def test_where_the_loss_leaves_padding_out_the_model_shows_that_it_is_asked_for_the_next_token(tmp_path, shuffles):
+    torch.manual_seed(0)
+    model, tokens = Next(), torch.randint(1, 20, (8, 9))
+    tokens[::3, 6:] = 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Recorder(model, tmp_path, optimizer=optimizer) as recorder:
+        for _ in range(10):
+            optimizer.zero_grad()
+            for half in tokens.chunk(2):
+                targets = half[:, 1:].flip(0) if shuffles else half[:, 1:]
+                loss = nn.functional.cross_entropy(model(half[:, :-1]).flatten(0, 1), targets.flatten(), ignore_index=0)
+                loss.backward()
+            optimizer.step()
+            recorder.step(loss, batch=(half[:, :-1], half[:, 1:]))
+    recorded = read_run(tmp_path).value("data.target_shift_match")
+    assert recorded.points == 0 if shuffles else recorded.values[0, 0] == 1.0
 
 
 class Next(nn.Module):

@@ -365,3 +365,26 @@ def test_targets_that_are_one_number_for_all_are_held_against_each_output(train)
 
 def test_every_function_that_is_recorded_has_a_number_to_be_read_as():
     assert list(KINDS) == list(LOSS_FUNCTIONS) == [name for name in LOSS_FUNCTIONS if callable(getattr(functional, name))]
+
+
+def test_of_a_loss_of_several_functions_each_is_told(train, read, tmp_path):
+    def of_two(model, step):
+        inputs, targets = classes_of(step)
+        outputs, boxes = model(inputs), torch.randn(ROWS, 2) * 3 + 5
+        answers = outputs[:, CLASSES:]
+        return functional.cross_entropy(outputs[:, :CLASSES], targets) + functional.mse_loss(answers, boxes), answers, boxes
+
+    _, seen = train(of_two, outputs=CLASSES + 2)
+    past = np.empty((0, 2))
+    for step, (loss, answers, boxes) in enumerate(seen, start=1):
+        past = np.concatenate([past, boxes.numpy()])
+        terms = read(tmp_path, step).loss_terms
+        assert list(terms) == ["cross_entropy/5", "mse_loss/2"]
+        assert terms["mse_loss/2"].value == pytest.approx(float(((answers - boxes) ** 2).mean()), rel=1e-5)
+        assert terms["mse_loss/2"].constant_value == pytest.approx(past.var(axis=0, ddof=1).mean(), rel=1e-4)
+        assert sum(term.value for term in terms.values()) == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_of_a_loss_of_one_function_there_are_no_terms(train, read, tmp_path):
+    train(by_cross_entropy)
+    assert read(tmp_path, 1).loss_terms is UNSET

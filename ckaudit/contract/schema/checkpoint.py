@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ckaudit.contract.schema.loss_functions import LossFunctionStats, LossTermStats
 from ckaudit.contract.schema.numbers import Count, NonNegative, Number, Step, doc
 
 PERCENTILE_LEVELS = (1, 5, 25, 50, 75, 95, 99)
@@ -274,33 +275,6 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
     input_std: Annotated[NonNegative | UnsetType, doc("Population standard deviation of the inputs that are numbers.")] = UNSET
 
 
-class LossFunctionStats(Struct, kw_only=True, omit_defaults=True):
-    """What the loss function of this step was given on the first rank: of those called with gradients, the one with most targets.
-
-    Values are means over the targets, without weights and smoothing: nats of an entropy, squares of the error of a regression,
-    whichever of its kind the function is.
-    """
-
-    function: Annotated[str | UnsetType, doc("Name of the function in torch.nn.functional, such as cross_entropy.")] = UNSET
-    classes: Annotated[Count | UnsetType, doc("Classes that it tells apart.")] = UNSET
-    targets: Annotated[Count | UnsetType, doc("Targets of this step that count, those that are ignored left out.")] = UNSET
-    value: Annotated[Number | UnsetType, doc("Mean loss of these targets.")] = UNSET
-    constant_value: Annotated[
-        Number | UnsetType,
-        doc("What the best constant guess costs on the targets of all checkpoints so far: their entropy, or their variance."),
-    ] = UNSET
-    batch_constant_value: Annotated[Number | UnsetType, doc("The same on the targets of this step alone.")] = UNSET
-    normalized_share: Annotated[
-        NonNegative | UnsetType,
-        doc("Share of rows that are distributions: probabilities that sum to one, or their logs for nll_loss, ctc_loss; 0 to 1."),
-    ] = UNSET
-    smoothing: Annotated[NonNegative | UnsetType, doc("Label smoothing that the function was asked for, 0 to 1.")] = UNSET
-    is_mixed: Annotated[bool | UnsetType, doc("Whether a row has targets of several classes, as of rows that are mixed.")] = UNSET
-    is_broadcast: Annotated[
-        bool | UnsetType, doc("Whether outputs and targets differ in shape, so that each is held against several of the other.")
-    ] = UNSET
-
-
 class History(Struct, kw_only=True, omit_defaults=True):
     """Black box: the last steps before this one, oldest first, a column each."""
 
@@ -388,6 +362,10 @@ class Checkpoint(Struct, kw_only=True, omit_defaults=True):
     optimizer: Annotated[OptimizerState | UnsetType, doc("Optimizer and loss scaler.")] = UNSET
     data: Annotated[BatchFacts | UnsetType, doc("The batch.")] = UNSET
     loss_function: Annotated[LossFunctionStats | UnsetType, doc("What the loss function was given.")] = UNSET
+    loss_terms: Annotated[
+        dict[str, LossTermStats] | UnsetType,
+        doc("Loss functions that a step calls for parts of its loss, where there are several, by name and classes: mse_loss/4."),
+    ] = UNSET
     moe: Annotated[dict[str, MoeStats] | UnsetType, doc("Expert routing by layer name.")] = UNSET
     probes: Annotated[dict[str, ProbeStats] | UnsetType, doc("Fixed probes by name.")] = UNSET
     parity: Annotated[Parity | UnsetType, doc("Comparison with a reference implementation.")] = UNSET

@@ -32,7 +32,7 @@ from ckaudit.recorder.stats.arrays import local
 from ckaudit.recorder.stats.attention_stats import attention_stats, four_dimensional, max_logits
 from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.stats.moe import CAPACITY, CHOICES, may_route, module_setting, moe_stats
-from ckaudit.recorder.target_alignment import embedded_shift_match
+from ckaudit.recorder.target_alignment import next_token_share, rows_of_tokens
 
 FUNCTIONS = ("relu", "gelu", "silu", "swish", "mish", "sigmoid", "tanh", "elu", "glu", "softplus", "activation")
 
@@ -132,9 +132,8 @@ class ForwardHooks:
 
     def _see_tokens(self, given: tuple[Any, ...]) -> None:
         """Keep the rows of tokens that an embedding is given in a pass of the training."""
-        tokens = given[0] if given else None
-        if isinstance(tokens, Tensor) and tokens.ndim == 2 and len(self._seen.embedded) < MAX_EMBEDDED and is_training_pass():
-            self._seen.embedded.append(tokens)
+        if given and len(self._seen.embedded) < MAX_EMBEDDED and is_training_pass():
+            self._seen.embedded += rows_of_tokens(given[0])
 
     def attach_vitals(self, *, dead: bool = False) -> None:
         """Look at the next forward pass for vitals only, at blocks and attention; `dead` adds dead units and heads."""
@@ -164,8 +163,9 @@ class ForwardHooks:
         self._expects = frozenset()
         if self._losses:
             with self._guard("the loss function"):
-                self._seen.loss_function = self._losses.detach()
-                self._seen.embedded_shift_match = embedded_shift_match(self._seen.embedded, self._losses.classes)
+                self._seen.loss_function, self._seen.loss_terms = self._losses.detach(), self._losses.terms
+                self._seen.embedded_shift_match = next_token_share(self._seen.embedded, self._losses.classes)
+                self._seen.input_shift_match = next_token_share(rows_of_tokens(self._seen.inputs), self._losses.classes)
         seen, self._seen, self._readings = self._seen, ForwardStats(), DeferredNumbers()
         outputs, self._outputs = self._outputs, {}
         with self._guard("activations"):

@@ -5,7 +5,8 @@ from collections.abc import Callable, Container
 from msgspec import Struct, field
 from torch import Tensor
 
-from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, LossFunctionStats, MoeStats
+from ckaudit.contract.schema.checkpoint import ActivationStats, AttentionStats, MoeStats
+from ckaudit.contract.schema.loss_functions import LossFunctionStats, LossTermStats
 from ckaudit.contract.schema.manifest import AttentionDirection
 from ckaudit.contract.schema.tensor_names import layer_names
 from ckaudit.recorder.stats.float32_rounding import shortest
@@ -27,9 +28,11 @@ class ForwardStats(Struct):
         routers: Routing by name of the router.
         moe: The same by layer name.
         loss_function: What the loss function was given, where it was seen.
+        loss_terms: The loss functions of the step, where there are several.
         inputs: What the model was given first, numbers or tokens, where its own call was seen.
         embedded: The tokens (B, T) that its embeddings were given.
         embedded_shift_match: Largest share of the targets that are the next token of those.
+        input_shift_match: The share that are the next token of the inputs.
         seconds: Time that the hooks took.
     """
 
@@ -43,9 +46,11 @@ class ForwardStats(Struct):
     routers: dict[str, MoeStats] = field(default_factory=dict)
     moe: dict[str, MoeStats] = field(default_factory=dict)
     loss_function: LossFunctionStats | None = None
+    loss_terms: dict[str, LossTermStats] = field(default_factory=dict)
     inputs: Tensor | None = None
     embedded: list[Tensor] = field(default_factory=list)
     embedded_shift_match: float | None = None
+    input_shift_match: float | None = None
     seconds: float = 0.0
 
     def name_layers(self, *, shown: Container[str]) -> None:

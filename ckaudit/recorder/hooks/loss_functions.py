@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ckaudit.contract.schema.checkpoint import LossFunctionStats
+from ckaudit.contract.schema.loss_functions import LossFunctionStats, LossTermStats
 from ckaudit.recorder.hooks.hook import are_hooks_paused, is_training_pass
 from ckaudit.recorder.stats.loss_stats import KINDS, LossTotal, TargetPool, loss_call
 
@@ -36,6 +36,7 @@ class LossWatch:
 
     Attributes:
         classes: The targets of the first call whose statistics `detach` returned, where they are classes, as it was given them.
+        terms: All loss functions of the step, by name and classes, where there are several.
     """
 
     def __init__(self, run_guarded: Callable[[str, Callable[[], None]], None]) -> None:
@@ -45,6 +46,7 @@ class LossWatch:
         self._outputs: dict[tuple[str, int], weakref.ref[Any]] = {}
         self._classes: dict[tuple[str, int], Tensor] = {}
         self.classes: Tensor | None = None
+        self.terms: dict[str, LossTermStats] = {}
 
     def attach(self) -> None:
         """Observe calls from now on."""
@@ -70,12 +72,15 @@ class LossWatch:
                 self._pools[key] = self._pools[key].merged(total.pool)
             elif len(self._pools) < MAX_POOLS:
                 self._pools[key] = total.pool
-        self.classes = None
+        self.classes, self.terms = None, {}
         if not totals:
             return None
+        stats = {key: total.stats(self._pools.get(key, total.pool)) for key, total in totals.items()}
+        if len(stats) > 1:
+            self.terms = {f"{function}/{columns}": _term(stats[function, columns]) for function, columns in sorted(stats)}
         key = max(totals, key=lambda key: totals[key].pool.rows)
         self.classes = classes.get(key)
-        return totals[key].stats(self._pools.get(key, totals[key].pool))
+        return stats[key]
 
     def observe(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Observe one call."""
@@ -96,6 +101,15 @@ class LossWatch:
             self._totals[key].add(total)
         else:
             self._totals[key] = total
+
+
+def _term(stats: LossFunctionStats) -> LossTermStats:
+    return LossTermStats(
+        targets=stats.targets,
+        value=stats.value,
+        constant_value=stats.constant_value,
+        batch_constant_value=stats.batch_constant_value,
+    )
 
 
 def _wrap_functions() -> None:

@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ckaudit.contract.schema.checkpoint import Checkpoint, Parity, ProbeStats
 from ckaudit.contract.schema.manifest import TensorFacts
-from ckaudit.recorder.batch_facts import TOKEN_TYPES, inputs_and_targets, row_fingerprints
+from ckaudit.recorder.batch_facts import inputs_and_targets, row_fingerprints
 from ckaudit.recorder.checks.curvature import Curvature, trace_of
 from ckaudit.recorder.checks.fixed_batch import FixedBatch
 from ckaudit.recorder.checks.gradient_check import GradientCheck, check_gradients
@@ -26,6 +26,7 @@ from ckaudit.recorder.model.collector import Collector
 from ckaudit.recorder.model.tensor_table import needs_other_ranks
 from ckaudit.recorder.stats.arrays import dtype_name, is_sharded
 from ckaudit.recorder.stats.float32_rounding import shorten, shortest
+from ckaudit.recorder.target_alignment import TOKEN_TYPES
 
 FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ckaudit.contract.schema.checkpoint import BatchFacts, Checkpoint, GradientsSource, Trigger
-from ckaudit.recorder.batch_facts import batch_facts, embedded_words, input_facts
+from ckaudit.recorder.batch_facts import add_seen_match, batch_facts, embedded_words, input_facts
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
 from ckaudit.recorder.drill.settings import VARIABLE, settings_from_environment
@@ -34,7 +34,6 @@ from ckaudit.recorder.model.optimizers import Clipping, WeightWrites, hook_updat
 from ckaudit.recorder.model.tensor_table import ForwardOrder, described
 from ckaudit.recorder.setup import Setup
 from ckaudit.recorder.stats.arrays import is_sharded
-from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.target_alignment import shifts_labels
 
 
@@ -218,8 +217,7 @@ class RunSession:
                 known = batch_facts(batch, input_hash=attempt.input_hash, **facts)
                 # Whoever passes no batch lets the model's own inputs speak, as far as they are no rows of a data set.
                 known = known or input_facts(seen.inputs, self._words) or BatchFacts()
-                if seen.embedded_shift_match is not None:
-                    known.embedded_shift_match = shortest(seen.embedded_shift_match)
+                add_seen_match(known, inputs=seen.input_shift_match, embedded=seen.embedded_shift_match)
                 checkpoint.data = UNSET if known == BatchFacts() else known
             # The file cannot hold the time of its own writing, so it holds that of the file before.
             checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start, self._folder.write_seconds)

@@ -302,7 +302,7 @@ class Collector:
         checkpoint.activations = seen.activations or UNSET
         checkpoint.attention = seen.attention or UNSET
         checkpoint.moe = seen.moe or UNSET
-        checkpoint.loss_function = seen.loss_function or UNSET
+        checkpoint.loss_function, checkpoint.loss_terms = seen.loss_function or UNSET, seen.loss_terms or UNSET
         plan = self._planner.fit(checkpoint, self._parts, attempt)
         reference = reference if attempt.step else None
         with self._guard("weights"):

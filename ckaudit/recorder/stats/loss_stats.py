@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from torch import Tensor
 
-from ckaudit.contract.schema.checkpoint import LossFunctionStats
+from ckaudit.contract.schema.loss_functions import LossFunctionStats
 from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.recorder.stats.arrays import is_sharded, to_float64
 from ckaudit.recorder.stats.float32_rounding import shorten
