@@ -105,6 +105,9 @@ def too_little_data(
     if _never_came_down(train, val):
         what = "the held-out loss never came down: nothing that was learnt holds for it, as where targets belong to other inputs"
         yield contradicts(strong, what, val.name)
+    elif first.code == overfitting.code and _falls_to_its_end(val):
+        what = "the held-out loss is still falling at its end: what is learnt by heart makes it turn"
+        yield contradicts(strong, what, val.name)
     if other := findings.first(*OTHERS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
     if (jump := findings.first(loss_spike)) and (both := loss_jump(train, val, jump.first_step or 0)) and both.is_of_both:
@@ -131,6 +134,13 @@ def _never_came_down(train: Series, val: Series, *, fell: float = 0.02) -> bool:
     held_out, losses = val.values[val.finite[:, 0], 0], train.values[train.finite[:, 0], 0]
     begun = max(median(losses[:3]), float(held_out[0]))
     return len(held_out) > 2 and begun > 0 and float(held_out.min()) > (1 - fell) * begun
+
+
+def _falls_to_its_end(val: Series) -> bool:
+    """Tell whether each third of the held-out losses is lower than the one before, and the last of all the lowest."""
+    losses = val.values[val.finite[:, 0], 0]
+    thirds = [median(part) for part in np.array_split(losses, 3)] if len(losses) >= 6 else []
+    return bool(thirds) and thirds[0] > thirds[1] > thirds[2] and losses[-1] == losses.min()
 
 
 def _level(train: Series, step: int | None) -> float:
