@@ -5,13 +5,16 @@ Names are given in small letters and with underscores.
 
 import re
 
-HELD_OUT = "val|valid|validation|eval|evaluation|dev"
+HELD_OUT = "val|valid|validation|eval|evaluation|dev|heldout|held_out"
 """Words for data that is not trained on, as parts of a regular expression; a test set is called otherwise."""
 EPISODE = "ep|episodes?|episodic"
 RETURN_OF = "(?:rew|rewards?|returns?)"
 _ACCURACY = r"acc(?:uracy)?|acc_?1|top_?1(?:_acc(?:uracy)?)?"
 
 ACCURACY = re.compile(rf"(?:^|_)(?:{_ACCURACY})(?:_score)?$")
+_RANKING = r"(?:roc_)?auc(?:_roc)?|auroc|c_?index|concordance(?:_index)?"
+RANKING = re.compile(rf"(?:^|_)(?<!pr_)(?:{_RANKING})(?:_score)?$")
+"""Scores of an order, of which a random one has a half: not the area under precision over recall."""
 EXPLAINED_VARIANCE = re.compile(r"(?:^|_)r2(?:_score)?$")
 _MEAN = "mean|avg|average"
 EPISODE_RETURN = re.compile(
@@ -22,7 +25,7 @@ EPISODE_RETURN = re.compile(
 SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
 """Words that make a name that of some score, where no loss is named beside them."""
 _SCORE = re.compile(
-    rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN})_)?(?:{_ACCURACY}|f1|auc|r2)(?:_score)?"
+    rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2)(?:_score)?"
     r"|acc|accuracy"
     rf"|(?:(?:rollout|charts|eval|train|env_runners)_)?(?:{EPISODE})_{RETURN_OF}(?:_mean)?"
     rf"|(?:eval_)?(?:{_MEAN})_rewards?|(?:(?:eval|test|train)_)?(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)"
@@ -32,7 +35,9 @@ _SCORE = re.compile(
 def is_score(name: str) -> bool:
     """Tell whether the name alone makes a quantity a score of the model: on data that is held out, or of an episode.
 
-    >>> is_score("val_acc"), is_score("charts_episodic_return"), is_score("train_acc"), is_score("reward"), is_score("return")
-    (True, True, False, False, True)
+    >>> is_score("val_acc"), is_score("heldout_auc"), is_score("charts_episodic_return"), is_score("return")
+    (True, True, True, True)
+    >>> is_score("train_acc"), is_score("reward")
+    (False, False)
     """
     return _SCORE.fullmatch(name) is not None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.schema.score_names import ACCURACY, EXPLAINED_VARIANCE
+from ckaudit.contract.schema.score_names import ACCURACY, EXPLAINED_VARIANCE, RANKING
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
@@ -17,6 +17,10 @@ NO_RISE_OF_EXPLAINED = (0.05, 0.5)
 """What has risen by less from its first third to its last has not risen, in itself and as a share of where it began: a share of
 variance may begin far below zero."""
 
+RANDOM_ORDER = 0.5
+OF_A_GUESS = {EXPLAINED_VARIANCE: "a constant guess is as good", RANKING: "a random order is as good"}
+"""Scores of which it is known by definition what a guess has."""
+
 
 @rule("EVAL003", severity="sev2", needs=[], wants=[microbench_score, train_loss_raw, val_loss], unit="1")
 def score_stands(
@@ -26,6 +30,7 @@ def score_stands(
     *,
     max_accuracy: float = 0.2,
     max_explained: float = 0.02,
+    max_ranking: float = 0.55,
     min_evals: int = 5,
 ) -> Iterator[Hit | Skip]:
     """A score of the model stays where an untrained one has it.
@@ -34,7 +39,8 @@ def score_stands(
     Scores that are named as an accuracy, from `min_evals` values on: it does not rise from its first third to its last, no value
     but a tenth is above `max_accuracy`, and neither the held-out nor the training loss comes down after their first third. And
     those named as the share of variance that is explained (R2): none but a tenth is above `max_explained`, it does not rise, and
-    the last is no better than a constant guess has it, by the definition of R2.
+    the last is no better than a constant guess has it, by the definition of R2. So are those of an order (AUC, concordance), of
+    which a random one has a half: none but a tenth is above `max_ranking`.
     ## Why it matters
     What the model tells apart at its end it told apart at its start: nothing that was learnt shows.
     ## False alarms
@@ -42,9 +48,9 @@ def score_stands(
     beside a loss that stands is neither. Where a loss still falls, an accuracy may be late.
     """
     names = score.labels if score is not None else ()
-    judged = [place for place, name in enumerate(names) if ACCURACY.search(name) or EXPLAINED_VARIANCE.search(name)]
+    judged = [place for place, name in enumerate(names) if any(kind.search(name) for kind in (ACCURACY, *OF_A_GUESS))]
     if score is None or not judged:
-        yield Skip("not_applicable", "no score is named as an accuracy or a share of variance that is explained")
+        yield Skip("not_applicable", "no score is named as an accuracy, an order or a share of variance that is explained")
         return
     known = {place: np.flatnonzero(score.finite[:, place]) for place in judged}
     if max(map(len, known.values())) < min_evals:
@@ -52,20 +58,23 @@ def score_stands(
         return
     for place, rows in known.items():
         values = score.values[rows, place]
-        is_explained = EXPLAINED_VARIANCE.search(score.labels[place]) is not None
-        if len(values) < min_evals or (not is_explained and (_falls(val) or _falls(train))):
+        name = score.labels[place]
+        guess = next((words for kind, words in OF_A_GUESS.items() if kind.search(name)), None)
+        if len(values) < min_evals or (guess is None and (_falls(val) or _falls(train))):
             continue
-        if (
-            _stays_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
-            if is_explained
-            else _stays_low(_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
-        ):
+        if RANKING.search(name):
+            stands = _stays_low(values - RANDOM_ORDER, max_ranking - RANDOM_ORDER, *NO_RISE_OF_EXPLAINED)
+        elif guess is not None:
+            stands = _stays_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
+        else:
+            stands = _stays_low(_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
+        if stands:
             yield Hit.at(
                 score.steps[rows],
                 "sev2",
                 "{where} is {value:.3g} after all steps, and was {limit:.3g} at first: "
-                + ("a constant guess is as good" if is_explained else "nothing that was learnt shows"),
-                where=score.labels[place],
+                + (guess or "nothing that was learnt shows"),
+                where=name,
                 value=float(values[-1]),
                 limit=float(values[0]),
                 worst=-1,
