@@ -111,21 +111,25 @@ def batch_facts(
     return facts if facts != BatchFacts() else None
 
 
-def add_seen_match(facts: BatchFacts, *, inputs: float | None, embedded: float | None, min_share: float = 0.5) -> None:
+def add_seen_match(
+    facts: BatchFacts, batch: Any, *, inputs: float | None, embedded: float | None, min_share: float = 0.5
+) -> None:
     """Put in how targets stand to what the model was seen to read.
 
-    What the batch does not tell, as where a step has several of them, the model's own inputs do: not that targets are
-    something else, for they may follow from other inputs, but that they are the next token.
+    What a batch with targets does not tell, as where the loss leaves some of them out, the model's own inputs do: not that they
+    are something else, for they may follow from other inputs, but that they are the next token.
 
     Args:
         facts: What is known of the batch.
+        batch: Inputs and targets, as `inputs_and_targets` takes them.
         inputs: Share of the targets that are the next token of the model's first argument.
         embedded: The largest share that are the next token of what an embedding was given.
         min_share: Share from which on they are.
     """
     if embedded is not None:
         facts.embedded_shift_match = shortest(embedded)
-    if facts.target_shift_match is UNSET and inputs is not None and inputs >= min_share:
+    has_targets = inputs_and_targets(batch)[1] is not None
+    if has_targets and facts.target_shift_match is UNSET and inputs is not None and inputs >= min_share:
         facts.target_shift_match = shortest(inputs)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from ckaudit.recorder.stats.arrays import Array, dtype_name
+from ckaudit.recorder.stats.arrays import Array, dtype_name, is_sharded
 
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
 IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
@@ -61,9 +61,9 @@ def next_token_share(rows: Iterable[Array], targets: Array | None) -> float | No
         rows: Tokens, each (B, T), or (T, B) where time comes first.
         targets: Classes as a loss function was given them, in any shape: one for each token, or for each but the last of a row.
     """
-    if targets is None:
+    if targets is None or is_sharded(targets):
         return None
-    near = [tokens for tokens in rows if tokens.device == targets.device]
+    near = [tokens for tokens in rows if not is_sharded(tokens) and tokens.device == targets.device]
     shares = [_share_along(tokens, targets, axis) for tokens in near for axis in (0, 1) if tokens.shape[axis] > 1]
     return max((share for share in shares if share is not None), default=None)
 

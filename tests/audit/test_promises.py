@@ -24,7 +24,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 PYTHIA = FIXTURES / "real" / "pythia" / "160m-6.first5000.csv"
 RESNET = FIXTURES / "real" / "algoperf" / "resnet_baseline_clean" / "measurements.csv"
 # This model and machine have none of it.
-ELSEWHERE = "one process|on the CPU|weights changed|none of|no layer that tells|single precision"
+ELSEWHERE = "one process|on the CPU|weights changed|none of|no layer that tells|single precision|calls one loss function"
 FILLED = {
     "vocabulary=...": "vocabulary=11",
     "sequence_length=...": "sequence_length=31",

@@ -226,11 +226,11 @@ def test_verbose_lists_what_is_recorded():
 
 def test_columns_that_were_left_out_are_named_with_the_way_to_read_them(tmp_path):
     log = tmp_path / "log.csv"
-    log.write_text("step,loss,heldout_nll\n1,2.0,3.0\n2,1.9,2.9\n")
+    log.write_text("step,loss,unseen_nll\n1,2.0,3.0\n2,1.9,2.9\n")
     text = render(coverage(log), "terminal", PLAIN)
-    assert "heldout_nll" in text
+    assert "unseen_nll" in text
     assert "--map val_loss=COLUMN" in text
-    assert row(coverage(log, choice=ImportOptions(columns={"val_loss": "heldout_nll"})), "val_loss").recorded
+    assert row(coverage(log, choice=ImportOptions(columns={"val_loss": "unseen_nll"})), "val_loss").recorded
 
 
 def test_a_broken_file_is_named(tmp_path):

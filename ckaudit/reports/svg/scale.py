@@ -1,6 +1,7 @@
 """Scales of a picture: where a value lies, and at which round numbers an axis has its ticks."""
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -103,7 +104,7 @@ def _round_numbers(low: float, high: float, most: int, *, apart: float = 0.0) ->
     >>> _round_numbers(2.4975, 2.5045, 3)
     [2.498, 2.5, 2.502, 2.504]
     """
-    rough = max((high - low) / max(1, most), apart)
+    rough = max((high - low) / max(1, most), apart, sys.float_info.min)  # less than that has no logarithm
     power = math.floor(math.log10(rough))
     step = next(part * 10.0**at for at in (power, power + 1) for part in ROUND if part * 10.0**at >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
