@@ -166,6 +166,7 @@ class ForwardHooks:
                 self._seen.loss_function, self._seen.loss_terms = self._losses.detach(), self._losses.terms
                 self._seen.embedded_shift_match = next_token_share(self._seen.embedded, self._losses.classes)
                 self._seen.input_shift_match = next_token_share(rows_of_tokens(self._seen.inputs), self._losses.classes)
+            self._losses.classes, self._seen.embedded = None, []  # tensors of the training are not kept beyond its step
         seen, self._seen, self._readings = self._seen, ForwardStats(), DeferredNumbers()
         outputs, self._outputs = self._outputs, {}
         with self._guard("activations"):
