@@ -24,7 +24,7 @@ EVALS_PER_QUARTER = 3
 LARGE_RISE = 0.1
 """A rise of less than a tenth must stand out of the noise further than a larger one."""
 
-CARRIED, CARRIED_OF_MUCH, CARRIED_OF_ALL = 0.1, 0.25, 0.5
+CARRIED, CARRIED_OF_MUCH, CARRIED_OF_ALL = 0.05, 0.25, 0.5
 """Share of what the training loss has fallen that shows on held-out data: below it nothing carries over; where the training loss
 has fallen by more than half, or no evaluation costs less than the first steps, below the larger one most of that is memory. A
 model of tokens that begins with a guess learns first what all text shares: below the largest most of what it has learnt is memory
@@ -72,7 +72,7 @@ def overfitting(
     begins, or the first evaluation after the divergence step, if that is earlier. A validation loss that stands is as bad,
     unless its last eighth is lower than all before: it gains less than `max_gain` from the third quarter of the evaluations to
     the last, while the training loss falls by `min_train_fall` and ends more than `min_gap_share` of the validation loss below
-    it. From two evaluations on, so is one that does not fall, and never comes below the first training loss by a tenth of
+    it. From two evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of
     what the training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it,
     where no evaluation costs less than the first steps, or the training loss has fallen by more than half and the held-out loss
     no longer falls: most of it is memory; or, by a model of tokens that began with a guess, by less than half; or it stays
