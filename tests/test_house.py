@@ -1,5 +1,8 @@
 """How the code is laid out, as far as neither the linter nor the type checker asks."""
 
+import ast
+import builtins
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -23,3 +26,15 @@ def test_every_module_can_be_imported() -> None:
     for path in sorted((ROOT / "ckaudit").rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         assert import_module(name.removesuffix(".__init__")).__doc__ or not path.stat().st_size, name
+
+
+def test_every_error_that_a_docstring_names_is_one() -> None:
+    trees = [ast.parse(path.read_text()) for path in sorted((ROOT / "ckaudit").rglob("*.py"))]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    known = {*vars(builtins), *(node.name for node in nodes if isinstance(node, ast.ClassDef))}
+    known |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    sections = [re.search(r"^Raises:\n((?:    .*\n?)+)", ast.get_docstring(one) or "", re.MULTILINE) for one in functions]
+    named = [re.findall(r"^    ([A-Za-z]+):", section[1], re.MULTILINE) for section in sections if section]
+    assert len(named) > 100
+    assert not {name for names in named for name in names} - known

@@ -235,7 +235,7 @@ def train(
         on_step: Called after each step of a training with one rank.
 
     Raises:
-        ProcessRaisedException: If a rank failed; the others are stopped.
+        torch.multiprocessing.ProcessRaisedException: If a rank failed; the others are stopped.
     """
     ranks = change.plan(plan).ranks
     if ranks == 1:

@@ -87,7 +87,7 @@ def probability(value: Any, what: str) -> float:
     """Return a score.
 
     Raises:
-        Wrong: Where it is no number of 0 to 1.
+        WrongValue: Where it is no number of 0 to 1.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise WrongValue(f"{what} is {str(value)[:40]}, not a probability of 0 to 1")
@@ -98,7 +98,7 @@ def text_of(value: Any, what: str) -> str:
     """Return a text, given alone or as the member `text` of an object.
 
     Raises:
-        Wrong: Where there is none.
+        WrongValue: Where there is none.
     """
     if isinstance(value, Mapping):
         value = value.get("text")
@@ -111,7 +111,7 @@ def units_of(value: Any, what: str) -> Units:
     """Return the tokens of a list, or the words of a text.
 
     Raises:
-        Wrong: Where it is neither.
+        WrongValue: Where it is neither.
     """
     if isinstance(value, str):
         return tuple(value.split())
@@ -124,7 +124,7 @@ def count_of(value: Any, what: str) -> int:
     """Return a count.
 
     Raises:
-        Wrong: Where it is no whole number of at least 1.
+        WrongValue: Where it is no whole number of at least 1.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise WrongValue(f"{what} is {str(value)[:40]}, not a count")

@@ -17,7 +17,7 @@ def digest(source: OpenFile, tick: Callable[[int], None]) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits.
 
     Raises:
-        Trouble: Where it cannot be read to its end.
+        FileFault: Where it cannot be read to its end.
     """
     sha256 = hashlib.sha256()
     for block in source.blocks(0, source.size):

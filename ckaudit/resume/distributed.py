@@ -43,7 +43,7 @@ def read_metadata(source: OpenFile) -> ShardIndex:
     """Return what `.metadata` says.
 
     Raises:
-        Trouble: Where it is damaged.
+        FileFault: Where it is damaged.
         Unjudged: Where the pieces are transformed, compressed for instance.
     """
     if source.size > MAX_BYTES:

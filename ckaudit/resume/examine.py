@@ -334,7 +334,7 @@ def read_index(document: Any, path: Path, shown: str, names: Mapping[Path, set[s
         names: The tensors of each file that could be read.
 
     Raises:
-        Trouble: Where it is no index.
+        FileFault: Where it is no index.
     """
     chart = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(chart, dict) or not all(isinstance(file, str) for file in chart.values()):

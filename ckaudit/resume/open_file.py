@@ -49,7 +49,7 @@ class OpenFile:
             root: The folder that it must not leave by a link.
 
         Raises:
-            Trouble: With the finding that says why it cannot be opened.
+            FileFault: With the finding that says why it cannot be opened.
         """
         self.path, self.shown = path, shown
         if not is_inside(path, root):
@@ -79,7 +79,7 @@ class OpenFile:
         """Return bytes at a place; the caller has bounded how many.
 
         Raises:
-            Trouble: Where the file ends before.
+            FileFault: Where the file ends before.
         """
         data = b"".join(bytes(block) for block in self.blocks(offset, count))
         if len(data) < count:
@@ -92,7 +92,7 @@ class OpenFile:
         Reading, not mapping: a file that is cut off while it is read must not kill the reader.
 
         Raises:
-            Trouble: Where the file ends before, or the disk fails.
+            FileFault: Where the file ends before, or the disk fails.
         """
         buffer = memoryview(bytearray(min(BLOCK, max(count, 1))))
         end = offset + count

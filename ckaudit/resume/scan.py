@@ -44,7 +44,7 @@ def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) 
         tick: Called with the number of bytes read since the last call.
 
     Raises:
-        Trouble: Where the file ends before its tensors do.
+        FileFault: Where the file ends before its tensors do.
     """
     role_of = {id(tensor): roles[index] for index, tensor in enumerate(content.tensors)}
     bad: list[NonfiniteTensor] = []

@@ -67,7 +67,7 @@ def read_torch(source: OpenFile, start: int = 0, length: int | None = None) -> C
         length: Its bytes; None: all there are.
 
     Raises:
-        Trouble: Where it is damaged.
+        FileFault: Where it is damaged.
         Unjudged: Where it is no zip, or its tensors are of a kind that is not known.
     """
     size = source.size - start if length is None else length
@@ -190,7 +190,7 @@ def read_directory(source: OpenFile, start: int, length: int) -> dict[str, ZipMe
     """Return the members of the zip in a range of a file, by name.
 
     Raises:
-        Trouble: Where it is cut off, damaged or compressed.
+        FileFault: Where it is cut off, damaged or compressed.
     """
     count, size, offset = _end(source, start, length)
     if size > MAX_DIRECTORY or size > length or offset > length - size:
