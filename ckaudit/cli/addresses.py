@@ -104,12 +104,15 @@ def _standard_input() -> str:
     import tempfile
     from pathlib import Path
 
+    from ckaudit.importers.importer import MAX_IMPORT_BYTES
     from ckaudit.remote.addresses import remember
 
     folder = Path(tempfile.mkdtemp(prefix="ckaudit-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    copy = folder / "stdin"
+    copy = folder / "standard input"
     with copy.open("xb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
+        # A pipe need not end: what goes beyond the limit of a log is refused when the copy is read.
+        while file.tell() <= MAX_IMPORT_BYTES and (block := sys.stdin.buffer.read(2**20)):
+            file.write(block)
     remember(copy, "standard input")
     return str(copy)

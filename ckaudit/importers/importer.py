@@ -12,6 +12,7 @@ from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.io.files import MAX_BYTES, BrokenFile, raw_bytes, refuse_crowds
 from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.violations import TOO_LARGE
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.tables.table import HEAD_BYTES, text_of
 
@@ -70,7 +71,8 @@ class Source:
         return self.data
 
     def _unreadable(self, broken: BrokenFile) -> UnreadableError:
-        return UnreadableError(f"{self.shown} {broken.finding.message}", hint=broken.finding.help or "")
+        hint = "keep every tenth step of it, as with awk 'NR % 10 == 1'" if broken.finding.code == TOO_LARGE.code else ""
+        return UnreadableError(f"{self.shown} {broken.finding.message}", hint=hint or broken.finding.help or "")
 
     @cached_property
     def head(self) -> bytes:

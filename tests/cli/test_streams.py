@@ -126,6 +126,13 @@ def test_nothing_that_is_piped_in_is_said(command, reason):
     assert "Traceback" not in told
 
 
+def test_what_is_piped_in_without_end_is_refused_and_not_copied_for_ever():
+    code, _, told = shell("yes 'step 1 loss 0.5' | $CK triage -")
+    assert code == 2
+    assert "standard input has 269,484,032 bytes; the limit is 268,435,456" in told
+    assert "every tenth step" in told
+
+
 def test_no_copy_of_standard_input_stays(tmp_path):
     shell(f"{CLIMBING} | TMPDIR={tmp_path} $CK triage -")
     assert not list(tmp_path.iterdir())
