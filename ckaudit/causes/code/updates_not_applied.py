@@ -84,8 +84,9 @@ def finding_of_no_updates(findings: Findings, moved: Series | None, gradient: Se
     still = [finding for finding in findings.of(barely_moving) if finding.severity == "sev1" or finding.value == 0]
     if not still or not names:
         return None
-    others = names - places_of(still)
-    return None if (others if moved is None else others & _updated(moved, still[0].first_step or 0)) else still[0]
+    # A step that is not taken moves nothing at all; one that hardly moves anything was taken.
+    updated = names - places_of(still) if moved is None else names & _updated(moved, still[0].first_step or 0)
+    return None if updated else still[0]
 
 
 def _updated(moved: Series, since: int) -> set[str]:
