@@ -15,7 +15,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType
@@ -60,7 +62,7 @@ _LOSSES = ("train_loss_raw", "val_loss")
 _OF_TEST = "test loss"
 
 
-class EpochLine(Struct, frozen=True):
+class EpochLine(Struct, frozen=True, gc=False):
     """The values of one line, and where in the training it stands.
 
     Attributes:
@@ -148,20 +150,31 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
                 continue
             if " epoch" in line or " Epoch" in line:
                 line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
-            begin = prefix_end(line)
+            prefix = begin = prefix_end(line)
             place = _PLACE.match(line, begin) or _PLACE.match(line)
             mark = place or _EPOCH.search(line)
             if mark:
                 epoch, phase, begin = count_of(mark[1]), "", mark.end()
             elif begins := _BEGINS.match(line[begin:]):
                 phase = f"{begins[1]} "
-            if epoch is not None and (told := _values_of_line(line, begin, phase, place)):
+            if epoch is not None and (values := _values_and_batch(line, begin, phase, place)):
                 of_batches = mark is not None and mark[0].lower().startswith("train")  # as timm writes it
-                in_samples = told.in_samples and not of_batches
-                yield replace(told, line=number_of, epoch=epoch, in_samples=in_samples, names_epoch=bool(mark))
+                in_samples = values.in_samples and not of_batches
+                yield EpochLine(
+                    number_of, line[:prefix], epoch, values.batch, values.batches, values.by_key, in_samples, mark is not None
+                )
 
 
-def _values_of_line(line: str, begin: int, phase: str, place: re.Match[str] | None) -> EpochLine | None:
+class _LineValues(NamedTuple):
+    """The values of one line by key, and the batch that it names, as in `EpochLine`."""
+
+    by_key: dict[str, str]
+    batch: int | None
+    batches: int | None
+    in_samples: bool
+
+
+def _values_and_batch(line: str, begin: int, phase: str, place: re.Match[str] | None) -> _LineValues | None:
     """Return the values of a line and its batch, None where it has none.
 
     Args:
@@ -182,8 +195,7 @@ def _values_of_line(line: str, begin: int, phase: str, place: re.Match[str] | No
     values = values_of_line(line, begin + (batch.end() if batch else 0), phase)
     if not values:
         return None
-    counts = count_of(at or ""), count_of(of or "")
-    return EpochLine(0, line[: prefix_end(line)], 0, *counts, values, samples is not None)
+    return _LineValues(values, count_of(at or ""), count_of(of or ""), samples is not None)
 
 
 def values_of_line(line: str, begin: int = 0, phase: str = "") -> dict[str, str]:
@@ -198,12 +210,17 @@ def values_of_line(line: str, begin: int = 0, phase: str = "") -> dict[str, str]
     for pair in PAIR.finditer(line, begin):
         if line.startswith("%|", pair.end()):  # how far a progress bar is
             continue
-        key = _MEAN.sub("", pair[1].lower())
+        key = _key_of(pair[1])
         if key == "loss" or (key.endswith("loss") and name_of(key) == "train_loss_raw" and "train" not in key):
             before = phase + line[: pair.start()]
             key = _OF_TEST if _TEST.search(before) else "val loss" if _HELD_OUT.search(before) else key
         values.setdefault(key, pair[2])
     return values
+
+
+@lru_cache(maxsize=4096)  # a log has few keys; its lines share them
+def _key_of(name: str) -> str:
+    return _MEAN.sub("", name.lower())
 
 
 def _with_errors(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
@@ -297,12 +314,12 @@ def _rows(lines: Sequence[EpochLine]) -> tuple[StepLines, list[str]]:
         values = [number(line.values[key].replace(",", "")) if key in line.values else None for line in lines]
         known = np.array([value is not None for value in values], bool)
         columns[key] = Numbers(np.array([np.nan if value is None else value for value in values], np.float64), known)
-    marks = [mark_of(line.text) for line in lines]
-    origin = LineOrigin(
-        np.array([line.line for line in lines], np.int64),
-        np.array([NO_RANK if mark.rank is None else mark.rank for mark in marks], np.int64),
-        np.array([np.nan if mark.time is None else mark.time for mark in marks], np.float64),
-    )
+    ranks, times = np.full(len(lines), NO_RANK, np.int64), np.full(len(lines), np.nan)
+    for place, line in enumerate(lines):
+        mark = mark_of(line.text)
+        ranks[place] = NO_RANK if mark.rank is None else mark.rank
+        times[place] = np.nan if mark.time is None else mark.time
+    origin = LineOrigin(np.array([line.line for line in lines], np.int64), ranks, times)
     steps, notes = _steps(lines)
     return StepLines(steps, origin, columns), notes
 

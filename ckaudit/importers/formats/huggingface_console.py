@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from sys import intern
 
 import numpy as np
 from msgspec import Struct
@@ -82,11 +83,12 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     for entries in _trainings(list(_entries(source.text))):
         axis = _steps(entries)
         found += [
-            (entry.line, step, {key: value for key, value in entry.values.items() if not NO_SERIES.fullmatch(key)})
+            (entry.line, step, entry.values)
             for entry, step in zip(entries, axis.steps.tolist(), strict=True)
             if "train_runtime" not in entry.values
         ]
     rows = step_lines(found)
+    rows.columns = {key: column for key, column in rows.columns.items() if not NO_SERIES.fullmatch(key)}
     names = names_of_members(rows.columns, {}, _losses(rows))
     unwanted = [] if columns else [key for key in rows.columns if key not in dict(members_by_name(rows.columns, names))]
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
@@ -103,7 +105,8 @@ def _entries(text: str) -> Iterator[PrintedEntry]:
     line = 1
     for token in _TOKEN.finditer(text):
         if token[3]:
-            values = {key: value for key, *texts in _MEMBER.findall(token[3]) if (value := number("".join(texts))) is not None}
+            members = _MEMBER.findall(token[3])
+            values = {intern(key): value for key, *texts in members if (value := number("".join(texts))) is not None}
             if "epoch" not in values:
                 continue
             if entry:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -162,7 +163,7 @@ def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
         if "\x1b" in text:
             text = _ESCAPES.sub("", text)
         if "': " in text or '": ' in text:
-            text = _QUOTED_NAME.sub(r"\2", text)
+            text = _QUOTED_NAME.sub(itemgetter(2), text)  # four times as fast as a template
         if "\r" in text:
             text = "\n".join([_last_version(line) if "\r" in line else line for line in text.split("\n")])
         lines = text.split("\n")
