@@ -41,14 +41,14 @@ def row_medians(values: Floats) -> Floats:
     return np.asarray((ordered[rows, np.maximum(counts - 1, 0) // 2] + ordered[rows, counts // 2]) / 2)
 
 
-def running_medians(values: Floats, window: int) -> Floats:
-    """Return the median of every `window` values in a row, shape (T - window + 1,).
+def running_medians(values: Floats, window: int, *, piece: int = 8_192) -> Floats:
+    """Return the median of every `window` values in a row, shape (T - window + 1,); a piece at a time, for they overlap.
 
     >>> running_medians(np.array([1.0, 5.0, 2.0, 3.0]), 3).tolist()
     [2.0, 3.0]
     """
-    medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(values, window), axis=1)
-    return medians
+    windows = np.lib.stride_tricks.sliding_window_view(values, window)
+    return np.concatenate([np.median(windows[first : first + piece], axis=1) for first in range(0, len(windows), piece)])
 
 
 def over_past(series: Series, history: int, *, window: int = 50, reach: float = 0.0) -> Floats:

@@ -276,6 +276,5 @@ def _over_running_median(norm: Series) -> Floats:
         for row in range(MIN_HISTORY, min(WINDOW, len(known))):
             ratio[known[row], 0] = values[row] / median(values[:row])
         if len(known) > WINDOW:
-            before = np.lib.stride_tricks.sliding_window_view(values[:-1], WINDOW)
-            ratio[known[WINDOW:], 0] = values[WINDOW:] / np.median(before, axis=1)
+            ratio[known[WINDOW:], 0] = values[WINDOW:] / running_medians(values[:-1], WINDOW)
     return ratio
