@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ckaudit.recorder import Recorder
-from ckaudit.recorder.drill import session
+from ckaudit.recorder.drill import damage, session
 from ckaudit.recorder.drill.faults import FAULT_ACTIONS
 from ckaudit.recorder.drill.settings import KINDS, DrillSettings, DrillStatus, read_status
 
@@ -117,7 +117,12 @@ def test_a_healthy_drill_is_the_training_itself_cut_short(
 
 def test_every_fault_has_a_way_and_is_done_or_says_why_not(tmp_path: Path) -> None:
     assert {*FAULT_ACTIONS} == {*KINDS}
-    refused = {"norms_missing": "the model has no normalisation", "epsilon_too_large": "the optimizer has no eps"}
+    refused = {
+        "norms_missing": "the model has no normalisation",
+        "epsilon_too_large": "the optimizer has no eps",
+        "left_in_evaluation_mode": "the model has no batch normalization",
+        "causal_masks_dropped": "the model has no attention module that is handed a causal mask",
+    }
     for name, kind in KINDS.items():
         found = Drilled(tmp_path / name, name).note
         assert found.why_not == refused.get(name, ""), name
@@ -191,6 +196,40 @@ def test_a_recorder_that_is_told_little_still_finds_the_end_of_the_backward_pass
     assert [bool(weights[2].isfinite().all()) for weights in found.weights] == [True] * (ONSET - 1) + [False] * (
         STEPS - ONSET + 1
     )
+
+
+def test_no_call_takes_a_model_back_into_training_mode() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    assert damage.stay_in_evaluation_mode(model) == 1
+    model.train()
+    inputs = torch.randn(8, 3)
+    assert torch.equal(model(inputs), model[0](inputs) / math.sqrt(1 + 1e-5))  # by a mean of 0 and a variance of 1
+    assert model[1].num_batches_tracked == 0
+
+
+@pytest.mark.parametrize("kind", ["torch", "transformers"])
+def test_without_its_mask_attention_sees_the_tokens_to_come(kind: str) -> None:
+    if kind == "torch":
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        mask = nn.Transformer.generate_square_subsequent_mask(5)
+        model, inputs = layer, torch.randn(1, 5, 8)
+        later = torch.cat([inputs[:, :4], torch.randn(1, 1, 8)], 1)
+
+        def first(given: Tensor) -> Tensor:
+            return layer(given, src_mask=mask, is_causal=True)[0, 0]
+
+    else:
+        transformers = pytest.importorskip("transformers")
+        config = transformers.GPT2Config(vocab_size=9, n_positions=5, n_embd=8, n_layer=1, n_head=2)
+        model = transformers.GPT2LMHeadModel(config).eval()
+        inputs, later = torch.tensor([[1, 2, 3, 4, 5]]), torch.tensor([[1, 2, 3, 4, 8]])
+
+        def first(given: Tensor) -> Tensor:
+            return model(given).logits[0, 0]
+
+    assert torch.equal(first(inputs), first(later))
+    assert damage.drop_causal_masks(model) == 1
+    assert not torch.allclose(first(inputs), first(later))
 
 
 def test_updates_are_left_out_from_the_onset_on(tmp_path: Path, healthy: Drilled) -> None:

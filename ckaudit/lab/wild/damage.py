@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from ckaudit.lab.zoo.recipe import Batch, Loss, Recipe, classified, mixed_up, own_loss
 from ckaudit.lab.zoo.sequence_models import next_token_loss, translation_loss
 from ckaudit.lab.zoo.table_models import node_loss
-from ckaudit.recorder.drill.damage import Act, Amount, detached, middle_part, part_of
+from ckaudit.recorder.drill.damage import Act, Amount, detached, is_masked, middle_part, part_of
 
 
 @cache
@@ -83,6 +83,13 @@ def detach_part(healthy: Recipe, _amount: Amount) -> Recipe:
 def has_module(is_wanted: Callable[[nn.Module], bool]) -> Callable[[Recipe], bool]:
     """Return a test of recipes: whether their model has such a module."""
     return lambda recipe: any(is_wanted(module) for module in looked_at(recipe.model).modules())
+
+
+def reads_causally(recipe: Recipe) -> bool:
+    """Tell whether a family predicts the next token by attention that is handed a causal mask."""
+    masked = [module for module in looked_at(recipe.model).modules() if is_masked(module)]
+    own = any(not isinstance(module, nn.MultiheadAttention) for module in masked)
+    return own or (bool(masked) and recipe.loss in (next_token_loss, translation_loss))
 
 
 def make_units_alike(healthy: Recipe, _amount: Amount) -> Recipe:

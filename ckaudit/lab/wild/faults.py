@@ -195,6 +195,17 @@ FAULTS: Mapping[str, Fault] = {
         ),
         suits=damage.has_module(shared.is_dropout),
     ),
+    "left_in_evaluation_mode": known(
+        "left_in_evaluation_mode",
+        done=lambda healthy, _: damage.built(healthy, shared.stay_in_evaluation_mode),
+        loop=True,
+        suits=damage.has_module(shared.is_batch_norm),
+    ),
+    "causal_masks_dropped": known(
+        "causal_masks_dropped",
+        done=lambda healthy, _: damage.built(healthy, shared.drop_causal_masks),
+        suits=damage.reads_causally,
+    ),
     "evaluated_in_training_mode": Fault(
         title="validations with dropout and the statistics of the batch",
         done=lambda healthy, _: replace(healthy, eval_mode=False),

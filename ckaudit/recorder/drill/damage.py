@@ -186,3 +186,37 @@ def kill_units(model: nn.Module) -> int:
             layer.bias[: len(layer.bias) * 9 // 10].fill_(-20.0)
             count += 1
     return count
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    """Tell whether a module is a batch normalization, which another mode makes another function."""
+    return isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
+
+
+def stay_in_evaluation_mode(model: nn.Module) -> int:
+    """Leave the model in evaluation mode for good, as after a validation, and return how many batch normalizations there are."""
+    set_mode = model.train
+    model.train = lambda mode=True: set_mode(False)  # type: ignore[method-assign]  # noqa: ARG005  the signature of torch
+    model.eval()
+    return sum(map(is_batch_norm, model.modules()))
+
+
+def is_masked(module: nn.Module) -> bool:
+    """Tell whether a module is attention that is handed a causal mask: PyTorch's own, or one of transformers."""
+    return isinstance(module, nn.MultiheadAttention) or getattr(module, "is_causal", False) is True
+
+
+def drop_causal_masks(model: nn.Module) -> int:
+    """Let attention look at all tokens, whatever mask it is handed, and return how many modules that are handed one there are."""
+
+    def unmasked(module: nn.Module, inputs: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if isinstance(module, nn.MultiheadAttention):
+            return inputs, given | {"attn_mask": None, "is_causal": False}
+        name = "mask" if "mask" in given else "attention_mask"
+        # Without any mask the kernel would be told to be causal.
+        return inputs, given | {name: torch.zeros(1, 1, 1, 1, device=next(module.parameters()).device)}
+
+    masked = [module for module in model.modules() if is_masked(module)]
+    for module in masked:
+        module.register_forward_pre_hook(unmasked, with_kwargs=True)
+    return len(masked)

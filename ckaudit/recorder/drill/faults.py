@@ -292,6 +292,7 @@ def _moved(part: Tensor, name: str | int) -> Tensor:
 
 
 NO_NORM, NO_DROPOUT = "the model has no normalisation", "the model has no nn.Dropout"
+NO_BATCH_NORM, NO_MASK = "the model has no batch normalization", "the model has no attention module that is handed a causal mask"
 NO_ACTIVATION, NO_RELU = (
     "the model has no activation function that is a module",
     "the model has no nn.ReLU behind a layer with a bias",
@@ -323,6 +324,8 @@ FAULT_ACTIONS: Mapping[str, FaultAction] = {
     "units_saturated": at_start(lambda model, _: damage.saturate_activations(model), NO_ACTIVATION),
     "units_dead": at_start(lambda model, _: damage.kill_units(model), NO_RELU),
     "dropout_too_high": at_start(lambda model, amount: damage.raise_dropout(model, 0.7 + 0.25 * amount.strength), NO_DROPOUT),
+    "left_in_evaluation_mode": at_start(lambda model, _: damage.stay_in_evaluation_mode(model), NO_BATCH_NORM),
+    "causal_masks_dropped": at_start(lambda model, _: damage.drop_causal_masks(model), NO_MASK),
     "loader_stuck": stick,
     "batches_doubled": by_rows(_half),
     "targets_moved": by_rows(_moved),

@@ -151,6 +151,12 @@ KINDS: Mapping[str, FaultKind] = {
     ),
     "units_dead": FaultKind(title="ReLUs of which nine in ten never fire", truth="dead_units"),
     "dropout_too_high": FaultKind(title="a dropout of 0.7 to 0.95", truth="dropout_too_high"),
+    "left_in_evaluation_mode": FaultKind(
+        title="a model that trains in evaluation mode, with batch normalization by its running averages",
+        truth="training_in_evaluation_mode",
+        is_fact=True,
+    ),
+    "causal_masks_dropped": FaultKind(title="attention that sees the tokens to come", truth="causal_mask_leaks", is_fact=True),
     "loader_stuck": FaultKind(
         title="a loader that gives the same batch from the middle on",
         truth="loader_stuck",
