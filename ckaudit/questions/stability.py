@@ -48,7 +48,7 @@ from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import median, thirds_of_steps
 from ckaudit.run.robust import ENOUGH_FOR_NOISE
-from ckaudit.run.run_facts import is_reinforcement_learning
+from ckaudit.run.run_facts import is_reinforcement_learning, takes_turns
 from ckaudit.run.series import Series, Steps, at
 from ckaudit.run.spikes import sustained_growth
 from ckaudit.run.tensor_groups import alike_blocks
@@ -225,8 +225,9 @@ def gradient_explodes(
     ## Watch
     It is more than `watch` times as large (the limits are those of exploding_gradient), or shot up at first by more than
     `shoots` times and came back. Or it ends below where it began, however small it was in between, as where a task is solved but
-    for its hard samples. Or the model makes its own data, whose returns grow with what it can. Or it grows to the square of
-    `bad` while the loss is no higher than it was: the sharper a density is that a model learns, the steeper is its loss.
+    for its hard samples. Or the model makes its own data, whose returns grow with what it can, or takes turns with another, whose
+    progress makes its loss steeper. Or it grows to the square of `bad` while the loss is no higher than it was: the sharper a
+    density is that a model learns, the steeper is its loss.
     ## Bad
     More than `bad` times, and in stretches of two points each in a growth that lasts (sustained_growth, as in
     exploding_gradient). `early` and `shoots` are starting values (healthy runs of the lab stay at 11 and below, one without
@@ -252,7 +253,7 @@ def gradient_explodes(
     shot = float(at_first[peak]) / first if first > 0 else 0.0
     lasts = len(values) >= 20 or sustained_growth(values[values > 0], min_ratio=bad) is not None
     limit = bad**2 if ends_no_higher(loss, felt=FELT_LOSS_SHARE) or ends_at_best(loss, felt=FELT_LOSS_SHARE) else bad
-    is_bad = lasts and end > stages[0] and not is_reinforcement_learning(facts)
+    is_bad = lasts and end > stages[0] and not is_reinforcement_learning(facts) and not takes_turns(facts)
     word = word_if_high(ratio, watch=watch, bad=limit if is_bad else np.inf)
     if shot > shoots:
         numbers["shot"] = shot

@@ -70,10 +70,10 @@ def dead_units(
     """Units of an activation function never fire, so that what is before them gets no gradient.
 
     A function that is open to one side gives zeros for about half of its inputs, `min_zero_share`. Where units are dead, so many
-    of its outputs are zero as elements of the gradient around it, or more. Where all weights shrink, began far too small, or
-    where dropout removes most of them, silent units are a consequence; so they are of a rate that under Adam replaces weights in
-    a step, and of updates above `large_update` of the weights while they fell silent. Weights are starting values, to be fitted
-    on runs of known truth.
+    of its outputs are zero as elements of the gradient around it, or more. Where all weights have shrunk by then, began far too
+    small, or where dropout removes most of them, silent units are a consequence; so they are of a rate that under Adam replaces
+    weights in a step, and of updates above `large_update` of the weights while they fell silent. Weights are starting values, to
+    be fitted on runs of known truth.
     """
     silent, gone = findings.first(units_found), findings.first(zero_gradients)
     if silent is not None:
@@ -93,7 +93,8 @@ def dead_units(
     if silent is not None and (before := all_zero_module_before(sparsity, silent.where)) is not None:
         nothing = f"all that {before} puts out, just before, is exactly zero: nothing comes in"
         yield contradicts(decisive + 1, nothing, activation_sparsity.name)
-    if shrunk := findings.first(weights_shrink):
+    shrunk = findings.first(weights_shrink)
+    if shrunk is not None and (silent is None or (shrunk.first_step or 0) <= (silent.first_step or 0)):
         yield contradicts(decisive + 1, f"all weights shrink, and units with them: {shrunk.message}", shrunk)
     if silent is not None:
         yield from weights_replaced(rate, std, adapts, silent.first_step, strong)

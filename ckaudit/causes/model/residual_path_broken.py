@@ -1,6 +1,6 @@
 """Blocks pass no gradient around themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -8,8 +8,9 @@ from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.activations import bounded_functions
 from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.tensor_names import block_of
 from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
-from ckaudit.metrics.gradients import block_gradient_norm
+from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import weight_std
 from ckaudit.metrics.words import optimizer_adapts
@@ -47,7 +48,15 @@ NO_PATH_RATIO = 1e4
         update_out_of_band,
         zero_gradients,
     ],
-    wants=[block_gradient_norm, activation_max_abs, activation_mean_abs, learning_rate, weight_std, optimizer_adapts],
+    wants=[
+        block_gradient_norm,
+        activation_max_abs,
+        activation_mean_abs,
+        learning_rate,
+        weight_std,
+        optimizer_adapts,
+        gradient_norm,
+    ],
     knob="Check the residual path: that each block adds to its input; then the initial scale and the norm's parameters.",
     inspect="Gradient norm per block at one step, and the size of the activations that enter each block.",
     runbook="Save one checkpoint with activations; on a fixed batch, print the gradient at the input of each block.",
@@ -60,6 +69,7 @@ def residual_path_broken(
     rate: Series | None,
     std: Series | None,
     adapts: Series | None,
+    parts: Series | None,
     *,
     steady: float = 0.5,
     even: float = 10.0,
@@ -95,6 +105,8 @@ def residual_path_broken(
             yield supports(
                 strong, f"at step {then} the first block gets {worst:.0e}x less: nothing leads around the blocks between", first
             )
+    if parts is not None and _are_single_layers(parts.labels):
+        yield contradicts(strong + 1, "each block is one layer, and few models lead around single layers", first)
     dead = findings.first(dead_parameter)
     if dead is not None and dead.value == 0:
         yield contradicts(medium, f"{dead.where} gets no gradient at all: something is cut off, not worn down", dead)
@@ -105,6 +117,13 @@ def residual_path_broken(
     yield from weights_replaced(rate, std, adapts, first.first_step, strong)
     if largest is not None and usual is not None and (flat := bounded_functions(largest, usual)):
         yield contradicts(medium, f"{flat[0]} works between bounds, where functions are flat", largest.name)
+
+
+def _are_single_layers(names: Sequence[str], *, min_blocks: int = 3) -> bool:
+    """Tell whether every tensor of a block is the block's own, as `conv.3.weight`, and none that of a part of it."""
+    blocks = {name: block for name in names if (block := block_of(name)) is not None}
+    own = all("." not in name[len(block) :].strip("./") for name, block in blocks.items())
+    return own and len({*blocks.values()}) >= min_blocks
 
 
 def _decay(norm: Series) -> list[tuple[float, int]]:

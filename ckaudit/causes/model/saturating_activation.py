@@ -19,6 +19,7 @@ from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.initialization_lost import initialization_lost
 from ckaudit.run.series import Series
 
 
@@ -53,12 +54,15 @@ def saturating_activation(
 ) -> Iterator[Evidence]:
     """An activation function works where it is flat, so that little gradient comes through.
 
-    A sigmoid's slope is a quarter at most: a stack of them loses a factor of `slope` or more at each layer.
-    Weights are starting values, to be fitted on runs of known truth.
+    A sigmoid's slope is a quarter at most: a stack of them loses a factor of `slope` or more at each layer. Where updates had
+    taken the weights far from where they began, the flat ends are a consequence. Weights are starting values, to be fitted on
+    runs of known truth.
     """
     ends, starved = findings.first(saturated_units), findings.first(vanishing_gradient)
     if ends is not None:
         yield supports(decisive, ends.message, ends)
+        if lost := findings.before((ends.first_step or 0) + 1).first(initialization_lost):
+            yield contradicts(strong + medium, f"something drove it there: {lost.message}", lost)
     if largest is None or usual is None:
         if ends is None:
             yield contradicts(medium, "the outputs of activation functions were not recorded", starved)

@@ -127,6 +127,10 @@ def _held_back(findings: Findings, decay: Finding, weight: float) -> Iterator[Ev
     """Judge by whether what is learnt was held back, or clipped away, when decay was first seen."""
     if held := findings.before((decay.first_step or 0) + 1).first(updates_held_back, frequent_clipping):
         yield contradicts(weight, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
+    if silent := findings.before(decay.first_step or 0).first(dead_units):
+        yield contradicts(
+            2 * weight, f"units were silent before, and no gradient holds against a decay: {silent.message}", silent
+        )
 
 
 def _forgotten(

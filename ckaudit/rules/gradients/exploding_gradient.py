@@ -188,14 +188,18 @@ def _is_overcome(span: Span, norm: Series, loss: Series | None, felt: float, *, 
     return median(after[-MIN_HISTORY:]) < level - felt * abs(level)
 
 
-def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, *, parts: int = 10) -> bool:
-    """Tell whether the loss is no higher between two steps than before, nor in any tenth from there on, and ends well below."""
+def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, *, max_parts: int = 10) -> bool:
+    """Tell whether the loss is no higher between two steps than before, nor in any part from there on, and ends well below.
+
+    There are `max_parts` parts, fewer where a part would have less than two losses.
+    """
     if loss is None:
         return False
     known, steps, values = loss.finite[:, 0], loss.steps, loss.values[:, 0]
     before, after = values[known & (steps < first)][-MIN_HISTORY:], values[known & (steps >= first)]
     within = values[known & (steps >= first) & (steps <= last)]
-    if not len(before) or not len(within) or len(after) < 2 * parts:
+    parts = min(max_parts, len(after) // 2)
+    if not len(before) or not len(within) or parts < 2:
         return False
     level, levels = median(before), [median(part) for part in np.array_split(after, parts)]
     noise = MEDIAN_COST * difference_noise(before) / WITHIN**0.5

@@ -39,20 +39,22 @@ def hidden_nonfinite(
 
     ## What it checks
     Steps with a finite loss though outputs are not finite, or though weights have not been since the checkpoint before: no such
-    loss exists. And steps whose gradients are not
-    finite while the loss reads exactly zero after one above `min_loss`, or exactly what it read at both points before, at
-    `min_points` points in a row: a logger put it there (the Hugging Face Trainer does so by default).
+    loss exists. And steps whose gradients are not finite while the loss reads exactly zero after one above `min_loss`, or exactly
+    what it read at both points before, at `min_points` points in a row: a logger put it there (the Hugging Face Trainer does so
+    by default).
     ## Why it matters
     Who reads the curve sees a good step, and the number that should stop the run is gone.
     ## False alarms
-    A loss is computed before the update that breaks the weights, and is finite at that step. Rows of an embedding that no token
-    of the batch reads break nothing, and embeddings are left out. Gradients that overflow under a loss scale belong to steps with
-    a loss of their own; updates that were skipped for it are left out.
+    A loss is computed before the update that breaks the weights, and is finite at that step; a writer that makes a pass of its
+    own behind the update finds outputs that are not. Rows of an embedding that no token of the batch reads break nothing, and
+    embeddings are left out. Gradients that overflow under a loss scale belong to steps with a loss of their own; updates that
+    were skipped for it are left out.
     """
     if all(series is None for series in (norm, gradients, weights, activations)):
         yield needs_one_of(grad_global_norm, nonfinite_gradients, nonfinite_weights, nonfinite_activations)
         return
-    lost = _steps_of([] if activations is None else [activations], counts=True) | _broken_before(weights, table_of(facts))
+    outputs = _steps_of([] if activations is None else [activations], counts=True)
+    lost = (outputs - _newly_broken(weights)) | _broken_before(weights, table_of(facts))
     bad = _steps_of([] if gradients is None else [gradients], counts=True) | _steps_of([] if norm is None else [norm])
     if skipped is not None:
         bad -= {int(step) for step in skipped.steps[(skipped.values > 0).any(axis=1)]}
@@ -70,6 +72,14 @@ def hidden_nonfinite(
             badness=-loss.values,
             value=loss.values,
         )
+
+
+def _newly_broken(weights: Series | None) -> set[int]:
+    """Return the checkpoints at which some weights are not finite, and at the one before, if any, all were."""
+    if weights is None or not len(weights.steps):
+        return set()
+    broken = (weights.nonfinite | (np.nan_to_num(weights.values) > 0)).any(axis=1)
+    return {int(step) for step in weights.steps[broken & ~np.concatenate([[False], broken[:-1]])]}
 
 
 def _broken_before(weights: Series | None, tensors: TensorTable) -> set[int]:

@@ -47,10 +47,10 @@ def weights_grow(
     Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
     ## False alarms
     A small initialization grows many times over without harm; what counts is where it comes to. Embeddings have no gain, nor has
-    what does not multiply its inputs, and a linear model has no layer behind its one matrix. So has the matrix of a head or of
-    a single output, as of a value or a reward, which grows to the size of its targets: alone it is a note.
-    Targets in the thousands need such weights: where the model saves half of what a constant guess costs to the end, all
-    matrices together are a note.
+    what does not multiply its inputs; what a recurrent cell puts out is bounded by its gates; and a linear model has no layer
+    behind its one matrix. So has the matrix of a head or of a single output, as of a value or a reward, which grows to the size
+    of its targets: alone it is a note. Targets in the thousands need such weights: where the model saves half of what a constant
+    guess costs to the end, all matrices together are a note.
     """
     yield from too_few(std, min_points)
     gains = _gains(std, facts)
@@ -111,7 +111,7 @@ def _of_unknown_shapes(std: Series, max_std: float, max_growth: float, min_point
 def _gains(std: Series, facts: Manifest | None) -> Series:
     tensors = table_of(facts)
     wide = {name: np.prod(fact.shape[1:]) for name, fact in tensors.facts.items() if fact.shape and len(fact.shape) >= 2}
-    multiplies = {name for name in wide if tensors.kind(name) != "embedding" and tensors.is_factor(name)}
+    multiplies = {name for name in wide if tensors.kind(name) not in ("embedding", "recurrent") and tensors.is_factor(name)}
     matrices = std.only(lambda name: name in multiplies).recorded_rows()
     root = np.sqrt([float(wide[name]) for name in matrices.labels])
     values = np.where(matrices.finite, matrices.values * root if len(root) else matrices.values, np.nan)
