@@ -16,7 +16,7 @@ from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MEDIAN_COST, difference_noise
 from ckaudit.run.run_facts import ACTS, is_reinforcement_learning
-from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.spikes import SustainedGrowth, sustained_growth
 
@@ -31,6 +31,10 @@ WITHIN, NOISE_DEVIATIONS = 3, 3.0
 
 HOLDER_SHARE = 0.9
 """Share of the squared norm from which a tensor is the place: it has more than nine others together."""
+
+
+MAX_LOSS_MULTIPLE = 1000.0
+"""Times the loss that no gradient norm is from the start, whatever the unit of both."""
 
 
 @rule("GRAD002", severity="sev1", needs=[grad_global_norm], wants=[boxed_gradient_norm, train_loss_raw, FACTS], unit="1")
@@ -61,6 +65,9 @@ def exploding_gradient(
     One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
     axis, M09), and beyond its median over the first ten points, is sev2, and a note while the loss is no higher than it was: a
     model that gets surer of its answers has larger gradients where it errs.
+    One that is a thousand times the loss at the median of the first ten points was out of its size before there was a past:
+    sev2. Both go with the unit of the loss, and healthy runs begin at up to ten (133 runs, public logs among them; chaotic
+    recurrent cells and weights drawn 30 times too large come to 12,000 and more).
     Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
     An explosion is only noted where the loss is no higher in it than in the ten points before, nor in any tenth of the run from
     it on, and ends below them by `felt_loss_share`; where the norm stays below its own median over the first ten points, or has
@@ -78,8 +85,32 @@ def exploding_gradient(
     a density has a gradient that grows as its width shrinks: where the norm slows down, and the loss is no higher than it was, it
     is a note. The gradient of a policy and its critic goes with what they meet, which is another thing each time: a note.
     """
-    found = _explosions(norm, box, loss, note_ratio, max_ratio, min_points, shock_ratio, felt_loss_share, slide_ratio)
+    found = [
+        *_explosions(norm, box, loss, note_ratio, max_ratio, min_points, shock_ratio, felt_loss_share, slide_ratio),
+        *_from_the_start(norm, loss),
+    ]
     yield from (_of_a_policy(one) for one in found) if is_reinforcement_learning(facts) else found
+
+
+def _from_the_start(norm: Series, loss: Series | None, *, limit: float = MAX_LOSS_MULTIPLE) -> Iterator[Hit]:
+    """Yield a norm that is a large multiple of the loss in the first points, all of which have both."""
+    if loss is None:
+        return
+    losses = at(loss, norm.steps).values[:, 0]
+    known = np.flatnonzero(norm.finite[:, 0] & np.isfinite(losses))[:MIN_HISTORY]
+    if len(known) < MIN_HISTORY:
+        return
+    usual, level = median(norm.values[known, 0]), median(np.abs(losses[known]))
+    if usual > limit * level > 0:
+        yield Hit.at(
+            norm.steps[known],
+            "sev2",
+            f"the gradient norm is {usual:.3g} from the start, {{value:.3g}} times the loss: it explodes on its way back, or is "
+            "taken of gradients that are still multiplied by a loss scale",
+            where=norm.labels[0],
+            value=usual / level,
+            limit=limit,
+        )
 
 
 def _of_a_policy(found: Hit | Skip) -> Hit | Skip:

@@ -78,7 +78,7 @@ def _newly_broken(weights: Series | None) -> set[int]:
     """Return the checkpoints at which some weights are not finite, and at the one before, if any, all were."""
     if weights is None or not len(weights.steps):
         return set()
-    broken = (weights.nonfinite | (np.nan_to_num(weights.values) > 0)).any(axis=1)
+    broken = np.asarray((weights.nonfinite | (np.nan_to_num(weights.values) > 0)).any(axis=1))
     return {int(step) for step in weights.steps[broken & ~np.concatenate([[False], broken[:-1]])]}
 
 
