@@ -40,6 +40,7 @@ SHARES = frozenset(
         "target_shift_match",
         "embedded_shift_match",
         "target_equals_input",
+        "target_equals_embedded",
         "clip_coefficient",
         "exact_match",
         "overlap",

@@ -92,6 +92,18 @@ def target_equals_input(run: Run) -> Series:
     return run.value("data.target_equals_input")
 
 
+@metric(unit="1", reads=["data.target_equals_embedded"], source="playbook, analysis contract", memory=1)
+def target_equals_embedded(run: Run) -> Series:
+    r"""Share of the targets that are the token that an embedding of the model reads at their own place.
+
+    $$\max_E \tfrac1N \sum_t \mathbb{1}[\,y_t = e_t\,]$$
+
+    Shape (C, 1), the largest of all embeddings E, over the targets that the loss counts: near 1, a model that fills in masked
+    tokens is shown them, and one that writes is shown what it is to write next.
+    """
+    return run.value("data.target_equals_embedded")
+
+
 @metric(unit="1", reads=["data.duplicate_share"], source="catalogue M36; Lee et al. 2022, section 4", memory=1)
 def batch_duplicate_share(run: Run) -> Series:
     r"""Share of the rows of a batch, sequences or pictures, that are equal to an earlier one of it.

@@ -112,7 +112,7 @@ def batch_facts(
 
 
 def add_seen_match(
-    facts: BatchFacts, batch: Any, *, inputs: float | None, embedded: float | None, min_share: float = 0.5
+    facts: BatchFacts, batch: Any, *, inputs: float | None, embedded: float | None, same: float | None, min_share: float = 0.5
 ) -> None:
     """Put in how targets stand to what the model was seen to read.
 
@@ -124,10 +124,13 @@ def add_seen_match(
         batch: Inputs and targets, as `inputs_and_targets` takes them.
         inputs: Share of the targets that are the next token of the model's first argument.
         embedded: The largest share that are the next token of what an embedding was given.
+        same: The largest share that are the token of it at their own place.
         min_share: Share from which on they are.
     """
     if embedded is not None:
         facts.embedded_shift_match = shortest(embedded)
+    if same is not None:
+        facts.target_equals_embedded = shortest(same)
     has_targets = inputs_and_targets(batch)[1] is not None
     if has_targets and facts.target_shift_match is UNSET and inputs is not None and inputs >= min_share:
         facts.target_shift_match = shortest(inputs)

@@ -68,6 +68,20 @@ def next_token_share(rows: Iterable[Array], targets: Array | None) -> float | No
     return max((share for share in shares if share is not None), default=None)
 
 
+def same_token_share(rows: Iterable[Array], targets: Array | None) -> float | None:
+    """Return the largest share of the targets that are the token at their own place of any of some inputs; None of no such ones.
+
+    Args:
+        rows: Tokens, each (B, T).
+        targets: Classes as a loss function was given them, one for each token of a row of inputs.
+    """
+    if targets is None or is_sharded(targets):
+        return None
+    near = [tokens for tokens in rows if not is_sharded(tokens) and tokens.device == targets.device]
+    shares = [match(tokens, targets.reshape(tokens.shape)) for tokens in near if prod(tokens.shape) == prod(targets.shape)]
+    return max((share for share in shares if share is not None), default=None)
+
+
 def _share_along(tokens: Array, targets: Array, axis: int) -> float | None:
     """Return the share of targets that are the next token along an axis; where that is the same one again it tells nothing."""
     earlier, later = (tokens[:-1], tokens[1:]) if axis == 0 else (tokens[:, :-1], tokens[:, 1:])

@@ -46,6 +46,7 @@ OF_OTHER_RUNS = {
     "eval_in_training_mode",
     "train_in_eval_mode",
     "embedded_shift_match",
+    "target_equals_embedded",
     "undecided_share",
 }
 RANKS, ROWS, LENGTH, EXPERTS, SAMPLES = 2, 16, 84, 4, 25

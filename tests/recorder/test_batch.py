@@ -64,6 +64,43 @@ def test_of_a_translator_it_is_what_the_decoder_reads(tmp_path):
     assert run.value("data.target_shift_match").values[0, 0] < 0.5
 
 
+@pytest.mark.parametrize("shifts", [False, True])
+def test_a_decoder_that_is_given_what_it_is_to_write_is_known_by_what_it_reads(tmp_path, shifts):
+    torch.manual_seed(0)
+    source, said = torch.randint(3, 20, (4, 6)), torch.randint(3, 20, (4, 7))
+    model = nn.ModuleDict({"source": nn.Embedding(20, 8), "said": nn.Embedding(20, 8), "head": nn.Linear(8, 20)})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Recorder(model, tmp_path, optimizer=optimizer, vocabulary=20) as recorder:
+        for _ in range(10):
+            read = said[:, :-1] if shifts else said[:, 1:]
+            states = model["said"](read) + model["source"](source).mean(1, keepdim=True)
+            loss = nn.functional.cross_entropy(model["head"](states).flatten(0, 1), said[:, 1:].flatten())
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss, batch=(source, said[:, 1:]))
+    (found,) = read_run(tmp_path).value("data.target_equals_embedded").values[-1]
+    assert found < 0.3 if shifts else found == 1.0
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_of_words_that_are_to_be_filled_in_those_that_count_are_looked_for(tmp_path, hides):
+    torch.manual_seed(0)
+    tokens = torch.randint(3, 20, (8, 9))
+    chosen = torch.rand(tokens.shape) < 0.3
+    read = tokens.masked_fill(chosen, 0) if hides else tokens
+    targets = tokens.masked_fill(~chosen, -100)
+    model = Next()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Recorder(model, tmp_path, optimizer=optimizer) as recorder:
+        for _ in range(10):
+            loss = nn.functional.cross_entropy(model(read).flatten(0, 1), targets.flatten())
+            loss.backward()
+            optimizer.step()
+            recorder.step(loss)
+    (found,) = read_run(tmp_path).value("data.target_equals_embedded").values[-1]
+    assert found == (0.0 if hides else 1.0)
+
+
 @pytest.mark.parametrize("shuffles", [False, True])
 def test_where_the_loss_leaves_padding_out_the_model_shows_that_it_is_asked_for_the_next_token(tmp_path, shuffles):
     torch.manual_seed(0)

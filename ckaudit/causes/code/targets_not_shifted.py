@@ -30,14 +30,14 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
         update_out_of_band,
         vanishing_gradient,
     ],
-    knob="Shift the targets by one: targets = tokens[1:], inputs = tokens[:-1], once and in one place.",
+    knob="Shift the targets by one (targets = tokens[1:], inputs = tokens[:-1]), or mask the tokens that are to be filled in.",
     inspect="The collate function, and whether the model shifts labels itself.",
     runbook="Stop. Decode one row of inputs and of targets side by side; what was trained so far is a copier, not a model.",
 )
 def targets_not_shifted(
     findings: Findings, *, decisive: float = 4.0, strong: float = 2.0, weak: float = 0.5
 ) -> Iterator[Evidence]:
-    """The target of a token is the token itself: the shift by one is missing.
+    """The target of a token is the token itself: the shift by one is missing, or the mask of what is to be filled in.
 
     Targets that are their inputs are decisive. Weights follow the scale that all causes share.
     """

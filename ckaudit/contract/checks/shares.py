@@ -15,7 +15,7 @@ from ckaudit.contract.violations import ViolationKind
 TABLE_SHARES = {"gradients": ("zero_fraction",), "activations": ("sparsity", "outlier_rate"), "weight_deltas": ("unchanged",)}
 HEAD_SHARES = ("normalized_entropy_per_head", "sharp_share_per_head", "max_attn_per_head", "upper_triangle_mass_per_head")
 SINGLE_SHARES = {
-    "data": ("target_shift_match", "embedded_shift_match", "target_equals_input", "duplicate_share"),
+    "data": ("target_shift_match", "embedded_shift_match", "target_equals_input", "target_equals_embedded", "duplicate_share"),
     "optimizer": ("clip_coefficient",),
     "loss_function": ("normalized_share", "smoothing"),
 }

@@ -265,6 +265,10 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
         NonNegative | UnsetType, doc("Share of targets equal to the next token that an embedding reads, 0 to 1; the largest.")
     ] = UNSET
     target_equals_input: Annotated[NonNegative | UnsetType, doc("Share of targets equal to their own input, 0 to 1.")] = UNSET
+    target_equals_embedded: Annotated[
+        NonNegative | UnsetType,
+        doc("Share of targets equal to the token that an embedding reads at their own place, 0 to 1; the largest."),
+    ] = UNSET
     duplicate_share: Annotated[
         NonNegative | UnsetType, doc("Share of rows, sequences or pictures, equal to an earlier one of the same batch, 0 to 1.")
     ] = UNSET

@@ -32,7 +32,7 @@ from ckaudit.recorder.stats.arrays import local
 from ckaudit.recorder.stats.attention_stats import attention_stats, four_dimensional, max_logits
 from ckaudit.recorder.stats.float32_rounding import shortest
 from ckaudit.recorder.stats.moe import CAPACITY, CHOICES, may_route, module_setting, moe_stats
-from ckaudit.recorder.target_alignment import next_token_share, rows_of_tokens
+from ckaudit.recorder.target_alignment import next_token_share, rows_of_tokens, same_token_share
 
 FUNCTIONS = ("relu", "gelu", "silu", "swish", "mish", "sigmoid", "tanh", "elu", "glu", "softplus", "activation")
 
@@ -165,6 +165,7 @@ class ForwardHooks:
             with self._guard("the loss function"):
                 self._seen.loss_function, self._seen.loss_terms = self._losses.detach(), self._losses.terms
                 self._seen.embedded_shift_match = next_token_share(self._seen.embedded, self._losses.classes)
+                self._seen.embedded_target_share = same_token_share(self._seen.embedded, self._losses.classes)
                 self._seen.input_shift_match = next_token_share(rows_of_tokens(self._seen.inputs), self._losses.classes)
             self._losses.classes, self._seen.embedded = None, []  # tensors of the training are not kept beyond its step
         seen, self._seen, self._readings = self._seen, ForwardStats(), DeferredNumbers()

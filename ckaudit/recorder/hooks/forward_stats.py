@@ -32,6 +32,7 @@ class ForwardStats(Struct):
         inputs: What the model was given first, numbers or tokens, where its own call was seen.
         embedded: The tokens (B, T) that its embeddings were given.
         embedded_shift_match: Largest share of the targets that are the next token of those.
+        embedded_target_share: Largest share that are the token of those at their own place.
         input_shift_match: The share that are the next token of the inputs.
         seconds: Time that the hooks took.
     """
@@ -50,6 +51,7 @@ class ForwardStats(Struct):
     inputs: Tensor | None = None
     embedded: list[Tensor] = field(default_factory=list)
     embedded_shift_match: float | None = None
+    embedded_target_share: float | None = None
     input_shift_match: float | None = None
     seconds: float = 0.0
 

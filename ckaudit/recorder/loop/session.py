@@ -217,7 +217,8 @@ class RunSession:
                 known = batch_facts(batch, input_hash=attempt.input_hash, **facts)
                 # Whoever passes no batch lets the model's own inputs speak, as far as they are no rows of a data set.
                 known = known or input_facts(seen.inputs, self._words) or BatchFacts()
-                add_seen_match(known, batch, inputs=seen.input_shift_match, embedded=seen.embedded_shift_match)
+                embedded, same = seen.embedded_shift_match, seen.embedded_target_share
+                add_seen_match(known, batch, inputs=seen.input_shift_match, embedded=embedded, same=same)
                 checkpoint.data = UNSET if known == BatchFacts() else known
             # The file cannot hold the time of its own writing, so it holds that of the file before.
             checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start, self._folder.write_seconds)

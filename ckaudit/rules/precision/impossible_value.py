@@ -9,7 +9,13 @@ from msgspec import UNSET
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.attention import max_attention, normalized_attention_entropy, upper_triangle_mass
 from ckaudit.metrics.corpus import language_share, pad_fraction, source_mix_share
-from ckaudit.metrics.data import batch_duplicate_share, embedded_shift_match, target_equals_input, target_shift_match
+from ckaudit.metrics.data import (
+    batch_duplicate_share,
+    embedded_shift_match,
+    target_equals_embedded,
+    target_equals_input,
+    target_shift_match,
+)
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.hardware import comm_time_frac, compute_time_frac, dataloader_stall_frac, gpu_util
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -31,6 +37,7 @@ SHARES = (
     source_mix_share,
     batch_duplicate_share,
     target_equals_input,
+    target_equals_embedded,
     target_shift_match,
     embedded_shift_match,
     comm_time_frac,
