@@ -46,15 +46,26 @@ def test_a_sample_stands_for_all_elements():
         "b": torch.randn(7, generator=generator) * 10,
         "c": torch.zeros(0),
     }
+    tensors = {name: tensor.requires_grad_() for name, tensor in tensors.items()}
     sample = WeightSample(tensors)
     before, moves = sample.take(), {name: 0.01 * torch.randn(t.shape, generator=generator) for name, t in tensors.items()}
     assert len(before) <= 256 + 7
     for name, tensor in tensors.items():
-        tensor.add_(moves[name])
-    whole = np.sqrt(sum(float((t.double() ** 2).sum()) for t in tensors.values()))
+        tensor.data.add_(moves[name])
+    whole = np.sqrt(sum(float((t.detach().double() ** 2).sum()) for t in tensors.values()))
     expected = np.sqrt(sum(float((m.double() ** 2).sum()) for m in moves.values())) / whole
     assert sample.moved(before) == pytest.approx(expected, rel=0.1)
-    assert WeightSample({"zero": torch.zeros(3)}).moved(torch.zeros(3)) is None
+    assert WeightSample({"zero": torch.zeros(3, requires_grad=True)}).moved(torch.zeros(3)) is None
+
+
+def test_frozen_weights_are_no_part_of_what_moves():
+    trained, frozen = torch.ones(4, requires_grad=True), torch.full((400,), 3.0)
+    sample = WeightSample({"adapter": trained, "base": frozen})
+    before = sample.take()
+    trained.data.add_(0.5)
+    assert sample.moved(before) == pytest.approx(0.5 / 1.5)
+    frozen.requires_grad_()
+    assert sample.moved(before) is None
 
 
 def test_vital_signs_reach_the_metrics(tiny, train, tmp_path):

@@ -168,10 +168,10 @@ def _shorter(value: float | None) -> float | None:
 
 # The same as values of a line, and how far a sample of the weights moved.
 class WeightSample:
-    """Takes the same few elements of every tensor, before an update and after it.
+    """Takes the same few elements of every tensor that takes a gradient, before an update and after it.
 
     Args:
-        tensors: The weights; they stay where they are.
+        tensors: The weights; they stay where they are. Those that are frozen at the time are left out.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -179,22 +179,25 @@ class WeightSample:
         shapes = [real_shape(tensor) for tensor in self._tensors]
         self._strides = [stride_of(shape, samples=MAX_SAMPLES_PER_TENSOR) for shape in shapes]
         counts = [-(-math.prod(shape) // stride) for shape, stride in zip(shapes, self._strides, strict=True)]
-        shares = [math.prod(shape) / count for shape, count in zip(shapes, counts, strict=True)]
-        self._stands_for = torch.tensor(shares, dtype=torch.float64).repeat_interleave(torch.tensor(counts, dtype=torch.long))
+        self._shares = [torch.full((n,), math.prod(shape) / n).double() for shape, n in zip(shapes, counts, strict=True)]
 
     def take(self) -> Tensor:
         """Return a copy of the elements, shape (n,)."""
         home = self._tensors[0].device if self._tensors else None
-        parts = [flat(line(t)[::stride]).to(home) for t, stride in zip(self._tensors, self._strides, strict=True)]
+        pairs = zip(self._tensors, self._strides, strict=True)
+        parts = [flat(line(tensor)[::stride]).to(home) for tensor, stride in pairs if tensor.requires_grad]
         return torch.cat(parts) if parts else torch.zeros(0)
 
     def moved(self, before: Tensor) -> float | None:
-        r"""Return an estimate of $\lVert\Delta W\rVert / \lVert W\rVert$ of all tensors together (M11); None of zeros.
+        r"""Return an estimate of $\lVert\Delta W\rVert / \lVert W\rVert$ of all tensors together (M11).
 
-        Each element stands for those between it and the next.
+        Each element stands for those between it and the next. None of zeros, and where other tensors were trained before.
         """
         after = to_float64(self.take())
-        squares = torch.stack([(after - before) ** 2, after**2]) @ self._stands_for.to(after.dtype).to(after.device)
+        if after.shape != before.shape or not len(after):
+            return None
+        shares = [share for tensor, share in zip(self._tensors, self._shares, strict=True) if tensor.requires_grad]
+        squares = torch.stack([(after - before) ** 2, after**2]) @ torch.cat(shares).to(after.dtype).to(after.device)
         delta, size = squares.tolist()
         return math.sqrt(delta / size) if size else None
 

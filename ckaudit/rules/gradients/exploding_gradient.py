@@ -136,7 +136,7 @@ def _explosions(
     ratio = _over_running_median(norm)  # (T, 1)
     exploded = False
     for span in spans(norm, np.nan_to_num(ratio) > max_ratio, min_points=min_points):
-        if _is_harmless(span, norm, loss, felt_loss_share):
+        if _is_harmless(span, norm, loss, felt_loss_share, is_small=float(np.nanmax(ratio[span.rows])) < max_ratio**1.5):
             continue
         exploded = True
         yield Hit.over(
@@ -195,16 +195,23 @@ def _sliding(norm: Series, rows: Steps, turn: Turn) -> Hit:
     )
 
 
-def _is_harmless(span: Span, norm: Series, loss: Series | None, felt: float, *, for_long: bool = True) -> bool:
-    """Tell whether a norm is no larger than at the start, and the loss as good as the best, or the task is and stays solved."""
+def _is_harmless(
+    span: Span, norm: Series, loss: Series | None, felt: float, *, for_long: bool = True, is_small: bool = False
+) -> bool:
+    """Tell whether a norm is no larger than at the start, and the loss as good as the best, or the task is and stays solved.
+
+    One that `is_small` is over its past by an order of magnitude and little more: few losses that fall all the way will do.
+    """
     began = median(norm.values[norm.finite[:, 0], 0][:MIN_HISTORY])
-    is_small = bool((norm.values[span.rows, 0] < began).all())
-    if stays_solved(loss, span.first, span.last) or (for_long and _falls_all_the_way(loss, span.first, span.last, felt)):
+    is_as_before = bool((norm.values[span.rows, 0] < began).all())
+    if stays_solved(loss, span.first, span.last):
         return True
-    if is_small and not for_long and loss is not None:
+    if for_long and _falls_all_the_way(loss, span.first, span.last, felt, min_parts=2 if is_small else 10):
+        return True
+    if is_as_before and not for_long and loss is not None:
         later = loss.steps[loss.finite[:, 0] & (loss.steps > span.last)][:MIN_HISTORY]
         return len(later) > 0 and _is_at_best(loss, int(later[0]), int(later[-1]), felt, typical=True)
-    return is_small and _is_at_best(loss, span.first, span.last, felt)
+    return is_as_before and _is_at_best(loss, span.first, span.last, felt)
 
 
 def _is_overcome(span: Span, norm: Series, loss: Series | None, felt: float, *, end_share: float = 0.9) -> bool:
@@ -219,18 +226,18 @@ def _is_overcome(span: Span, norm: Series, loss: Series | None, felt: float, *, 
     return median(after[-MIN_HISTORY:]) < level - felt * abs(level)
 
 
-def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, *, max_parts: int = 10) -> bool:
+def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, *, min_parts: int, parts: int = 10) -> bool:
     """Tell whether the loss is no higher between two steps than before, nor in any part from there on, and ends well below.
 
-    There are `max_parts` parts, fewer where a part would have less than two losses.
+    There are `parts` parts, down to `min_parts` where a part would have less than two losses.
     """
     if loss is None:
         return False
     known, steps, values = loss.finite[:, 0], loss.steps, loss.values[:, 0]
     before, after = values[known & (steps < first)][-MIN_HISTORY:], values[known & (steps >= first)]
     within = values[known & (steps >= first) & (steps <= last)]
-    parts = min(max_parts, len(after) // 2)
-    if not len(before) or not len(within) or parts < 2:
+    parts = min(parts, len(after) // 2)
+    if not len(before) or not len(within) or parts < min_parts:
         return False
     level, levels = median(before), [median(part) for part in np.array_split(after, parts)]
     noise = MEDIAN_COST * difference_noise(before) / WITHIN**0.5

@@ -37,6 +37,9 @@ steps and more, those by Adam and its kin come 0.0045 at least, and those by pla
 NO_DISTANCE = 1e-5
 """A fine-tuning moves its weights by more than that as well: sixty updates of Adam at 1e-8 on weights of 0.05 come as far."""
 
+MIN_EXPLAINED_SHARE = 0.5
+"""Share of a constant guess's loss that a model saves whose updates, however large, have led somewhere."""
+
 LEARNT_SHARE = 0.1
 """Share of the first loss that is gone once something is learnt."""
 
@@ -81,15 +84,15 @@ def update_out_of_band(
 
     ## What it checks
     The norm of one update over the norm of all weights (M11) against the band from `min_ratio` to `max_ratio` (torchmortem uses
-    the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is zero. Below
-    the band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first. Where tensors
-    were recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row after the `warmup`
-    (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), a note where the loss comes down between
-    them all the same; and below 0.0025 while the learning rate is above `min_rate_share` of its peak, in a run that began
-    knowing nothing and has not yet lost a tenth of its first loss (lab: healthy runs from 0.005). That counts in the last of
-    those checkpoints too, for what comes up in time was a beginning. While the learning rate still rises, what is small may be
-    meant; a loss that falls by a twentieth and beyond its noise, or faster in the last third of its points than in the first, is
-    on its way, as is a model that saves a tenth of what a constant guess costs.
+    the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is zero. Below the
+    band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first. Where tensors were
+    recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row after the `warmup` (lab:
+    healthy runs at most 0.02, a learning rate ten times too high from 0.036), a note where the loss comes down between them all
+    the same, or the model saves half of what a constant guess costs; and below 0.0025 while the learning rate is above
+    `min_rate_share` of its peak, in a run that began knowing nothing and has not yet lost a tenth of its first loss (lab: healthy
+    runs from 0.005). That counts in the last of those checkpoints too, for what comes up in time was a beginning. While the
+    learning rate still rises, what is small may be meant; a loss that falls by a twentieth and beyond its noise, or faster in the
+    last third of its points than in the first, is on its way, as is a model that saves a tenth of what a constant guess costs.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
@@ -118,8 +121,11 @@ def update_out_of_band(
     usual = _median(matrices if matrices.labels else tensors)
     for span in spans(usual, (usual.values > max_matrix_ratio) & (usual.steps > warmup)[:, None], min_points=min_points):
         hit = _too_large(span, usual, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
-        comes_down = _falls(loss, span)
-        yield replace(hit, severity="note", message=hit.message + "; the loss falls all the same") if comes_down else hit
+        if _falls(loss, span):
+            hit = replace(hit, severity="note", message=hit.message + "; the loss falls all the same")
+        elif has_used_inputs(explained, min_share=MIN_EXPLAINED_SHARE):
+            hit = replace(hit, severity="note", message=hit.message + "; the model has learnt all the same")
+        yield hit
     middle = _median(tensors)
     losses = loss.values[loss.finite] if loss is not None else np.empty(0)
     is_learning = len(losses) > 1 and (fall_accelerates(losses) or ends_lower(losses, min_fall=LEARNT_SHARE / 2))
