@@ -38,6 +38,10 @@ LIKE_OTHERS = 10.0
 """Under plain SGD an update is the rate times the gradient: within so many times what others make of theirs it is its own."""
 
 
+MIN_STILL_SHARE = 0.1
+"""Share of the record over which nothing changes at its end: a schedule that ends at zero does so with its last steps."""
+
+
 @rule(
     "MOVE001",
     severity="sev1",
@@ -84,22 +88,22 @@ def barely_moving(
     Where no update was measured, what checkpoints show of the weights speaks, from `min_points` of them on: a tensor of which no
     statistic and no sampled element changes from one to the next, or whose way since the first is below `min_relative_movement`
     of the median tensor's. In any record one whose whole way is less than a single ordinary update. These are sev2, for nobody
-    said whether the tensor is to train; a note where its gradient is not recorded though others are.
+    said whether the tensor is to train; a note where its gradient is not recorded though others are. Where all have moved and
+    none does any more, it is sev2 over the last tenth of the record at least, while the loss does not fall on.
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
     ## False alarms
-    Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began
-    at zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain
-    descent: where both stand still and the value beside them moves, they are left out. So is what moves though no update of it
-    was measured: another optimizer has it. A gain of 1 that moves as far as
-    weights of 0.02 moves by a fiftieth of what they do for its size, and is well. An update of one element, as of a temperature,
-    may be smaller than the spacing of its numbers: a note. So is a gain of 1 in half precision, whose neighbours are 0.004 away:
-    who trains in bfloat16 alone hardly ever moves one. Where what other tensors move by is less than the spacing of a tensor's
-    numbers in single precision, its update rounds to none: sev2 where that is so of the whole record, for no rate is meant to
-    be that low, else a note. Under plain SGD a small gradient makes a
-    small update: a tensor that moves as far by its gradient as the others is left to the rules on gradients. Where the loss
-    falls while no tensor at all moves, the record shows other weights than those that train: a note. So is what stands still once
-    a millionth of the first loss is left.
+    Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began at
+    zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain descent:
+    where both stand still and the value beside them moves, they are left out. So is what moves though no update of it was
+    measured: another optimizer has it. A gain of 1 that moves as far as weights of 0.02 moves by a fiftieth of what they do for
+    its size, and is well. An update of one element, as of a temperature, may be smaller than the spacing of its numbers: a note.
+    So is a gain of 1 in half precision, whose neighbours are 0.004 away: who trains in bfloat16 alone hardly ever moves one.
+    Where what other tensors move by is less than the spacing of a tensor's numbers in single precision, its update rounds to
+    none: sev2 where that is so of the whole record, for no rate is meant to be that low, else a note. Under plain SGD a small
+    gradient makes a small update: a tensor that moves as far by its gradient as the others is left to the rules on gradients.
+    Where the loss falls while no tensor at all moves, the record shows other weights than those that train: a note. So is what
+    stands still once a millionth of the first loss is left.
     """
     if (norm is None or relative is None) and way is None and seen is None:
         yield needs_one_of(update_norm, relative_movement, weight_statistics_change)
@@ -221,11 +225,21 @@ def _unchanged(
     falls = loss is not None and _falls(loss, seen.steps)
     for span in spans(seen, still, min_points=min_points):
         severity, message = _reason_in_record(span.label, span.first, span.last, gradient)
-        if not any_moves[span.rows].any() and (falls or any_moves.any()):
-            severity = "note"
-            message = "no tensor changes any more" if not falls else "no tensor changes while the loss falls: the record shows "
-            message += "" if not falls else "other weights than those that train"
+        if not any_moves[span.rows].any():
+            if any_moves.any():
+                stops = _stops(seen, span, any_moves) and not _falls_on(loss, span)
+                severity, message = "sev2" if stops else "note", "no tensor changes any more"
+            elif falls:
+                severity = "note"
+                message = "no tensor changes while the loss falls: the record shows other weights than those that train"
         yield Hit.over(span, severity, message, badness=-seen.values, value=seen.values, limit=0.0)
+
+
+def _stops(seen: Series, span: Span, moves: Mask) -> bool:
+    """Tell whether what has moved stands still to the end, for longer than a rate is zero where a schedule ends."""
+    stretch = seen.steps[-1] - span.first
+    is_last = span.last == seen.steps[-1]
+    return bool(is_last and moves[: span.rows[0]].any() and stretch >= MIN_STILL_SHARE * (seen.steps[-1] - seen.steps[0]))
 
 
 def _of_ways(
@@ -305,6 +319,15 @@ def _falls(loss: Series, steps: Steps) -> bool:
     within = loss.finite[:, 0] & (loss.steps >= steps[0]) & (loss.steps <= steps[-1])
     values = loss.values[within, 0]
     return len(values) >= 3 and not fall_between_thirds(values).is_none
+
+
+def _falls_on(loss: Series | None, span: Span, *, min_share: float = 0.1) -> bool:
+    """Tell whether the loss falls over a span by a tenth of all that it has fallen by then: other weights are trained, then."""
+    known = loss.finite[:, 0] if loss is not None else np.zeros(0, bool)
+    if loss is None or not known[loss.steps < span.first].any() or known[loss.steps >= span.first].sum() < 3:
+        return False
+    fall = fall_between_thirds(loss.values[known & (loss.steps >= span.first), 0])
+    return bool(fall.first - fall.last > min_share * (loss.values[known & (loss.steps < span.first), 0].max() - fall.first))
 
 
 def _reason_in_record(name: str, first: int, last: int, gradient: Series | None) -> tuple[Severity, str]:
