@@ -273,3 +273,9 @@ def test_a_part_that_is_named_is_read_by_batches(tmp_path):
 def test_a_report_of_whole_numbers_by_epoch_is_no_log(tmp_path):
     with pytest.raises(UnreadableError, match="no log that is known"):
         read(tmp_path, "epoch 1 blocks: 12 votes: 5\nepoch 2 blocks: 13 votes: 7\n")
+
+
+def test_episodes_with_a_return_and_no_loss(tmp_path):
+    lines = [f"Episode {n}\tAverage Reward: {10 * n:.2f}\tMax: {20 * n}" for n in (16, 32, 48)]
+    (run,) = read(tmp_path, "\n".join(lines) + "\n")
+    assert curve(run, "microbench_score/average_reward") == [(16, 160.0), (32, 320.0), (48, 480.0)]

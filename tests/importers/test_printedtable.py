@@ -51,3 +51,21 @@ def test_bars_as_in_markdown(imported: Import) -> None:
 def test_prose_is_no_table(imported: Import, text: str) -> None:
     with pytest.raises(UnreadableError):
         imported(text, "notes.txt")
+
+
+def test_a_table_of_markdown_among_other_text(tmp_path):
+    file = tmp_path / "notes.md"
+    rows = [
+        "| epoch | NLL (train) | NLL (valid) |",
+        "|---:|---:|---:|",
+        "| 1 | 0.25 | 0.5 |",
+        "| 2 | -0.125 | 0.0 |",
+        "| 3 | -0.5 | -0.25 |",
+    ]
+    file.write_text("# Notes\n\nSame data.\n\n" + "\n".join(rows) + "\n\nBetter than last week.\n")
+    (run,) = import_runs(file)
+    assert [(row["step"], row["train_loss_raw"], row["val_loss"]) for row in run.rows] == [
+        (1, 0.25, 0.5),
+        (2, -0.125, 0.0),
+        (3, -0.5, -0.25),
+    ]

@@ -39,7 +39,7 @@ NAME = "epoch text log"
 GENERIC = True
 MAX_TOLD = 2**21  # bytes in which a log of this kind has shown two epochs
 _EPOCH = re.compile(
-    r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|train:(?= \d+ \[))[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
+    r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|episode\b|train:(?= \d+ \[))[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
     re.IGNORECASE,
 )
 _BATCH = re.compile(
@@ -59,6 +59,7 @@ _BEGINS = re.compile(
 _TEST = re.compile(r"(?<![A-Za-z])(?:test|testing)(?![A-Za-z])", re.IGNORECASE)
 _MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)[ _]")
 _LOSSES = ("train_loss_raw", "val_loss")
+_SCORE = "microbench_score/"
 _OF_TEST = "test loss"
 
 
@@ -89,13 +90,16 @@ class EpochLine(Struct, frozen=True, gc=False):
 def detects(source: Source) -> bool:
     """Tell by two epochs with a loss each, whose batches, where they are named, count anew; or with losses of parts alone."""
     if not is_text(source) or not (
-        b"poch" in source.data or b"Train: " in source.data or _PLACE_MARK.search(source.data[:MAX_TOLD])
+        b"poch" in source.data
+        or b"pisode" in source.data
+        or b"Train: " in source.data
+        or _PLACE_MARK.search(source.data[:MAX_TOLD])
     ):
         return False
     lines, _ = _with_errors(list(_lines(source.data[:MAX_TOLD])))
     with_a_loss = [line for line in lines if any(_holds(line, name) for name in _LOSSES)]
     if len({line.epoch for line in with_a_loss}) < 2:
-        return not with_a_loss and _are_of_parts(lines)
+        return not with_a_loss and (_are_of_parts(lines) or _are_of_scores(lines))
     inside = [line for line in with_a_loss if line.batch is not None and _holds(line, "train_loss_raw")]
     return not inside or any(
         after.epoch != before.epoch and (after.batch or 0) <= (before.batch or 0) for before, after in pairwise(inside)
@@ -138,6 +142,12 @@ def _are_of_parts(lines: Sequence[EpochLine]) -> bool:
                 epochs.setdefault(key, set()).add(line.epoch)
     told = [key for key, of in epochs.items() if len(of) > 1]
     return len(told) > 1 or any("loss" in key for key in told)
+
+
+def _are_of_scores(lines: Sequence[EpochLine], *, min_epochs: int = 3) -> bool:
+    """Tell by a score or a return of a known name in so many epochs or episodes."""
+    scored = {line.epoch for line in lines if any((name_of(key) or "").startswith(_SCORE) for key in line.values)}
+    return len(scored) >= min_epochs
 
 
 def _lines(data: bytes) -> Iterator[EpochLine]:
@@ -220,7 +230,8 @@ def values_of_line(line: str, begin: int = 0, phase: str = "") -> dict[str, str]
 
 @lru_cache(maxsize=4096)  # a log has few keys; its lines share them
 def _key_of(name: str) -> str:
-    return _MEAN.sub("", name.lower())
+    key = name.lower()
+    return key if name_of(key) else _MEAN.sub("", key)
 
 
 def _with_errors(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:

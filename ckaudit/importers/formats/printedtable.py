@@ -25,12 +25,13 @@ HEAD_BYTES = 2**18
 MIN_ROWS = 3
 _LOSSES = ("train_loss_raw", "val_loss")
 _BOX_BARS = str.maketrans("│┃║", "|||")
+_OF_A_LOSS = re.compile(rb"loss|nll|entropy", re.IGNORECASE)
 _BETWEEN = re.compile(r" {2,}|\t")
 
 
 def detects(source: Source) -> bool:
     """Tell by a line of names, one of them of a loss, and several rows below it that have as many cells."""
-    if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
+    if not is_text(source) or not _OF_A_LOSS.search(source.data[:HEAD_BYTES]):
         return False
     return sum(map(len, _tables(source.data[:HEAD_BYTES]))) > MIN_ROWS
 

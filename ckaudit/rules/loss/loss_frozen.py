@@ -7,16 +7,17 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.gradients import grad_global_norm
-from ckaudit.metrics.loss import is_down_to_rounding, train_loss_raw
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.metrics.loss import is_down_to_rounding, train_loss_raw, val_loss
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
 from ckaudit.run.robust import is_zero_but_for_rounding
 from ckaudit.run.run_facts import is_reinforcement_learning
-from ckaudit.run.series import Series
+from ckaudit.run.series import Floats, Series
 
 
-@rule("LOSS007", severity="sev1", needs=[train_loss_raw], wants=[grad_global_norm, FACTS], unit="nats/token")
+@rule("LOSS007", severity="sev1", needs=[], wants=[train_loss_raw, val_loss, grad_global_norm, FACTS], unit="nats/token")
 def loss_frozen(
-    loss: Series,
+    loss: Series | None,
+    val: Series | None,
     gradient: Series | None,
     facts: Manifest | None,
     *,
@@ -30,7 +31,8 @@ def loss_frozen(
     ## What it checks
     The last points of the loss, from `min_points` on. Exactly 0 after a loss above `solved_share` of the first is sev1: no
     training gets there at a stroke. Another number that is exactly repeated by `min_share` of all points, five at least, is
-    sev2, where the log writes changes as small as `min_digits` of it: two batches never cost the same to the last digit.
+    sev2, where the log writes changes as small as `min_digits` of it: two batches never cost the same to the last digit, nor do
+    the same held-out data after another update.
     ## Why it matters
     A logger that hides NaN writes 0, a loop that lost its batch or its graph repeats itself: the curve says nothing any more.
     ## False alarms
@@ -39,14 +41,20 @@ def loss_frozen(
     rounding from the beginning; where the log rounds to that, a gradient that is not 0 tells, and it is a note. So is a policy
     whose rewards have all come to be equal. A log that is rounded to few digits repeats them.
     """
+    if loss is None and val is None:
+        yield needs_one_of(train_loss_raw, val_loss)
+        return
+    if val is not None:
+        yield from _held_out(val, min_share, min_digits)
+    if loss is None:
+        return
     known = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[known], loss.values[known, 0]
     if len(values) < min_points:
         yield Skip("too_few_points", f"{len(values)} finite points of the loss; {min_points} are needed")
         return
-    other = np.flatnonzero(values != values[-1])
-    first = int(other[-1]) + 1 if len(other) else 0
-    count, value = len(values) - first, float(values[-1])
+    first, value = _last_repeated(values)
+    count = len(values) - first
     if value == 0:
         stopped = first > 0 and abs(values[first - 1]) > solved_share * abs(values[0])
         if count > 1 and first == 0 and gradient is not None and _mostly_flows(gradient):
@@ -64,13 +72,31 @@ def loss_frozen(
         yield _hit(steps, first, value, "sev2", "the loss is exactly {value:.6g} at every step since step {first}")
 
 
+def _last_repeated(values: Floats) -> tuple[int, float]:
+    """Return the row from which on all values are equal, and that value."""
+    other = np.flatnonzero(values != values[-1])
+    return int(other[-1]) + 1 if len(other) else 0, float(values[-1])
+
+
+def _held_out(val: Series, min_share: float, min_digits: float) -> Iterator[Hit]:
+    """Yield a held-out loss that is the same at all its last evaluations: the model that is evaluated does not change."""
+    known = np.flatnonzero(val.finite[:, 0])
+    steps, values = val.steps[known], val.values[known, 0]
+    if not len(values):
+        return
+    first, value = _last_repeated(values)
+    if value and len(values) - first >= max(5, min_share * len(values)) and _is_fine(values, value, min_digits):
+        message = "the held-out loss is exactly {value:.6g} at every evaluation since step {first}: other weights are evaluated"
+        yield Hit.at(steps[first:], "sev2", message + " than are trained, or none are", where=val.name, value=value, worst=0)
+
+
 def _mostly_flows(gradient: Series) -> bool:
     """Tell whether a gradient is finite wherever it was logged, and above zero at most steps."""
     known = gradient.values[gradient.recorded]
     return bool(len(known) and np.isfinite(known).all() and (known > 0).mean() > 0.5)
 
 
-def _is_fine(values: "np.ndarray", value: float, digits: float) -> bool:
+def _is_fine(values: Floats, value: float, digits: float) -> bool:
     """Tell whether the log can write a number that differs from this one by less than `digits` of it."""
     gaps = np.diff(np.unique(values))
     by_neighbours = bool(len(gaps)) and float(gaps.min()) < digits * abs(value)
