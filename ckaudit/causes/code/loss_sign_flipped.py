@@ -41,6 +41,10 @@ SIGNS = (impossible_value, initial_loss_off, loss_below_floor, loss_rises)
 """Illnesses that a wrong sign makes by itself; a held-out loss that climbs away has many causes."""
 
 
+MAX_CLIMB = 1000.0
+"""Times its first up to which a climb tells a wrong sign: descent by steps that overshoot multiplies a loss without end."""
+
+
 @cause(
     prior=-1.0,
     good_checkpoint="none",
@@ -79,12 +83,12 @@ def loss_sign_flipped(
     """The training climbs the loss: its sign is wrong.
 
     An untrained model has the cross entropy of a guess, log V; within `alike` of -log V the first loss is a guess with the wrong
-    sign. Rewards, densities and advantages may be below zero: that alone says nothing, but a loss that falls through zero
-    without bound does, and so does a held-out loss that climbs meanwhile. One that ends as far above zero as the training loss
-    ends below, within `alike`, is the same quantity with the other sign. Without a wrong sign in the log the loss climbs past
-    a guess, where no descent leads; where nobody knows what a guess costs, it climbs from start to end and does not come to
-    rest, where a rate that is too high throws it about. What the loss function returned tells all of this, where it was seen.
-    Weights follow the scale that all causes share.
+    sign. Rewards, densities and advantages may be below zero: that alone says nothing, but a loss that falls through zero without
+    bound does, and so does a held-out loss that climbs meanwhile. One that ends as far above zero as the training loss ends
+    below, within `alike`, is the same quantity with the other sign. Without a wrong sign in the log the loss climbs past a guess,
+    where no descent leads; where nobody knows what a guess costs, it climbs from start to end and does not come to rest, where a
+    rate that is too high throws it about; over `MAX_CLIMB` times its first either may have done it. What the loss function
+    returned tells all of this, where it was seen. Weights follow the scale that all causes share.
     """
     if wrong := findings.first(loss_inputs_wrong):
         yield contradicts(2 * decisive, wrong.message, wrong)
@@ -114,6 +118,7 @@ def _by_course(
     """Judge by where the losses come from and where they go."""
     losses = train.values[train.finite]
     first, last = float(losses[0]), median(losses[-20:])
+    explodes = last > MAX_CLIMB * abs(first)
     mirrored = guess is not None and abs(first + guess) < alike * guess
     if (twin := mirrored_held_out_loss(train, val, alike=alike)) is not None:
         yield supports(
@@ -133,12 +138,14 @@ def _by_course(
     elif rise and guess is not None and last > guess:
         yield supports(strong, f"the loss climbs to {last:.3g}, past the {guess:.3g} of a guess", rise)
     elif rise and guess is None and _climbs_throughout(train, rate):
-        yield supports(strong, f"from its start at {first:.3g} on the loss does nothing but climb", rise)
+        climb = f"from its start at {first:.3g} on the loss does nothing but climb"
+        as_well = ", as it does where steps are far too long"
+        yield supports(medium / 2 if explodes else strong, climb + as_well * explodes, rise)
     else:
         yield contradicts(decisive, f"the loss goes from {first:.3g} to {last:.3g}, as a loss that is descended", train.name)
     if mirrored:
         yield supports(strong, f"the first loss, {first:.3g}, is that of a guess with the other sign", train.name)
-    if val is not None and _worsens(val, guess):
+    if val is not None and _worsens(val, guess) and not explodes:
         values = val.values[val.finite]
         yield supports(medium, f"the held-out loss climbs from {values[0]:.3g} to {values[-1]:.3g}", val.name)
 
