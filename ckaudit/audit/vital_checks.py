@@ -149,7 +149,7 @@ VITAL: tuple[Vital, ...] = (
         name="throughput",
         question="Does the speed hold?",
         material="throughput",
-        metrics=("mfu", "tokens_per_sec", "step_time"),
+        metrics=("mfu", "tokens_per_sec", "samples_per_sec", "step_time"),
         rules=("SYS006", "SYS002"),
         remedies={
             **CALLBACK,

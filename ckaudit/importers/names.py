@@ -33,7 +33,8 @@ CATALOGUE = frozenset(
     moe_drop_rate moe_util_entropy moe_load_balance_loss
     source_mix_share language_share filter_reject_rate bytes_per_token seq_len_p50_p95 pad_fraction token_kl_drift
     near_dup_rate train_val_overlap doc_repeat_hotspots batch_repeat_distance batch_reused held_out_rows_trained_on
-    tokens_per_sec step_time mfu gpu_util gpu_mem_used dataloader_stall_frac comm_time_frac compute_time_frac straggler_ratio
+    tokens_per_sec samples_per_sec step_time mfu gpu_util gpu_mem_used
+    dataloader_stall_frac comm_time_frac compute_time_frac straggler_ratio
     data_toxicity_rate rtp_toxicity_prob rtp_prompt_stats pii_hit_rate memorization_rate
     val_loss val_ppl train_val_gap slice_val_loss fixed_probe_loss microbench_score eval_artifact_hash
     nan_inf_events checkpoint_ok checkpoint_time checkpoint_size restart_rate error_event_rate metrics_ingest_lag
@@ -72,6 +73,10 @@ _PATTERNS = {
     "tokens_seen": r"(?:train_|throughput_)?(?:num_|n_|total_|consumed_|num_input_)?tokens(?:_seen)?|time_token",
     "tokens_per_update": r"tokens_per_(?:update|step|batch)|batch_size_in_tokens",
     "tokens_per_sec": r"(?:train_|throughput_)?(?:tokens|tok)(?:_per)?_(?:sec|second|s)",
+    "samples_per_sec": (
+        r"(?:train_|perf_|speed_|time_|throughput_)?"
+        r"(?:samples?|images?|imgs?|examples?|rows|sequences?|seqs|sents?|frames)_?(?:per_)?(?:seconds?|secs?|s)"
+    ),
     "time": r"_timestamp|wall_(?:time|clock)|timestamp",
     "step_time": r"throughput_duration",
     "mfu": r"throughput_mfu",

@@ -74,6 +74,17 @@ def tokens_per_sec(run: Run) -> Series:
     return filled(series, logged_as(run, "tokens_per_sec"))
 
 
+@metric(unit="samples/s", reads=["samples_per_sec"], source="the trainer's own number")
+def samples_per_sec(run: Run) -> Series:
+    r"""Samples that go through per second, as the trainer logs them: pictures, rows, sequences.
+
+    $$\frac{N}{\tau}$$
+
+    Shape (T, 1): logged steps.
+    """
+    return logged_as(run, "samples_per_sec")
+
+
 @metric(unit="1", reads=[tokens_per_sec, "mfu"], source="catalogue M41; Chowdhery et al. 2022, appendix B")
 def mfu(run: Run) -> Series:
     r"""Share of the hardware's peak that the model's own arithmetic uses.

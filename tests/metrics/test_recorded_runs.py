@@ -20,7 +20,7 @@ RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 FOLDER = RUNS / "experts_two_ranks"
 NAMES = sorted(path.parent.name for path in RUNS.glob("*/run.json"))
 OF_AN_ACCELERATOR = {"gpu_util", "gpu_mem_used", "rank_memory"}  # the runs were recorded on a machine without one
-OF_ITS_LOGS = {"error_event_rate"}  # whoever reads the machine's logs counts errors; a recorder does not
+OF_ITS_LOGS = {"error_event_rate", "samples_per_sec"}  # whoever reads the machine's logs counts errors; a recorder does not
 # None was resumed, none reads numbers, none has dropout: the lab has such runs.
 OF_INPUTS_THAT_ARE_NUMBERS = {"input_kl_drift"}  # the recorded runs read text
 OF_THE_OPTIMIZER = {

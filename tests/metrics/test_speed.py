@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.schema.manifest import Session
-from ckaudit.metrics.speed import log_silence, mfu, step_time, step_time_tail, tokens_per_sec
+from ckaudit.metrics.speed import log_silence, mfu, samples_per_sec, step_time, step_time_tail, tokens_per_sec
 from tests.metrics.samples import NAN, cells, close, run_of
 
 STEPS = [1, 2, 3, 5, 9, 10, 11, 12]
@@ -50,6 +50,11 @@ def test_without_a_clock_the_trainers_timer_counts_then_the_ranks():
     ranks = {5: {"rank.0": 1.0, "rank.1": 3.0, "rank.2": 2.0}, 6: {"rank.0": NAN}}
     run = run_of({"rank_facts.step_time": ranks}, {"step_time": {4: {"step_time": 0.5}}})
     assert values(step_time(run)) == {4: 0.5, 5: 2.0}
+
+
+def test_samples_per_second_are_what_the_trainer_logs():
+    run = run_of(scalars={"samples_per_sec": [96.5, NAN, 97.25]})
+    assert close(values(samples_per_sec(run)), {1: 96.5, 2: NAN, 3: 97.25})
 
 
 def test_tokens_per_second_and_utilisation_against_a_loop():

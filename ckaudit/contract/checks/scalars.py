@@ -34,6 +34,7 @@ NONNEGATIVE = (
     "mfu",
     "nan_inf_events",
     "residual_rms",
+    "samples_per_sec",
     "skipped_updates",
     "step_time",
     "steps_seen",

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.reductions import windows
-from ckaudit.metrics.speed import mfu, seconds_between, step_time, tokens_per_sec
+from ckaudit.metrics.speed import mfu, samples_per_sec, seconds_between, step_time, tokens_per_sec
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import lasting_fall
 from ckaudit.run.medians import median
@@ -24,10 +24,11 @@ WINDOW = 20
 """Points of a long series that are judged by their median."""
 
 
-@rule("SYS006", severity="sev1", needs=[], wants=[mfu, tokens_per_sec, step_time, tokens_seen, FACTS], unit="1")
+@rule("SYS006", severity="sev1", needs=[], wants=[mfu, tokens_per_sec, samples_per_sec, step_time, tokens_seen, FACTS], unit="1")
 def throughput_drop(
     used: Series | None,
     speed: Series | None,
+    samples: Series | None,
     time: Series | None,
     tokens: Series | None,
     facts: Manifest | None,
@@ -42,13 +43,13 @@ def throughput_drop(
     """Less goes through, for the same hardware.
 
     ## What it checks
-    The utilisation of the hardware's peak (M41), or the tokens per second (M39), against the median of its first third: lower by
-    more than `min_drop`, `k` robust deviations of that third and three of the noise, at `lasting_points` points in a row, is
-    sev2 (the catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `min_drop` and five standard
-    errors, of fewer than eight points by `min_drop_of_few`. Where it ends below `sev1_share` of what it was it is sev1 (SEV1-4).
-    Of more than 200 points medians of twenty are judged. Tokens per second of which a step has as many as ever are judged by
-    the time that it takes, another rule's business. What is sev2, and what is sev1 and passes, is a note where
-    steps are timed and less than `min_lost_seconds` seconds are lost.
+    The utilisation of the hardware's peak (M41), or the tokens (M39) or samples per second, against the median of its first
+    third: lower by more than `min_drop`, `k` robust deviations of that third and three of the noise, at `lasting_points` points
+    in a row, is sev2 (the catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `min_drop` and
+    five standard errors, of fewer than eight points by `min_drop_of_few`. Where it ends below `sev1_share` of what it was it is
+    sev1 (SEV1-4). Of more than 200 points medians of twenty are judged. Tokens per second of which a step has as many as ever are
+    judged by the time that it takes, another rule's business. What is sev2, and what is sev1 and passes, is a note where steps
+    are timed and less than `min_lost_seconds` seconds are lost.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
@@ -58,7 +59,7 @@ def throughput_drop(
     judged by itself.
     """
     is_made_of_clock = _is_made_of_clock(speed, time, tokens, min_drop)
-    series = used if used is not None else None if is_made_of_clock else speed
+    series = next((known for known in (used, None if is_made_of_clock else speed, samples) if known is not None), None)
     if series is None:
         yield Skip("not_recorded", "needs mfu")
         return
