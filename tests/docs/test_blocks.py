@@ -92,6 +92,19 @@ def test_the_loop_with_a_closure_records_its_gradients(tmp_path, monkeypatch):
     assert len(read_run(tmp_path / "run").scalars["grad_global_norm"].steps) == 20
 
 
+def test_scores_of_the_user_s_own_are_logged_under_names_that_are_judged(tmp_path):
+    (block,) = [block for block in blocks("recording.md", "python") if "microbench_score" in block]
+    model = nn.Linear(2, 1)
+    with Recorder(model, tmp_path, optimizer=torch.optim.SGD(model.parameters(), 0.1)) as recorder:
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+            recorder.step(1.0)
+            exec(block, {"recorder": recorder})
+    score = read_run(tmp_path).scalars["microbench_score"]
+    assert {*score.labels} == {"val_accuracy", "episode_return"}
+    assert score.values[-1].tolist() == [0.83, 212.0]
+
+
 def test_networks_that_train_against_each_other_are_two_runs_that_say_so(tmp_path, monkeypatch):
     (block,) = [block for block in blocks("recording.md", "python") if "discriminator" in block]
     monkeypatch.chdir(tmp_path)
