@@ -71,7 +71,7 @@ def missing_warmup(
             yield supports(weight, f"the first recorded learning rate is {start:.0%} of the peak", rate.name)
             yield from _shock(norm, early, shock, medium / 2)
             if adapts is not None and is_plain_descent(adapts):
-                yield contradicts(medium * 2, "plain descent has no moments that the first steps must fill", adapts.name)
+                yield contradicts(strong + medium, "plain descent has no moments that the first steps must fill", adapts.name)
         else:
             yield contradicts(strong, f"the learning rate starts at {start:.0%} of its peak and warms up", rate.name)
     yield from _unseen(rate, update, medium)
