@@ -132,6 +132,8 @@ def learning_rate_too_high(
         yield from _updates(update, findings.first(*TROUBLE, dead_units), large_update, medium)
     if grown := [finding for finding in findings.of(weights_grow) if finding.where in ("median matrix", "median tensor")]:
         yield supports(strong, f"the weights run away together: {grown[0].message}", grown[0])
+    if rate is None and update is None and (lost := findings.first(initialization_lost)):
+        yield supports(strong, f"neither rates nor updates are recorded, and {lost.message}", lost)
     yield from _spikes(findings, flags, strong)
     yield from _rate(findings, rate, update, std, adapts, usual_rate, strong, medium)
     if is_plain_descent(adapts) and (over := overshoot(loss)):
