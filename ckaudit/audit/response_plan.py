@@ -285,6 +285,7 @@ KNOBS = {
     "the optimizer's step.",
     "slice_gap_off": "Show the hard slice more often, or compare it with held-out samples of its kind; then a larger model.",
     "target_equals_input": "Shift the targets by one position, in one place only.",
+    "unsure_though_right": "Give the loss logits: take the softmax out of the head, or use a loss of log-probabilities.",
     "throughput_drop": "Take a step apart into waiting for data, communication and computing, and compare the ranks; mend the "
     "part that grew.",
     "train_val_inverted": "Measure both losses in evaluation mode on the same weights, and check that the two sets are disjoint.",
@@ -332,6 +333,7 @@ PLACES = {
     "skipped_updates": "The condition around the optimizer's step, and the log of the loss scaler.",
     "target_equals_input": "One batch: its inputs beside its targets.",
     "target_misalignment": "One batch: its inputs beside its targets.",
+    "unsure_though_right": "What the head puts out, what the loss function expects, and how far labels are smoothed.",
     "throughput_drop": "The times of loading, computing and communication at a step before it and at one after.",
     "train_val_inverted": "The code of the evaluation: its mode, its weights, its reduction, and the rows that it takes.",
     "validation_noise": "How many samples an evaluation takes, and whether they are the same each time.",

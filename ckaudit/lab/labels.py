@@ -178,6 +178,7 @@ SYMPTOMS = {
     "benchmark_regression": "A small benchmark falls back.",
     "return_lost": "What a policy had learnt is lost.",
     "score_stands": "A score stays where an untrained model has it.",
+    "unsure_though_right": "A classifier is right, and its loss says that it is not sure.",
     "text_statistics_drift": "What the texts are like changes: rejects, bytes per token, lengths, padding.",
     "repeated_documents": "Documents of the training data repeat.",
     "unsafe_data": "Toxic text or personal data is in the training data.",

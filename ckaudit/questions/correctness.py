@@ -220,7 +220,7 @@ def parameter_dead(
         "target_equals_input",
         "gradients_carried_over",
         *("evaluated_in_training_mode", "trained_in_evaluation_mode"),
-        "loss_below_floor",
+        *("loss_below_floor", "unsure_though_right"),
         "parameter_count_changed",
         "dtype_changed",
         "rank_divergence",

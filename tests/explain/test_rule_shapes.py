@@ -115,6 +115,11 @@ TOLD = {
         facts={"vocabulary": 50257},
     ),
     "update_out_of_band": RuleInputs(beside={"learning_rate": 1e-3}),
+    "unsure_though_right": RuleInputs(
+        label="val_loss",
+        beside={"microbench_score": lambda steps, _: np.minimum(0.99, np.linspace(0.6, 1.4, len(steps)))},
+        beside_of=("val_acc",),
+    ),
     "updates_held_back": RuleInputs(label="blocks.0.mlp.weight", beside={"optimizer_adapts": 1.0, "grad_global_norm": 0.7}),
     "validation_noise": RuleInputs(points=None, beside={"learning_rate": 0.0}),
     "vanishing_gradient": RuleInputs(along="block.{}"),

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.shared.loss_curves import loss_plateau
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import MISFITS, loss_input_misfit
 from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.evaluation.unsure_though_right import unsure_though_right
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.loss.loss_inputs_wrong import loss_inputs_wrong
@@ -28,7 +29,7 @@ from ckaudit.run.tensors import loss_vocabulary
 @cause(
     prior=-1.0,
     good_checkpoint="none",
-    explains=[loss_inputs_wrong, loss_not_falling],
+    explains=[loss_inputs_wrong, loss_not_falling, unsure_though_right],
     follows=[
         barely_moving,
         dead_parameter,
@@ -73,6 +74,9 @@ def softmax_applied_twice(
         else:
             yield supports(decisive, f"{share:.0%} of the rows that the loss function is given sum to one", wrong)
         return
+    if (unsure := findings.first(unsure_though_right)) and unsure.value is not None:
+        yield from _rests_at_floor(unsure, strong, medium)
+        return
     vocabulary = loss_vocabulary(facts)
     if vocabulary is None or vocabulary < 2 or train is None or not train.finite.any():
         yield from _without_vocabulary(train, val, norm, decisive, strong, medium)
@@ -101,6 +105,22 @@ def softmax_applied_twice(
             yield contradicts(decisive, f"the gradient norm begins at {start:.2g}, as it should", norm.name)
     if val is not None and val.finite.any():
         yield from _held_out_differs(val, floor, guess + 1, medium)
+
+
+def _rests_at_floor(
+    unsure: Finding, strong: float, medium: float, *, near: float = 0.02, max_classes: int = 12
+) -> Iterator[Evidence]:
+    """Judge a classifier that is right by the loss that a second softmax leaves it, of so few classes that it tells something."""
+    level = float(unsure.value or 0.0)
+    classes = int(math.exp(level + 1) - math.e + 1)
+    yield supports(strong, unsure.message, unsure)
+    if classes < 2 or classes > max_classes:
+        return
+    floor = math.log(classes - 1 + math.e) - 1
+    if level - floor < near * level:
+        yield supports(medium, f"a second softmax leaves {floor:.4g} of {classes} classes", unsure)
+    else:
+        yield contradicts(medium, f"it rests above the {floor:.4g} that a second softmax leaves of {classes} classes", unsure)
 
 
 def _held_out_differs(val: Series, low: float, high: float, weight: float) -> Iterator[Evidence]:

@@ -1,0 +1,67 @@
+"""EVAL005: a classifier is right, and its loss says that it is not sure."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckaudit.contract.schema.score_names import ACCURACY
+from ckaudit.metrics.evaluation import microbench_score
+from ckaudit.metrics.loss import val_loss
+from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.run.medians import median
+from ckaudit.run.series import Series, at
+
+DEAREST_ERROR = 10.0
+"""Nats that a wrong answer costs a model that is sure of it; few are surer than one in twenty thousand."""
+
+MIN_LOSS = 0.3
+"""Nats that a model which is right does not cost."""
+
+
+@rule("EVAL005", severity="sev2", needs=[microbench_score, val_loss], unit="nats")
+def unsure_though_right(
+    score: Series,
+    val: Series,
+    *,
+    min_accuracy: float = 0.95,
+    max_first_accuracy: float = 0.9,
+    min_loss_share: float = 0.5,
+    min_evals: int = 3,
+) -> Iterator[Hit | Skip]:
+    """A classifier is right, and its loss says that it is not sure.
+
+    ## What it checks
+    A held-out accuracy beside the held-out loss, at `min_evals` evaluations or more that have both: it comes from below
+    `max_first_accuracy` to `min_accuracy` at the median of its last third, while the loss, ten nats for each wrong answer taken
+    off, keeps `min_loss_share` of its first and 0.3 nats.
+    ## Why it matters
+    The loss cannot say how good the model is, and its gradient is that of a model which knows little: a second softmax leaves
+    log(C - 1 + e) - 1 of C classes for an answer that is right and sure.
+    ## False alarms
+    Labels that are smoothed by a tenth leave a quarter of what a guess costs; by a third and more they leave half. A loss with a
+    margin, or of a teacher's probabilities, is held up on purpose.
+    """
+    for place, name in enumerate(score.labels):
+        if not ACCURACY.search(name):
+            continue
+        losses = at(val, score.steps)
+        known = score.finite[:, place] & (losses.age[:, 0] == 0) & np.isfinite(losses.values[:, 0])
+        if known.sum() < min_evals:
+            yield Skip("too_few_points", f"{known.sum()} evaluations have {name} and the loss; {min_evals} are needed")
+            continue
+        steps, right, costs = score.steps[known], score.values[known, place], losses.values[known, 0]
+        right = right / 100 if right.max() > 1 else right
+        third = max(1, len(steps) // 3)
+        accuracy, level = median(right[-third:]), median(costs[-third:])
+        unexplained = level - DEAREST_ERROR * (1 - accuracy)
+        if right[0] < max_first_accuracy and accuracy >= min_accuracy and unexplained >= max(MIN_LOSS, min_loss_share * costs[0]):
+            yield Hit.at(
+                steps[-third:],
+                "sev2",
+                f"{{where}} is {accuracy:.1%}, and the held-out loss rests at {{value:.3g}}, having begun at {{limit:.3g}}: what "
+                "is right counts as unsure, as under a second softmax",
+                where=name,
+                value=level,
+                limit=float(costs[0]),
+                worst=-1,
+            )
