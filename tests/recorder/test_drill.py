@@ -198,6 +198,16 @@ def test_a_recorder_that_is_told_little_still_finds_the_end_of_the_backward_pass
     )
 
 
+def test_an_encoder_without_norms_can_still_be_evaluated() -> None:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True), 2)
+    assert damage.leave_norms_out(encoder) == 4
+    inputs = torch.randn(2, 5, 8)
+    trained = encoder(inputs)
+    encoder.eval()
+    with torch.no_grad():
+        assert torch.allclose(encoder(inputs), trained, atol=1e-5)
+
+
 def test_no_call_takes_a_model_back_into_training_mode() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     assert damage.stay_in_evaluation_mode(model) == 1
