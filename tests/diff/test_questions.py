@@ -32,6 +32,12 @@ def test_the_smoothed_loss(level, word):
     assert (abs(answer.right - answer.left) <= answer.band) == (word == "within_noise")
 
 
+def test_a_loss_may_fall_from_the_smallest_number_that_there_is_to_zero():
+    tiny = np.array([5e-324] * 30 + [0.0] * 30)
+    answer = ask("steps_to_loss", both(run(train_loss_raw=tiny), run(train_loss_raw=tiny)))
+    assert answer.left == answer.right
+
+
 def test_a_last_batch_may_be_a_hard_one():
     hard = losses(1)
     hard[-1] += 0.12

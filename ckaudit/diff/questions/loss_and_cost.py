@@ -127,9 +127,9 @@ def steps_to_loss(both: RunPair) -> PairAnswer:
 def _reached(steps: Floats, down: Floats, aim: float) -> float:
     """Return where a falling curve comes down to `aim`, between its points on a straight line."""
     row = int(np.argmax(down <= aim))
-    if row == 0 or down[row - 1] == down[row]:
-        return float(steps[row])
     above, goal, below = (value / 2 for value in (down[row - 1], aim, down[row]))  # halves: no difference overflows
+    if row == 0 or above == below:  # the half of the smallest number is none
+        return float(steps[row])
     share = (above - goal) / (above - below)
     return float(steps[row - 1] + share * (steps[row] - steps[row - 1]))
 
