@@ -19,8 +19,8 @@ sys.path[:0] = [str(Path(__file__).parents[1])]
 
 from ckaudit.contract.schema.fleet import FleetRun  # noqa: E402
 from ckaudit.fleet.engines.local import LocalEngine  # noqa: E402
+from ckaudit.fleet.fleet import ranked  # noqa: E402
 from ckaudit.fleet.like import with_own_siblings  # noqa: E402
-from ckaudit.fleet.ranking import ranked  # noqa: E402
 from ckaudit.fleet.source import RunSource  # noqa: E402
 from ckaudit.lab.wild.pair import HEALTHY, ILL, has_effect, read_note, twin_learns  # noqa: E402
 

@@ -11,8 +11,8 @@ from ckaudit.contract.schema.report import Check, Finding
 from ckaudit.diff.siblings.bands import SiblingRun, all_bands, band_departures
 from ckaudit.diff.siblings.comparable import unlike_settings
 from ckaudit.diff.siblings.quantities import QUANTITIES
-from ckaudit.diff.siblings.rates import rate_departures
 from ckaudit.diff.siblings.shared_findings import SiblingFindings, why_normal
+from ckaudit.diff.siblings.yardstick import rate_departures
 from ckaudit.errors import UsageError
 from ckaudit.fleet.like import MAX_SIBLINGS, gate_like
 from ckaudit.policy.gate import OPEN, Gate

@@ -2,7 +2,7 @@
 
 import json
 
-from ckaudit.fleet.facts import MAX_FACTS, MAX_LENGTH, facts_of
+from ckaudit.fleet.audit_run import MAX_FACTS, MAX_LENGTH, facts_of
 from ckaudit.run.read import read_run
 
 

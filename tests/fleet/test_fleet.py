@@ -19,8 +19,7 @@ from ckaudit.fleet.audit_run import audit_run
 from ckaudit.fleet.dataset import read_stored
 from ckaudit.fleet.find_runs import find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
-from ckaudit.fleet.fleet import FleetRequest, audit_fleet
-from ckaudit.fleet.ranking import ranked
+from ckaudit.fleet.fleet import FleetRequest, audit_fleet, ranked
 from ckaudit.fleet.source import RunSource
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.policy.policy_schema import Ignore, Policy, PolicyClauses

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ckaudit.remote.thread_pool import AHEAD, map_unordered
+from ckaudit.remote.fetch import AHEAD, map_unordered
 
 
 def test_every_result_comes_once() -> None:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.engine import clauses_of, judge_run, open_judged, triage_reads, with_slices
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
+from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, worst
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.diff.align import CommonAxis
@@ -19,15 +20,16 @@ from ckaudit.diff.siblings.bands import Band, SiblingRun, all_bands, band_depart
 from ckaudit.diff.siblings.comparable import grave_illness, is_of_one_machine, unlike_settings
 from ckaudit.diff.siblings.kinds import KINDS, RATE
 from ckaudit.diff.siblings.quantities import LOSSES
-from ckaudit.diff.siblings.rates import rate_departures, rate_finding
 from ckaudit.diff.siblings.shared_findings import SiblingFindings, why_normal
 from ckaudit.errors import CkauditError
 from ckaudit.material.counts import plural
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.policy.apply_policy import AppliedPolicy
 from ckaudit.policy.gate import Gate, SiblingComparison
+from ckaudit.rules.rule import true_stretches
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
+from ckaudit.run.series import Floats, Mask, Steps
 
 MAX_NAMED = 3
 """Siblings of one reason that a note names."""
@@ -208,3 +210,91 @@ def _notes(siblings: Sequence[Sibling]) -> Iterator[str]:
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ", ".join(names[:MAX_NAMED]) + more
+
+
+# Where a learning rate leaves the course that all siblings share.
+class RateDeparture(Struct, frozen=True, kw_only=True):
+    """Where a learning rate is not what all siblings have.
+
+    Attributes:
+        label: Which rate.
+        first: First step of it.
+        last: Last step of it.
+        own: The run's rate then.
+        theirs: What the siblings have.
+        siblings: How many they are.
+        may_follow_loss: Whether it was lowered in one piece, as a schedule does that waits for the loss to stand still.
+    """
+
+    label: str
+    first: int
+    last: int
+    own: float
+    theirs: float
+    siblings: int
+    may_follow_loss: bool
+
+
+def rate_departures(
+    run: Run, siblings: Sequence[SiblingRun], *, alike: float = 1e-3, least: float = 0.01
+) -> Iterator[RateDeparture]:
+    """Yield for each learning rate the first stretch in which the siblings agree and the run does not.
+
+    Rates that follow the loss differ from sibling to sibling: once those do not agree, nothing is judged any more.
+
+    Args:
+        run: The run.
+        siblings: Its siblings.
+        alike: Relative difference up to which rates agree.
+        least: Relative difference from which on the run's rate is another one.
+    """
+    own, theirs = learning_rate(run), [learning_rate(sibling.run) for sibling in siblings]
+    for column, label in enumerate(own.labels):
+        known = [series for series in theirs if label in series.labels]
+        if not known:
+            continue
+        steps = reduce(np.intersect1d, [series.steps for series in known], own.steps)
+        rate = own.values[np.searchsorted(own.steps, steps), column]
+        table = np.array([series.values[np.searchsorted(series.steps, steps), series.labels.index(label)] for series in known])
+        yield from _first(label, steps, rate, table, alike, least)
+
+
+def _first(
+    label: str, steps: Steps, rate: Floats, table: Floats, alike: float, least: float, *, lasting: int = 3
+) -> Iterator[RateDeparture]:
+    if not len(steps):
+        return
+    with np.errstate(invalid="ignore"):
+        middle = np.median(table, axis=0)
+        agree: Mask = np.logical_and.accumulate(np.ptp(table, axis=0) <= alike * np.abs(middle))
+        apart: Mask = agree & (np.abs(rate - middle) > least * np.maximum(np.abs(middle), np.abs(rate)))
+    for begin, end in true_stretches(apart, min_points=min(lasting, len(steps))):
+        held = begin > 0 and (table[0, begin] == table[0, begin - 1] or rate[begin] == rate[begin - 1])
+        yield RateDeparture(
+            label=label,
+            first=int(steps[begin]),
+            last=int(steps[end - 1]),
+            own=float(rate[begin]),
+            theirs=float(middle[begin]),
+            siblings=len(table),
+            may_follow_loss=len(table) == 1 or (held and bool(rate[begin] < middle[begin])),
+        )
+        return
+
+
+def rate_finding(departure: RateDeparture) -> Finding:
+    """Return the finding of a learning rate that leaves the course which its siblings share."""
+    whose = "its sibling" if departure.siblings == 1 else f"all {departure.siblings} siblings"
+    when = (
+        f"from step {departure.first} to {departure.last}" if departure.last > departure.first else f"at step {departure.first}"
+    )
+    finding = RATE.at(
+        None,
+        f"{when} the learning rate is not that of {whose}: {departure.own:.4g} at first, theirs {departure.theirs:.4g}",
+        where=departure.label,
+        first_step=departure.first,
+        last_step=departure.last,
+        value=encode_float(departure.own),
+        limit=encode_float(departure.theirs),
+    )
+    return replace(finding, severity="note") if departure.may_follow_loss else finding
