@@ -82,8 +82,7 @@ def softmax_applied_twice(
         yield from _without_vocabulary(train, val, norm, decisive, strong, medium)
         return
     guess, floor = math.log(vocabulary), math.log(vocabulary - 1 + math.e) - 1
-    losses = train.values[train.finite]
-    least, level = float(losses.min()), median(losses[-20:])
+    least, level = float(train.values[train.finite].min()), median(train.values[train.finite][-20:])
     if least < floor:
         yield contradicts(
             decisive, f"the loss falls to {least:.3g}; with a second softmax it stays above {floor:.3g}", train.name
@@ -93,18 +92,24 @@ def softmax_applied_twice(
         yield supports(
             strong, f"the loss falls and rests at {level:.3g}, above the {floor:.3g} that a second softmax leaves", train.name
         )
-    if norm is not None and norm.finite.any():
-        start = median(norm.values[norm.finite][:10])
-        if start < small / vocabulary:
-            yield supports(
-                strong,
-                f"the gradient norm begins at {start:.2g}, where 1 is usual: a second softmax divides by some {vocabulary}",
-                norm.name,
-            )
-        else:
-            yield contradicts(decisive, f"the gradient norm begins at {start:.2g}, as it should", norm.name)
+    yield from _first_gradient(norm, vocabulary, small, decisive, strong)
     if val is not None and val.finite.any():
         yield from _held_out_differs(val, floor, guess + 1, medium)
+
+
+def _first_gradient(norm: Series | None, vocabulary: int, small: float, decisive: float, strong: float) -> Iterator[Evidence]:
+    """Judge by the first gradients, which a second softmax divides by the number of tokens."""
+    if norm is None or not norm.finite.any():
+        return
+    start = median(norm.values[norm.finite][:10])
+    if start < small / vocabulary:
+        yield supports(
+            strong,
+            f"the gradient norm begins at {start:.2g}, where 1 is usual: a second softmax divides by some {vocabulary}",
+            norm.name,
+        )
+    else:
+        yield contradicts(decisive, f"the gradient norm begins at {start:.2g}, as it should", norm.name)
 
 
 def _rests_at_floor(
