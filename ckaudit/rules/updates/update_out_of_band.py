@@ -118,22 +118,33 @@ def update_out_of_band(
     if tensors is None or large.any() or small.any():
         return
     matrices = tensors.only(table_of(facts).is_matrix)
-    usual = _median(matrices if matrices.labels else tensors)
-    for span in spans(usual, (usual.values > max_matrix_ratio) & (usual.steps > warmup)[:, None], min_points=min_points):
-        hit = _too_large(span, usual, max_matrix_ratio, "the median tensor; above {limit:.0e} it does not settle")
+    yield from _of_matrices(matrices if matrices.labels else tensors, loss, explained, warmup, max_matrix_ratio, min_points)
+    losses = loss.values[loss.finite] if loss is not None else np.empty(0)
+    is_learning = len(losses) > 1 and (fall_accelerates(losses) or ends_lower(losses, min_fall=LEARNT_SHARE / 2))
+    if not (_rises(rate) or is_learning or has_used_inputs(explained)):
+        middle = _median(tensors)
+        at_rate = _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5)
+        full = at_rate & ~_has_learnt(middle.steps, start, loss, LEARNT_SHARE)
+        yield from _hardly_moving(middle, at_rate, full, min_points)
+
+
+def _of_matrices(
+    tensors: Series, loss: Series | None, explained: Series | None, warmup: int, limit: float, min_points: int
+) -> Iterator[Hit]:
+    """Yield where the median tensor's updates are too large for it, as a note where they have led somewhere all the same."""
+    usual = _median(tensors)
+    for span in spans(usual, (usual.values > limit) & (usual.steps > warmup)[:, None], min_points=min_points):
+        hit = _too_large(span, usual, limit, "the median tensor; above {limit:.0e} it does not settle")
         if _falls(loss, span):
             hit = replace(hit, severity="note", message=hit.message + "; the loss falls all the same")
         elif has_used_inputs(explained, min_share=MIN_EXPLAINED_SHARE):
             hit = replace(hit, severity="note", message=hit.message + "; the model has learnt all the same")
         yield hit
-    middle = _median(tensors)
-    losses = loss.values[loss.finite] if loss is not None else np.empty(0)
-    is_learning = len(losses) > 1 and (fall_accelerates(losses) or ends_lower(losses, min_fall=LEARNT_SHARE / 2))
-    if _rises(rate) or not len(middle.steps) or is_learning or has_used_inputs(explained):
-        return
-    at_rate = _rate(middle.steps, rate, min_rate_share) & (middle.steps > warmup // 5)
-    full = at_rate & ~_has_learnt(middle.steps, start, loss, LEARNT_SHARE)
-    if not at_rate.any() or median(middle.values[at_rate, 0][-min_points:]) >= MIN_MEDIAN_RATIO:  # they have come up
+
+
+def _hardly_moving(middle: Series, at_rate: Mask, full: Mask, min_points: int) -> Iterator[Hit]:
+    """Yield where the median tensor hardly moves at full rate, unless its updates have come up by the last checkpoints."""
+    if not at_rate.any() or median(middle.values[at_rate, 0][-min_points:]) >= MIN_MEDIAN_RATIO:
         return
     is_small = (middle.values < MIN_MEDIAN_RATIO) & (middle.values > 0) & full[:, None]
     for span in spans(middle, is_small, min_points=min_points):
