@@ -81,8 +81,8 @@ def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -
     raw = rows.columns
     columns = {name: raw[key] for key, name in _NAMES.items() if key in raw and name not in mapped.values()}
     columns |= {name: raw[key].times(factor) for key, (name, factor) in _SCALED.items() if key in raw}
-    if "mfu" in columns and (columns["mfu"].values[columns["mfu"].recorded] < 0).all():
-        del columns["mfu"]  # -100 % is what it prints of a device whose peak it does not know
+    if "mfu" in columns:  # -100 % is what it prints of a device whose peak it does not know
+        columns["mfu"] = columns["mfu"].only(~(columns["mfu"].values < 0))
     columns |= {name: raw[key] for key, name in mapped.items()}
     if "total" in raw:
         columns[".planned"] = raw["total"]
