@@ -78,8 +78,20 @@ def same_token_share(rows: Iterable[Array], targets: Array | None) -> float | No
     if targets is None or is_sharded(targets):
         return None
     near = [tokens for tokens in rows if not is_sharded(tokens) and tokens.device == targets.device]
-    shares = [match(tokens, targets.reshape(tokens.shape)) for tokens in near if prod(tokens.shape) == prod(targets.shape)]
+    shares = [
+        _share_of_words(tokens, targets.reshape(tokens.shape)) for tokens in near if prod(tokens.shape) == prod(targets.shape)
+    ]
     return max((share for share in shares if share is not None), default=None)
+
+
+def _share_of_words(tokens: Array, targets: Array, *, min_values: int = 3) -> float | None:
+    """Return the share of the targets that are the token at their place; None where nearly all of these are one or two numbers.
+
+    Kinds of segments are mostly 0, and so are tags of words that have none: they agree, and say nothing.
+    """
+    share = match(tokens, targets)
+    same = tokens[(tokens == targets) & (targets != IGNORED)]
+    return share if share is None or share < 0.5 or len(same.unique()) >= min_values else None
 
 
 def _share_along(tokens: Array, targets: Array, axis: int) -> float | None:

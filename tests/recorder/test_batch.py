@@ -5,7 +5,7 @@ from torch import nn
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.batch_facts import batch_facts, batch_hash, embedded_words, inputs_and_targets, token_histogram
-from ckaudit.recorder.target_alignment import match, next_token_share, shift_match, shifts_labels
+from ckaudit.recorder.target_alignment import match, next_token_share, same_token_share, shift_match, shifts_labels
 from ckaudit.run.read import read_run
 
 
@@ -80,6 +80,15 @@ def test_a_decoder_that_is_given_what_it_is_to_write_is_known_by_what_it_reads(t
             recorder.step(loss, batch=(source, said[:, 1:]))
     (found,) = read_run(tmp_path).value("data.target_equals_embedded").values[-1]
     assert found < 0.3 if shifts else found == 1.0
+
+
+def test_tags_that_are_mostly_zero_and_segments_of_one_kind_say_nothing():
+    words, segments = torch.randint(3, 20, (4, 9)), torch.zeros(4, 9, dtype=torch.long)
+    tags = torch.zeros(4, 9, dtype=torch.long)
+    tags[0, 1] = 2
+    assert same_token_share([words, segments], tags.flatten()) == 0.0
+    assert same_token_share([words, segments], words) == 1.0
+    assert same_token_share([segments], tags) is None
 
 
 @pytest.mark.parametrize("hides", [False, True])
