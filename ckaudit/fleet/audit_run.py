@@ -214,26 +214,26 @@ def facts_of(run: Run) -> dict[str, str]:
         found |= dict(_named(manifest))
         for prefix in PARTS:
             part = getattr(manifest, prefix)
-            found |= {} if part is UNSET else {f"{prefix}.{name}": value for name, value in flat(part)}
+            found |= {} if part is UNSET else {f"{prefix}.{name}": value for name, value in flattened(part)}
         found |= dict(_place(manifest, found))
     kept = sorted(found, key=lambda name: name.startswith(PARTS))[:MAX_FACTS]  # of a huge configuration the rest is left out
     return {name: found[name] for name in sorted(kept)}
 
 
-def flat(value: Any, prefix: str = "", *, depth: int = 12) -> Iterator[tuple[str, str]]:
+def flattened(value: Any, prefix: str = "", *, depth: int = 12) -> Iterator[tuple[str, str]]:
     """Yield the leaves of nested dictionaries by their path with dots; a list is one leaf, and so is what lies too deep.
 
-    >>> dict(flat({"optimizer": {"lr": 0.01}, "betas": [0.9, 0.99], "seed": None}))
+    >>> dict(flattened({"optimizer": {"lr": 0.01}, "betas": [0.9, 0.99], "seed": None}))
     {'optimizer.lr': '0.01', 'betas': '[0.9, 0.99]', 'seed': 'null'}
     """
     if not isinstance(value, dict) or not depth:
-        yield prefix, shown(value)
+        yield prefix, as_text(value)
         return
     for key, inner in value.items():
-        yield from flat(inner, f"{prefix}.{key}" if prefix else str(key), depth=depth - 1)
+        yield from flattened(inner, f"{prefix}.{key}" if prefix else str(key), depth=depth - 1)
 
 
-def shown(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as text: a word as it is, anything else as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."
@@ -243,15 +243,15 @@ def _named(manifest: Manifest) -> Iterator[tuple[str, str]]:
     for name in ("name", "source", "trainer", "seed", "parameters", "world_size", "tokenizer_hash", "lock_hash"):
         value = getattr(manifest, name)
         if value is not UNSET:
-            yield name, shown(value)
+            yield name, as_text(value)
     sessions = manifest.sessions or []
     commits = [manifest.commit, *(session.commit for session in sessions)]
     if commit := next((commit for commit in commits if commit is not UNSET), None):
-        yield "git.commit", shown(commit)
+        yield "git.commit", as_text(commit)
     if sessions:
         yield "sessions", str(len(sessions))
         if sessions[0].start is not UNSET:
-            yield "start", shown(sessions[0].start)
+            yield "start", as_text(sessions[0].start)
 
 
 def _place(manifest: Manifest, found: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -261,11 +261,11 @@ def _place(manifest: Manifest, found: dict[str, str]) -> Iterator[tuple[str, str
         known = list(dict.fromkeys(value for value in told if value is not UNSET))
         keys = (f"{prefix}.{name}" for name in names for prefix in ("environment", "config"))
         if value := ", ".join(known) or next((found[key] for key in keys if key in found), None):
-            yield fact, shown(value)
+            yield fact, as_text(value)
         elif fact == "device" and manifest.tensors is not UNSET:
             devices = {facts.device for facts in manifest.tensors.values() if facts.device is not UNSET}
             if devices:
-                yield fact, shown(", ".join(sorted(devices)))
+                yield fact, as_text(", ".join(sorted(devices)))
 
 
 def _order(run: Run) -> Iterator[tuple[str, str]]:

@@ -169,7 +169,7 @@ def fleet_of(
         notes: What a reader must know.
     """
     runs = ranked(rows)
-    fields = fields_named(request.group_by, runs)
+    fields = resolve_fields(request.group_by, runs)
     return Fleet(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
@@ -205,19 +205,19 @@ def verdict(runs: Sequence[FleetRun]) -> str:
 
 
 # Which runs to look at first, and which groups of runs: the gravest, of these what is surest, lasts longest or was written last.
-Place = tuple[int, float, float, float, str]
+Urgency = tuple[int, float, float, float, str]
 Values = tuple[str | None, ...]
 
 
 def ranked(runs: Iterable[FleetRun]) -> list[FleetRun]:
     """Return runs, the most urgent first; one that could not be audited stands behind what is ill and before what is well."""
-    return sorted(runs, key=place)
+    return sorted(runs, key=urgency)
 
 
-def place(run: FleetRun) -> Place:
+def urgency(run: FleetRun) -> Urgency:
     """Return by what a run is ranked."""
     sure = run.confidence if is_ill(run) and run.confidence is not None else 0.0
-    return _rank(run), -sure, -lasting(run), -float(run.written), run.run
+    return _rank(run), -sure, -lasting_share(run), -float(run.written), run.run
 
 
 def _rank(run: FleetRun) -> int:
@@ -234,7 +234,7 @@ def is_ill(run: FleetRun) -> bool:
     return run.status == "audited" and run.severity not in (None, "note")
 
 
-def lasting(run: FleetRun) -> float:
+def lasting_share(run: FleetRun) -> float:
     """Return which share of its record the gravest finding of a run takes, 0 where that is not known."""
     gravest = next(iter(run.findings), None)
     if gravest is None or gravest.first_step is None or not run.last_step:
@@ -249,7 +249,7 @@ def severity_of(runs: Iterable[FleetRun]) -> Severity | None:
     return next((severity for severity in SEVERITIES if severity in found), None)
 
 
-def fields_named(names: Sequence[str], runs: Iterable[FleetRun]) -> list[str]:
+def resolve_fields(names: Sequence[str], runs: Iterable[FleetRun]) -> list[str]:
     """Return the facts that names stand for; the end of a name does where only one fact ends so, as lr of config.lr.
 
     Raises:
@@ -288,7 +288,7 @@ def groups_of(runs: Iterable[FleetRun], fields: Sequence[str]) -> list[FleetGrou
 def _group(values: Values, runs: Sequence[FleetRun]) -> FleetGroup:
     audited = [run for run in runs if run.status == "audited"]
     ill = [run for run in audited if is_ill(run)]
-    causes = Counter(first_word(run) for run in ill)
+    causes = Counter(first_cause(run) for run in ill)
     cause, count = min(causes.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
     return FleetGroup(
         values=list(values),
@@ -301,6 +301,6 @@ def _group(values: Values, runs: Sequence[FleetRun]) -> FleetGroup:
     )
 
 
-def first_word(run: FleetRun) -> str:
+def first_cause(run: FleetRun) -> str:
     """Return the first cause of a run, or its gravest finding where no cause is known."""
     return run.cause or next((finding.name for finding in run.findings), "")

@@ -8,7 +8,16 @@ from ckaudit.metrics.loss import train_loss_at_evals, val_loss
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, empty, single
+from ckaudit.run.series import Floats, Series, empty, single
+
+
+def accuracy_shares(values: Floats) -> Floats:
+    """Return accuracies as shares, which many log in percent.
+
+    >>> accuracy_shares(np.array([62.0, 93.5])).tolist()
+    [0.62, 0.935]
+    """
+    return values / 100 if values.max() > 1 else values
 
 
 @metric(unit="1", reads=[val_loss, "val_ppl"], source="catalogue M54", memory=1)

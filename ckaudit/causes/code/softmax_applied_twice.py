@@ -81,7 +81,7 @@ def softmax_applied_twice(
     if vocabulary is None or vocabulary < 2 or train is None or not train.finite.any():
         yield from _without_vocabulary(train, val, norm, decisive, strong, medium)
         return
-    guess, floor = math.log(vocabulary), math.log(vocabulary - 1 + math.e) - 1
+    guess, floor = math.log(vocabulary), _floor(vocabulary)
     least, level = float(train.values[train.finite].min()), median(train.values[train.finite][-20:])
     if least < floor:
         yield contradicts(
@@ -95,6 +95,11 @@ def softmax_applied_twice(
     yield from _first_gradient(norm, vocabulary, small, decisive, strong)
     if val is not None and val.finite.any():
         yield from _held_out_differs(val, floor, guess + 1, medium)
+
+
+def _floor(classes: int) -> float:
+    """Return what a second softmax leaves of the cross entropy of an answer that is right and sure, in nats."""
+    return math.log(classes - 1 + math.e) - 1
 
 
 def _first_gradient(norm: Series | None, vocabulary: int, small: float, decisive: float, strong: float) -> Iterator[Evidence]:
@@ -121,7 +126,7 @@ def _rests_at_floor(
     yield supports(strong, unsure.message, unsure)
     if classes < 2 or classes > max_classes:
         return
-    floor = math.log(classes - 1 + math.e) - 1
+    floor = _floor(classes)
     if level - floor < near * level:
         yield supports(medium, f"a second softmax leaves {floor:.4g} of {classes} classes", unsure)
     else:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.score_names import ACCURACY, EXPLAINED_VARIANCE, RANKING
-from ckaudit.metrics.evaluation import microbench_score
+from ckaudit.metrics.evaluation import accuracy_shares, microbench_score
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.falls import fall_between_thirds
@@ -67,7 +67,7 @@ def score_stands(
         elif guess is not None:
             stands = _stays_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
         else:
-            stands = _stays_low(_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
+            stands = _stays_low(accuracy_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
         if stands:
             yield Hit.at(
                 score.steps[rows],
@@ -87,11 +87,6 @@ def _stays_low(values: Floats, most: float, rise: float, rise_share: float) -> b
     first, last = median(values[:third]), median(values[-third:])
     has_risen = last - first > max(rise, rise_share * abs(first))
     return bool(np.quantile(values, 0.9) <= most and last <= most and not has_risen)
-
-
-def _shares(values: Floats) -> Floats:
-    """Return accuracies as shares, which many log in percent."""
-    return values / 100 if values.max() > 1 else values
 
 
 def _falls(loss: Series | None, *, min_fall: float = 0.02, min_points: int = 5) -> bool:

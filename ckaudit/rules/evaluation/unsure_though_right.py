@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.score_names import ACCURACY
-from ckaudit.metrics.evaluation import microbench_score
+from ckaudit.metrics.evaluation import accuracy_shares, microbench_score
 from ckaudit.metrics.loss import val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
@@ -49,14 +49,13 @@ def unsure_though_right(
         if known.sum() < min_evals:
             yield Skip("too_few_points", f"{known.sum()} evaluations have {name} and the loss; {min_evals} are needed")
             continue
-        steps, right, costs = score.steps[known], score.values[known, place], losses.values[known, 0]
-        right = right / 100 if right.max() > 1 else right
+        steps, right, costs = score.steps[known], accuracy_shares(score.values[known, place]), losses.values[known, 0]
         third = max(1, len(steps) // 3)
         accuracy, level = median(right[-third:]), median(costs[-third:])
         unexplained = level - DEAREST_ERROR * (1 - accuracy)
         if right[0] < max_first_accuracy and accuracy >= min_accuracy and unexplained >= max(MIN_LOSS, min_loss_share * costs[0]):
             yield Hit.at(
-                steps[-third:],
+                steps[int(np.argmax(right >= min_accuracy)) :],
                 "sev2",
                 f"{{where}} is {accuracy:.1%}, and the held-out loss rests at {{value:.3g}}, having begun at {{limit:.3g}}: what "
                 "is right counts as unsure, as under a second softmax",
