@@ -30,10 +30,10 @@ from ckaudit.importers.kinds_of_loss import only_loss
 from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import Numbers, count_of, number
 from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_patterns import NO_RANK, LineOrigin
-from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines
+from ckaudit.importers.text.line_patterns import NO_RANK, Cell, LineOrigin, LinePattern, learn_pattern
+from ckaudit.importers.text.line_reader import MAX_FORMS, LogContent, RunFact, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
-from ckaudit.importers.text.prefix import MAX_LINE, blocks, mark_of, prefix_end
+from ckaudit.importers.text.prefix import MAX_LINE, NOBODY, blocks, mark_of, prefix_end
 
 NAME = "epoch text log"
 GENERIC = True
@@ -58,6 +58,8 @@ _BEGINS = re.compile(
 )
 _TEST = re.compile(r"(?<![A-Za-z])(?:test|testing)(?![A-Za-z])", re.IGNORECASE)
 _MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)[ _]")
+_ANY_NUMBER = re.compile(r"(?<![A-Za-z_@0-9.])[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
+_EPOCH_KEY, _BATCH_KEY, _BATCHES_KEY = " epoch", " batch", " batches"  # no key of a value begins with a blank
 _LOSSES = ("train_loss_raw", "val_loss")
 _SCORE = "microbench_score/"
 _OF_TEST = "test loss"
@@ -150,65 +152,98 @@ def _are_of_scores(lines: Sequence[EpochLine], *, min_epochs: int = 3) -> bool:
     return len(scored) >= min_epochs
 
 
+class _LineForm(NamedTuple):
+    """What the lines have in common that a program prints by one format string.
+
+    Attributes:
+        pattern: Where their numbers stand.
+        phase: The word of the evaluation that an earlier line began, None where they name their epoch.
+        with_prefix: Whether the epoch stands in what looks like a prefix.
+        in_samples: Whether they count samples, not batches.
+    """
+
+    pattern: LinePattern
+    phase: str | None
+    with_prefix: bool
+    in_samples: bool
+
+    def texts(self, line: str, start: int, phase: str) -> dict[str, str] | None:
+        """Return the numbers of a line by key, None where it is of another form."""
+        if self.phase not in {None, phase} or not (match := self.pattern.match(line, 0 if self.with_prefix else start)):
+            return None
+        texts = dict(zip(self.pattern.keys, match.groups(), strict=True))
+        texts.pop("", None)
+        return texts
+
+
 def _lines(data: bytes) -> Iterator[EpochLine]:
-    """Yield every line with a value, once an epoch was named."""
+    """Yield every line with a value, once an epoch was named; a line of a form that was seen before costs one match."""
     epoch: int | None = None
     phase = ""
+    forms: list[_LineForm] = []
     for block in blocks(data):
         for number_of, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
             if len(line) > MAX_LINE:
                 continue
             if " epoch" in line or " Epoch" in line:
                 line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
-            prefix = begin = prefix_end(line)
-            place = _PLACE.match(line, begin) or _PLACE.match(line)
-            mark = place or _EPOCH.search(line)
-            if mark:
-                epoch, phase, begin = count_of(mark[1]), "", mark.end()
-            elif begins := _BEGINS.match(line[begin:]):
-                phase = f"{begins[1]} "
-            if epoch is not None and (values := _values_and_batch(line, begin, phase, place)):
-                of_batches = mark is not None and mark[0].lower().startswith("train")  # as timm writes it
-                in_samples = values.in_samples and not of_batches
-                yield EpochLine(
-                    number_of, line[:prefix], epoch, values.batch, values.batches, values.by_key, in_samples, mark is not None
-                )
+            start = prefix_end(line)
+            for form in forms:
+                if (texts := form.texts(line, start, phase)) is not None:
+                    in_samples = form.in_samples
+                    break
+            else:
+                cells, in_samples = _cells(line, start, phase)
+                if not cells and (begins := _BEGINS.match(line[start:])):
+                    phase = f"{begins[1]} "
+                texts = {cell.key: line[cell.start : cell.end] for cell in cells}
+                if cells and len(forms) < MAX_FORMS and (learned := _learn(line, start, cells, phase, in_samples)):
+                    forms.append(learned)
+            names_epoch = _EPOCH_KEY in texts
+            if names_epoch:
+                epoch, phase = count_of(texts.pop(_EPOCH_KEY)), ""
+            batch, batches = count_of(texts.pop(_BATCH_KEY, "")), count_of(texts.pop(_BATCHES_KEY, ""))
+            if epoch is not None and texts:
+                yield EpochLine(number_of, line[:start], epoch, batch, batches, texts, in_samples, names_epoch)
 
 
-class _LineValues(NamedTuple):
-    """The values of one line by key, and the batch that it names, as in `EpochLine`."""
+def _learn(line: str, start: int, cells: Sequence[Cell], phase: str, in_samples: bool) -> _LineForm | None:
+    """Return the form of a line, None where it would not find the same numbers again."""
+    with_prefix = cells[0].start < start
+    begin = 0 if with_prefix else start
+    spans = [(run.start(), run.end()) for run in _ANY_NUMBER.finditer(line, begin)]
+    others = [Cell("", *span) for span in spans if not any(span[0] < cell.end and cell.start < span[1] for cell in cells)]
+    pattern = learn_pattern(line, begin, sorted([*cells, *others], key=lambda cell: cell.start), bool)
+    form = _LineForm(pattern, None if cells[0].key == _EPOCH_KEY else phase, with_prefix, in_samples)
+    return form if form.texts(line, start, phase) == {cell.key: line[cell.start : cell.end] for cell in cells} else None
 
-    by_key: dict[str, str]
-    batch: int | None
-    batches: int | None
-    in_samples: bool
 
-
-def _values_and_batch(line: str, begin: int, phase: str, place: re.Match[str] | None) -> _LineValues | None:
-    """Return the values of a line and its batch, None where it has none.
+def _cells(line: str, start: int, phase: str) -> tuple[list[Cell], bool]:
+    """Return the epoch, the batch and the values of a line, and whether it counts samples in place of batches.
 
     Args:
         line: The line.
-        begin: Where it goes on behind its epoch.
+        start: Where its text begins.
         phase: The word of the evaluation that an earlier line began, empty where none did.
-        place: Its epoch and batch in brackets.
     """
-    at = of = None
+    place = _PLACE.match(line, start) or _PLACE.match(line)
+    mark = place or _EPOCH.search(line)
+    begin = mark.end() if mark else start
     batch = None if place else _BATCH.search(line[begin:])
     samples = None if place or batch else _SAMPLES.match(line[begin:])
-    if place:
-        at, of = place[2], place[3]
-    elif batch:
-        at, of = batch[1] or batch[3], batch[2] or batch[4]
-    elif samples:
-        at, of = samples[1], samples[2]
-    values = values_of_line(line, begin + (batch.end() if batch else 0), phase)
-    if not values:
-        return None
-    return _LineValues(values, count_of(at or ""), count_of(of or ""), samples is not None)
+    counted = place or batch or samples
+    groups = (2, 3) if place else (1, 2) if samples or (batch and batch[1]) else (3, 4)
+    moved = 0 if place else begin
+    cells = [Cell(_EPOCH_KEY, *mark.span(1))] if mark else []
+    if counted:
+        spans = zip((_BATCH_KEY, _BATCHES_KEY), map(counted.span, groups), strict=True)
+        cells += [Cell(key, moved + at, moved + to) for key, (at, to) in spans if at >= 0]
+    values = value_cells(line, begin + (batch.end() if batch else 0), "" if mark else phase)
+    of_batches = mark is not None and mark[0].lower().startswith("train")  # as timm writes it
+    return ([*cells, *values] if mark or values else []), samples is not None and not of_batches
 
 
-def values_of_line(line: str, begin: int = 0, phase: str = "") -> dict[str, str]:
+def value_cells(line: str, begin: int = 0, phase: str = "") -> list[Cell]:
     """Return the values of a line by key: `loss` in a line on validation is "val loss", in one on a test "test loss".
 
     Args:
@@ -216,7 +251,7 @@ def values_of_line(line: str, begin: int = 0, phase: str = "") -> dict[str, str]
         begin: Where its values begin.
         phase: The word of the evaluation that an earlier line began, empty where none did.
     """
-    values: dict[str, str] = {}
+    cells: dict[str, Cell] = {}
     for pair in PAIR.finditer(line, begin):
         if line.startswith("%|", pair.end()):  # how far a progress bar is
             continue
@@ -224,8 +259,8 @@ def values_of_line(line: str, begin: int = 0, phase: str = "") -> dict[str, str]
         if key == "loss" or (key.endswith("loss") and name_of(key) == "train_loss_raw" and "train" not in key):
             before = phase + line[: pair.start()]
             key = _OF_TEST if _TEST.search(before) else "val loss" if _HELD_OUT.search(before) else key
-        values.setdefault(key, pair[2])
-    return values
+        cells.setdefault(key, Cell(key, *pair.span(2)))
+    return list(cells.values())
 
 
 @lru_cache(maxsize=4096)  # a log has few keys; its lines share them
@@ -266,6 +301,8 @@ def _with_numbers(lines: list[EpochLine], *, min_lines: int = 3) -> tuple[list[E
     """
     if any(line.batch is not None for line in lines):
         return lines, []
+    if 2 * len(lines) < min_lines * (1 + sum(after.epoch != before.epoch for before, after in pairwise(lines))):
+        return lines, []  # half of the epochs cannot have so many
     epochs = [list(of_epoch) for _, of_epoch in groupby(lines, key=lambda line: line.epoch)]
     repeats: dict[str, list[int]] = {}
     for of_epoch in epochs:
@@ -327,7 +364,8 @@ def _rows(lines: Sequence[EpochLine]) -> tuple[StepLines, list[str]]:
         columns[key] = Numbers(np.array([np.nan if value is None else value for value in values], np.float64), known)
     ranks, times = np.full(len(lines), NO_RANK, np.int64), np.full(len(lines), np.nan)
     for place, line in enumerate(lines):
-        mark = mark_of(line.text)
+        if (mark := mark_of(line.text)) is NOBODY:
+            continue
         ranks[place] = NO_RANK if mark.rank is None else mark.rank
         times[place] = np.nan if mark.time is None else mark.time
     origin = LineOrigin(np.array([line.line for line in lines], np.int64), ranks, times)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ckaudit.importers.formats.epochlog import values_of_line
+from ckaudit.importers.formats.epochlog import value_cells
 from ckaudit.importers.formats.keyvalue import is_wanted, name_of, named_lines
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
@@ -52,7 +52,7 @@ def _lines(data: bytes) -> Iterator[Numbered]:
         for line_number, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
             if len(line) > MAX_LINE or "oss" not in line:
                 continue
-            found = ((key, number(text.replace(",", ""))) for key, text in values_of_line(line).items())
+            found = ((cell.key, number(line[cell.start : cell.end].replace(",", ""))) for cell in value_cells(line))
             values = {key: value for key, value in found if value is not None and name_of(key)}
             place += _is_trained(values)
             if values and place:
