@@ -24,7 +24,7 @@ from ckaudit.lab.wild.record import record
 from ckaudit.lab.wild.score import DrawOutcome, TriageVerdict, judge, row
 from ckaudit.lab.zoo import FAMILIES, WILD_TEST, families_of
 from ckaudit.lab.zoo.loop import Rival
-from ckaudit.lab.zoo.optimizers import ScheduleFreeAdamW, optimizer_of, optimizers_of, schedule_of
+from ckaudit.lab.zoo.optimizers import Lion, ScheduleFreeAdamW, optimizer_of, optimizers_of, schedule_of
 from ckaudit.lab.zoo.recipe import Recipe, batches, own_loss, pretrained
 from ckaudit.lab.zoo.text_models import Adapter
 from ckaudit.lab.zoo.trainers import train
@@ -238,6 +238,21 @@ def test_schedule_free_follows_its_recurrence() -> None:
     assert float(weight.detach()) == pytest.approx(x, rel=1e-5)
     optimizer.train()
     assert float(weight.detach()) == pytest.approx((1 - mixed) * z + mixed * x, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Lion, ScheduleFreeAdamW])
+def test_an_optimizer_steps_by_the_gradient_of_its_closure(kind: type[Lion] | type[ScheduleFreeAdamW]) -> None:
+    weight = nn.Parameter(torch.tensor([2.0]))
+    optimizer = kind([weight], lr=0.1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (weight**2).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 4
+    assert float(weight.detach()) == pytest.approx(1.9)
 
 
 def test_a_trunk_is_frozen_and_adapters_begin_as_nothing() -> None:

@@ -20,7 +20,8 @@ class Lion(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Take a step."""
+        """Take a step, behind the passes of a closure, as Lightning has them."""
+        loss = _evaluated(closure)
         for group in self.param_groups:
             mixed, kept = group["betas"]
             for weight in (weight for weight in group["params"] if weight.grad is not None):
@@ -28,7 +29,7 @@ class Lion(Optimizer):
                 update = average.lerp(weight.grad, 1 - mixed).sign_()
                 weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"])
                 average.lerp_(weight.grad, 1 - kept)
-        return closure() if closure else None
+        return loss
 
 
 class ScheduleFreeAdamW(Optimizer):
@@ -54,7 +55,8 @@ class ScheduleFreeAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Take a step; the model is to hold y."""
+        """Take a step, behind the passes of a closure; the model is to hold y."""
+        loss = _evaluated(closure)
         for group in self.param_groups:
             rate, (mixed, kept) = group["lr"], group["betas"]
             group["step"] += 1
@@ -70,7 +72,7 @@ class ScheduleFreeAdamW(Optimizer):
                 second.mul_(kept).addcmul_(y.grad, y.grad, value=1 - kept)
                 z.sub_(rate * (y.grad / ((second / unbiased).sqrt_() + group["eps"]) + group["weight_decay"] * y))
                 y.copy_((1 - mixed) * z + mixed * x.lerp_(z, share))
-        return closure() if closure else None
+        return loss
 
     @torch.no_grad()
     def _swap(self, factor: Callable[[float], float]) -> None:
@@ -85,6 +87,11 @@ class ScheduleFreeAdamW(Optimizer):
     def train(self) -> None:
         """Put the weights y, at which gradients are taken, into the model again."""
         self._swap(lambda mixed: 1 - mixed)
+
+
+def _evaluated(closure: Callable[[], Any] | None) -> Any:
+    with torch.enable_grad():
+        return closure() if closure else None
 
 
 def chosen(recipe: Recipe, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
