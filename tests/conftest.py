@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from _pytest.doctest import DoctestModule
+from hypothesis import HealthCheck, settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,6 +21,10 @@ os.fsync = lambda descriptor: None
 
 # Modules and tests stay until the end, and to look through all of them for garbage takes a second each time.
 gc.disable()
+
+# How fast inputs are made on a shared machine says nothing of the code.
+settings.register_profile("shared machine", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared machine")
 
 
 def pytest_collection_finish() -> None:

@@ -22,6 +22,9 @@ Judged = Literal["all", "limited", "nothing"]
 MAP_HINT = re.compile(r"--map .* would take .* for the training loss")
 """How an importer offers a left-out column as the loss."""
 
+BY_SCORES = frozenset({"EVAL003", "EVAL004"})
+"""Rules that tell by accuracies and returns whether anything is learnt, where no loss would."""
+
 OF_POLICY = "of a policy, whose data and targets change with it"
 """How an importer says that a loss is none that a training could be judged by."""
 
@@ -176,11 +179,13 @@ def vital_checks(run: Run, checks: Sequence[Check]) -> list[VitalCheck]:
 def judged(vital: Sequence[VitalCheck], checks: Sequence[Check]) -> Judged:
     """Return whether all vital checks that apply could judge, or not all.
 
-    "nothing": no rule at all could, or of the vital checks that apply none, and no other rule found anything.
+    "nothing": no rule at all could, or of the vital checks that apply none, no rule found anything, and no score
+    tells of learning.
     """
     outcomes = {check.outcome for check in checks}
     asked = {check.outcome for check in vital if check.outcome in ("judged", "not_judged")}
-    if not outcomes & {"passed", "failed"} or (asked == {"not_judged"} and "failed" not in outcomes):
+    by_scores = any(check.code in BY_SCORES and check.outcome == "passed" for check in checks)
+    if not outcomes & {"passed", "failed"} or (asked == {"not_judged"} and "failed" not in outcomes and not by_scores):
         return "nothing"
     return "limited" if "not_judged" in asked else "all"
 

@@ -89,6 +89,12 @@ def test_a_log_that_no_vital_check_can_judge_does_not_pass(tmp_path, capsysbinar
     assert run(["triage", str(tmp_path / "log.jsonl"), "--no-config", "--allow-empty"]) == 0
 
 
+def test_a_return_that_is_kept_is_judged_though_no_loss_tells_of_learning(tmp_path, capsysbinary):
+    rows = [{"step": step, "rollout/ep_rew_mean": 10 + step % 3 + step / 5, "train/loss": 0.1} for step in range(1, 60)]
+    assert run(["triage", str(_log(tmp_path, rows)), "--no-config"]) == 0
+    assert b"LIMITED  No illness seen" in capsysbinary.readouterr().out
+
+
 def test_the_loss_of_a_policy_asks_for_no_training_loss(tmp_path):
     report = triage(_log(tmp_path, [{"step": step, "policy_loss": 0.1, "lr": 1e-3} for step in range(1, 60)]))
     assert report.judged == "nothing"

@@ -77,7 +77,7 @@ def too_little_data(
     tokens: Series | None,
     *,
     wide: float = 0.2,
-    max_over_start: float = 3.0,
+    max_over_start: float = 10.0,
     min_fall: float = 0.05,
     decisive: float = 4.0,
     strong: float = 2.0,
@@ -87,8 +87,9 @@ def too_little_data(
 
     A slice that gets worse while the whole held-out loss does not is the first sign, where the training loss runs away from the
     whole. Validation is far from training where their gap is more than `wide` of the validation loss. What was learnt by heart
-    has brought the training loss down by `min_fall` of its start at least, and a model that is sure of what is wrong costs a few
-    times as much as one that guesses, not more than `max_over_start` times the first training loss. Memory costs every slice of
+    has brought the training loss down by `min_fall` of its start at least. A model that is sure of what is wrong
+    pays some ten nats for it, and one that guesses between two answers two thirds of a nat: a validation loss of more than
+    `max_over_start` times the first training loss is not memory. Memory costs every slice of
     the held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of a
     model that knows no order. Slices whose losses part are a sign of other data, where it is not known that the tokens are the
     same. Weights are starting values, to be fitted on runs of known truth.

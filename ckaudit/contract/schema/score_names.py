@@ -4,6 +4,7 @@ Names are given in small letters and with underscores.
 """
 
 import re
+from collections.abc import Sequence
 
 HELD_OUT = "val|valid|validation|eval|evaluation|dev|heldout|held_out"
 """Words for data that is not trained on, as parts of a regular expression; a test set is called otherwise."""
@@ -41,3 +42,14 @@ def is_score(name: str) -> bool:
     (False, False)
     """
     return _SCORE.fullmatch(name) is not None
+
+
+def held_out_accuracies(names: Sequence[str]) -> list[int]:
+    """Return the positions of accuracies on data that is held out: those whose names say so, or all where none does.
+
+    >>> held_out_accuracies(["accuracy", "val_accuracy"]), held_out_accuracies(["accuracy", "f1"])
+    ([1], [0])
+    """
+    accuracies = [place for place, name in enumerate(names) if ACCURACY.search(name)]
+    said = [place for place in accuracies if re.match(rf"(?:ema_)?(?:{HELD_OUT}|test)_", names[place])]
+    return said or accuracies

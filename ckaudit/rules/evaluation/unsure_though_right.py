@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.schema.score_names import ACCURACY
+from ckaudit.contract.schema.score_names import held_out_accuracies
 from ckaudit.metrics.evaluation import accuracy_shares, microbench_score
 from ckaudit.metrics.loss import val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
@@ -32,18 +32,17 @@ def unsure_though_right(
 
     ## What it checks
     A held-out accuracy beside the held-out loss, at `min_evals` evaluations or more that have both: it comes from below
-    `max_first_accuracy` to `min_accuracy` at the median of its last third, while the loss, ten nats for each wrong answer taken
-    off, keeps `min_loss_share` of its first and 0.3 nats.
+    `max_first_accuracy` to `min_accuracy` at the median of its last third, while the lowest loss of all, ten nats for each wrong
+    answer taken off, is still `min_loss_share` of the first and 0.3 nats.
     ## Why it matters
     The loss cannot say how good the model is, and its gradient is that of a model which knows little: a second softmax leaves
     log(C - 1 + e) - 1 of C classes for an answer that is right and sure.
     ## False alarms
     Labels that are smoothed by a tenth leave a quarter of what a guess costs; by a third and more they leave half. A loss with a
-    margin, or of a teacher's probabilities, is held up on purpose.
+    margin, or of a teacher's probabilities, is held up on purpose. The loss of a model that overfits rises, but was low before.
     """
-    for place, name in enumerate(score.labels):
-        if not ACCURACY.search(name):
-            continue
+    for place in held_out_accuracies(score.labels):
+        name = score.labels[place]
         losses = at(val, score.steps)
         known = score.finite[:, place] & (losses.age[:, 0] == 0) & np.isfinite(losses.values[:, 0])
         if known.sum() < min_evals:
@@ -51,16 +50,16 @@ def unsure_though_right(
             continue
         steps, right, costs = score.steps[known], accuracy_shares(score.values[known, place]), losses.values[known, 0]
         third = max(1, len(steps) // 3)
-        accuracy, level = median(right[-third:]), median(costs[-third:])
-        unexplained = level - DEAREST_ERROR * (1 - accuracy)
+        accuracy, lowest = median(right[-third:]), float(costs.min())
+        unexplained = lowest - DEAREST_ERROR * (1 - accuracy)
         if right[0] < max_first_accuracy and accuracy >= min_accuracy and unexplained >= max(MIN_LOSS, min_loss_share * costs[0]):
             yield Hit.at(
                 steps[int(np.argmax(right >= min_accuracy)) :],
                 "sev2",
-                f"{{where}} is {accuracy:.1%}, and the held-out loss rests at {{value:.3g}}, having begun at {{limit:.3g}}: what "
-                "is right counts as unsure, as under a second softmax",
+                f"{{where}} is {accuracy:.1%}, and the held-out loss never comes below {{value:.3g}}, having begun at "
+                "{limit:.3g}: right predictions have low confidence, as under a second softmax",
                 where=name,
-                value=level,
+                value=lowest,
                 limit=float(costs[0]),
                 worst=-1,
             )
