@@ -10,7 +10,8 @@
     broken = { SYN005 = "analysis_checkpoint_step_00000100.json" }
 
 `broken` names a file that is not what the contract says, by the code of the violation.
-In `values`, nan is recorded as NaN and "-" is not recorded. `steps = "1..300:10"` counts by tens.
+`value`, `to` and what is `set` are one number, or one for each label. In `values`, nan is recorded as NaN and "-" is not
+recorded. `steps = "1..300:10"` counts by tens.
 """
 
 import tomllib
@@ -96,7 +97,7 @@ def series_of(name: str, spec: dict[str, Any]) -> Series:
         recorded = np.array([[cell != "-" for cell in row] for row in rows])
         return Series(name, "1", steps, labels, np.array(cells), recorded)
     noise = np.random.default_rng(spec.get("seed", 0)).normal(0, spec.get("noise", 0.0), (len(steps), len(labels)))
-    values = np.linspace(spec["value"], spec.get("to", spec["value"]), len(steps))[:, None] + noise
+    values = np.linspace(spec["value"], spec.get("to", spec["value"]), len(steps)).reshape(len(steps), -1) + noise
     for step, value in spec.get("set", {}).items():
         first, _, last = step.partition("..")
         values[(steps >= int(first)) & (steps <= int(last or first))] = value

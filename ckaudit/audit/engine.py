@@ -1,6 +1,6 @@
 """The engine: a source is opened, judged, explained, and becomes a report."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -9,14 +9,15 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit import __version__
-from ckaudit.audit.diagnose import diagnose, first_causes, of_record, ranked
+from ckaudit.audit.diagnose import diagnose, first_causes, ranked
 from ckaudit.audit.figures import DERIVED, DRAWN, STATE, charts, derived, finding_charts, state
+from ckaudit.audit.headline import headline
 from ckaudit.audit.interview import broken_questions, interview, interview_reads
 from ckaudit.audit.judge import gravity, judge, judge_answers
 from ckaudit.audit.load_run import at_step, is_ours, open_run
-from ckaudit.audit.response_plan import advised, from_the_start, response
+from ckaudit.audit.response_plan import advised, response
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
-from ckaudit.audit.vital_checks import judged, limits, to_judge_more, vital_checks
+from ckaudit.audit.vital_checks import judged, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.contradictions import ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS, is_of_other_unit
@@ -24,10 +25,9 @@ from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import list_files, list_folder
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import takes_any_numbers
-from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, VitalCheck, worst
+from ckaudit.contract.schema.report import VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, worst
 from ckaudit.contract.summaries import across_files, same_kind
 from ckaudit.contract.violations import UNKNOWN_FIELD, UNKNOWN_WORD, kind
-from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import slice_val_loss
@@ -179,7 +179,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
         tool=f"ckaudit {__version__}",
         command="triage",
         subject=run.name,
-        verdict=verdict(checks, diagnoses, findings, run, vital=vital, hidden=hidden, normal=normal),
+        verdict=headline(checks, diagnoses, findings, run, vital=vital, hidden=hidden, normal=normal),
         severity=worst(findings),
         judged=judged(vital, checks),
         vital=vital,
@@ -298,96 +298,3 @@ def unrecorded_slices(run: Run, clauses: PolicyClauses) -> list[str]:
     known = {label.rpartition("/")[2] for label in recorded.labels} if recorded else set()
     missing = [name for name in clauses.slices or () if name not in known]
     return [f"the policy watches {', '.join(missing)}, of which no slice_val_loss is recorded"] if missing else []
-
-
-def verdict(
-    checks: Sequence[Check],
-    diagnoses: list[Diagnosis],
-    findings: list[Finding],
-    run: Run,
-    *,
-    vital: Sequence[VitalCheck] = (),
-    hidden: int = 0,
-    normal: int = 0,
-    sure: float = 0.5,
-) -> str:
-    """Return the result of the audit in one sentence.
-
-    Args:
-        checks: What became of each rule.
-        diagnoses: Causes, likeliest first.
-        findings: All findings, gravest first.
-        run: The run, cut at the step judged at.
-        vital: The vital checks; where one could not judge, a run without findings is not called well.
-        hidden: How many findings do not count.
-        normal: How many of these do not because its siblings have them too.
-        sure: A cause less likely than not is named as a guess only.
-    """
-    ill = [finding for finding in findings if finding.severity != "note"]
-    if not ill:
-        bad = [finding for finding in findings if finding.code in BAD]
-        return _all_clear(checks, run.last_step, vital, (hidden - normal, normal), bad)
-    if not diagnoses:
-        worst_of_training = next((finding for finding in ill if not of_record(finding)), None)
-        if worst_of_training is None and (broken := ill[0].file):
-            return f"The record is broken in {Path(broken).name}: {ill[0].message}"
-        what = worst_of_training or ill[0]
-        has_causes = any(what.code in {sign.code for sign in cause.explains} for cause in causes().values())
-        return f"No {'cause stands out for' if has_causes else 'known cause explains'} this: {what.message}"
-    first = _cause_of_worst(diagnoses, ill, sure)
-    if first is None:
-        return f"No cause stands out for this: {ill[0].message}"
-    title = first.title.rstrip(".")
-    if first.confidence < sure:
-        return f"No cause stands out for this: {first.symptom} (the best guess: {title[0].lower()}{title[1:]})"
-    since = ""
-    if first.first_step is not None:
-        is_older = first.first_step > 1 and from_the_start(run, first.first_step, first.explains)
-        since = f", since step {first.first_step}" + (" or before" if is_older else "")
-    return f"{title}{since}{_place(first)}"
-
-
-def _cause_of_worst(diagnoses: Sequence[Diagnosis], ill: Sequence[Finding], sure: float) -> Diagnosis | None:
-    """Return the cause for a headline: the first, or that of a finding graver than all that it explains; None: that has none."""
-    first, worst = diagnoses[0], ill[0]
-    if worst.code in first.explains or SEVERITIES.index(worst.severity) >= SEVERITIES.index(first.severity):
-        return first
-    return next((other for other in diagnoses if worst.code in other.explains and other.confidence >= sure), None)
-
-
-def _place(diagnosis: Diagnosis) -> str:
-    """Return where in the model, a whole group by its name; a scalar such as the loss is no place."""
-    if diagnosis.group:
-        return f", in {diagnosis.group}"
-    return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
-
-
-def _all_clear(
-    checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], hidden: tuple[int, int], bad: Sequence[Finding]
-) -> str:
-    """Say that nothing is ill, how much was judged, and which questions are answered bad for all that.
-
-    Args:
-        checks: What became of each rule.
-        last: The last step recorded.
-        vital: The vital checks.
-        hidden: How many findings are accepted, and how many are normal among the siblings.
-        bad: Bad answers that are notes.
-    """
-    rules = [check for check in checks if check.code not in BAD]
-    count = sum(check.outcome in ("passed", "failed") for check in rules)
-    if not count:
-        return "Nothing could be judged: no rule found what it needs"
-    until = "" if last is None else f" up to step {last}"
-    known = "".join(
-        f", and {plural(number, 'finding')} {'is' if number == 1 else 'are'} {how}"
-        for number, how in zip(hidden, ("accepted", "normal among its siblings"), strict=True)
-        if number
-    )
-    answers = "".join(f"; {finding.code}: {BAD[finding.code].says}" for finding in bad)
-    if judged(vital, checks) == "nothing":
-        return f"Nothing that is vital could be judged{until}: {limits(vital)}{known}{answers}"
-    if judged(vital, checks) == "limited":
-        return f"No {'new ' if hidden[0] else ''}illness seen{until}, but {limits(vital)}{known}{answers}"
-    nothing = f"No {'new ' if hidden[0] else ''}illness" if bad else f"Nothing {'new' if hidden[0] else 'wrong'}"
-    return f"{nothing}{until}: {count} of {len(rules)} rules could judge{known}{answers}"

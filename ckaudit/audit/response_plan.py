@@ -279,6 +279,8 @@ KNOBS = {
     "saturated_units": "Lower the scale of the inputs or the initial weights of that layer.",
     "schedule_off_plan": "Call the scheduler once for each optimizer step, and hold its plan against the one that was meant.",
     "return_lost": "Lower the learning rate, or bound how far one update may move the policy.",
+    "posterior_collapse": "Raise the weight of the divergence from zero over the first epochs, or leave a few nats of it free.",
+    "discriminator_wins": "Lower the discriminator's learning rate, or train it less often than the generator.",
     "score_stands": "Train on a single batch until its score rises, then change the learning rate by factors of three.",
     "seam_jump": "Restore weights, optimizer, scheduler, random state and position in the data together.",
     "skipped_updates": "Find why updates are left out: values that are not finite, a scale that overflows, or a condition around "
@@ -328,6 +330,8 @@ PLACES = {
     "repeated_batch": "The loader's shuffle, its seed in each epoch and on each rank, and the ids in two batches.",
     "schedule_off_plan": "The scheduler's arguments, and how often it is stepped.",
     "return_lost": "The sign of the advantage, the policy's entropy and the distance between old and new policy.",
+    "posterior_collapse": "The divergence of each dimension of the code, and what the decoder writes for two inputs.",
+    "discriminator_wins": "What the discriminator answers for real inputs and for products, and the generator's gradient.",
     "score_stands": "The optimizer's parameters, the learning rate in use, and one batch's inputs beside its targets.",
     "seam_jump": "What the checkpoint holds, and what the resumed session loads of it.",
     "skipped_updates": "The condition around the optimizer's step, and the log of the loss scaler.",

@@ -13,8 +13,9 @@ import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ckaudit.audit.engine import ExplainedRun, broken_plugins, explain_run, open_judged, triage_reads, verdict
+from ckaudit.audit.engine import ExplainedRun, broken_plugins, explain_run, open_judged, triage_reads
 from ckaudit.audit.figures import state
+from ckaudit.audit.headline import headline
 from ckaudit.audit.load_run import is_ours, open_runs
 from ckaudit.audit.vital_checks import VITAL, judged, vital_checks
 from ckaudit.contract.io.folder import shown_name
@@ -142,7 +143,7 @@ def _reads() -> frozenset[str]:
 
 def _verdict(explained: ExplainedRun, vital: Sequence[VitalCheck]) -> str:
     checks, hidden = [*explained.applied.checks, *broken_plugins()], len(explained.applied.suppressed)
-    return verdict(checks, explained.diagnoses, explained.findings, explained.run, vital=vital, hidden=hidden)
+    return headline(checks, explained.diagnoses, explained.findings, explained.run, vital=vital, hidden=hidden)
 
 
 def _short(finding: Finding) -> FleetFinding:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PLAYED_OR_CODED, loss_part_of
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
 
@@ -38,8 +39,6 @@ _POLICY = re.compile(
     r"|(?:.+_)?loss_(?:policy|pg|actor|critic|value|vf|(?<!cross_)entropy)(?:_.+)?"
 )
 _DIFFERENCE = re.compile(r"(?:.+_)?(?:td|q|qf|bellman)\d?_loss|(?:.+_)?loss_(?:td|q|qf|bellman)\d?")
-_GENERATOR = re.compile(r"(?:g|gen|generator)_(?:adv_)?loss|loss_(?:g|gen|generator)")
-_DISCRIMINATOR = re.compile(r"(?:d|dis|disc|discriminator|critic)_(?:adv_)?loss|loss_(?:d|dis|disc|discriminator|critic)")
 _ROLLOUTS = re.compile(
     rf"(^|_)({EPISODE}|cumulative)_{RETURN_OF}(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
     r"|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
@@ -147,9 +146,21 @@ def adversarial_losses(names: Sequence[str]) -> AdversarialLosses | None:
     (AdversarialLosses(generator=1, discriminator=0), None)
     """
     forms = [_TRAIN.sub("", _form(name)) for name in names]
-    generators = [position for position, form in enumerate(forms) if _GENERATOR.fullmatch(form)]
-    others = [position for position, form in enumerate(forms) if _DISCRIMINATOR.fullmatch(form)]
+    generators = [position for position, form in enumerate(forms) if GENERATOR.fullmatch(form)]
+    others = [position for position, form in enumerate(forms) if DISCRIMINATOR.fullmatch(form)]
     return AdversarialLosses(generators[0], others[0]) if len(generators) == len(others) == 1 else None
+
+
+def loss_parts(names: Sequence[str]) -> dict[str, int]:
+    """Return the positions of terms of a loss that tell something beside each other, by catalogue name.
+
+    >>> loss_parts(["loss", "kl_loss", "recon_loss"]), loss_parts(["loss", "kl"])
+    ({'loss_part/reconstruction': 2, 'loss_part/kl': 1}, {})
+    """
+    if logs_rollouts(names):
+        return {}
+    places = {part: place for place, name in enumerate(names) if (part := loss_part_of(name))}
+    return {f"loss_part/{part}": places[part] for pair in PLAYED_OR_CODED if set(pair) <= set(places) for part in pair}
 
 
 def take_turns(names: Iterable[str]) -> bool:

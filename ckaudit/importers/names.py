@@ -17,6 +17,7 @@ from ckaudit.importers.kinds_of_loss import (
     is_of_policy,
     is_test_loss_name,
     logs_rollouts,
+    loss_parts,
     of_policy,
     only_loss,
 )
@@ -36,7 +37,7 @@ CATALOGUE = frozenset(
     tokens_per_sec samples_per_sec step_time mfu gpu_util gpu_mem_used
     dataloader_stall_frac comm_time_frac compute_time_frac straggler_ratio
     data_toxicity_rate rtp_toxicity_prob rtp_prompt_stats pii_hit_rate memorization_rate
-    val_loss val_ppl train_val_gap slice_val_loss fixed_probe_loss microbench_score eval_artifact_hash
+    val_loss val_ppl loss_part train_val_gap slice_val_loss fixed_probe_loss microbench_score eval_artifact_hash
     nan_inf_events checkpoint_ok checkpoint_time checkpoint_size restart_rate error_event_rate metrics_ingest_lag
     heartbeat_missing
     """.split()  # noqa: SIM905  one word a line would take five times the room
@@ -229,7 +230,7 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
             positions.setdefault("val_loss", [lone.val])
     if "val_loss" not in positions and (tested := test_loss_of(headers)) is not None:
         positions["val_loss"] = [tested]
-    return positions
+    return positions | {name: [position] for name, position in loss_parts(headers).items()}
 
 
 def policy_losses(headers: Sequence[str]) -> list[int]:

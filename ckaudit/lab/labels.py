@@ -106,6 +106,8 @@ SYMPTOMS = {
     "loss_rises": "The loss climbs, or stays where it jumped to.",
     "schedule_wrong": "The loss jumps where the learning rate peaks, or its decay gains nothing.",
     "loss_oscillates": "The loss goes up and down and gets nowhere.",
+    "posterior_collapse": "The code of a variational autoencoder tells nothing of its input.",
+    "discriminator_wins": "A discriminator tells all products of its generator from real ones.",
     "loss_term_not_learnt": "One of several terms of the loss is not learnt.",
     "loss_inputs_wrong": "The loss function is given what it does not take.",
     "loss_frozen": "The loss is the same number again and again.",

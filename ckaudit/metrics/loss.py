@@ -167,6 +167,18 @@ def slice_val_loss(run: Run) -> Series:
     return run.scalar("slice_val_loss")
 
 
+@metric(unit="1", reads=["loss_part"], source="Bowman et al. 2016; Goodfellow et al. 2014", memory=1)
+def loss_part(run: Run) -> Series:
+    r"""Terms of the training loss whose course says something beside that of their sum.
+
+    $$L = L_{reconstruction} + \beta L_{kl} \qquad L_{generator},\; L_{discriminator}$$
+
+    Shape (T, P): logged steps by `generator` and `discriminator`, or `reconstruction` and `kl`. With or without the weight that a
+    term has in the sum.
+    """
+    return run.scalar("loss_part")
+
+
 def train_level(run: Run, steps: Steps, *, points: int = 20, min_points: int = 3, max_age: float = 0.1) -> Floats:
     """Return the training loss around each of `steps`, shape (T,).
 

@@ -53,7 +53,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
         "nonfinite_values",
         "hidden_nonfinite",
         "initial_loss_off",
-        *("loss_inputs_wrong", "loss_term_not_learnt"),
+        *("loss_inputs_wrong", "loss_term_not_learnt", "posterior_collapse", "discriminator_wins"),
         "loss_not_falling",
         "score_stands",
         "loss_frozen",

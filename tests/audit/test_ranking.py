@@ -4,7 +4,7 @@ import json
 
 from ckaudit.audit import triage
 from ckaudit.audit.diagnose import first_causes, is_over, ranked
-from ckaudit.audit.engine import verdict
+from ckaudit.audit.headline import headline
 from ckaudit.contract.schema.report import Diagnosis, Finding
 from tests.cases import run_of
 
@@ -117,7 +117,7 @@ def test_a_slip_in_every_file_alone_asks_for_no_rollback(tmp_path):
 def test_the_headline_is_of_the_gravest_finding_and_not_of_a_sure_cause_of_something_lighter():
     broken, still = finding("NUM001", "sev0", 40, 400), finding("MOVE001", "sev2", 30, 400)
     path, guess = cause("a path is cut", 0.8, "MOVE001"), cause("an operation is undefined", 0.4, "NUM001", severity="sev0")
-    assert verdict([], [path, guess], [broken, still], RUN) == "No cause stands out for this: NUM001"
+    assert headline([], [path, guess], [broken, still], RUN) == "No cause stands out for this: NUM001"
     likelier = cause("an operation is undefined", 0.6, "NUM001", severity="sev0")
-    assert verdict([], [path, likelier], [broken, still], RUN).startswith("an operation is undefined")
-    assert verdict([], [path], [still], RUN).startswith("a path is cut")
+    assert headline([], [path, likelier], [broken, still], RUN).startswith("an operation is undefined")
+    assert headline([], [path], [still], RUN).startswith("a path is cut")

@@ -232,7 +232,7 @@ def test_spelling_is_forgiven(typed, means):
     ("typed", "hint"),
     [
         ("max_atn_logit", "max_attn_logit"),
-        ("LOSS01", "LOSS001"),
+        ("LOSS01", "LOSS01"),
         ("overfiting", "did you mean overfitting?"),
         ("LOSS999", "LOSS00"),
         ("grad9", "GRAD00"),

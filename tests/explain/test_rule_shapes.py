@@ -106,6 +106,8 @@ TOLD = {
     "repeated_batch": RuleInputs(points=400, every=1, start=1, beside={"train_loss_raw": 2.0}),
     "saturated_units": RuleInputs(beside={"activation_max_abs": 1.0}),
     "schedule_off_plan": RuleInputs(facts={"planned_learning_rate": [[10, 0], [140, 6e-4], [400, 0]]}),
+    "posterior_collapse": RuleInputs(label="kl", others={"reconstruction": 80.0}),
+    "discriminator_wins": RuleInputs(label="discriminator", others={"generator": 5.0}),
     "return_lost": RuleInputs(label="ep_rew_mean"),
     "score_stands": RuleInputs(label="val_accuracy"),
     "seam_jump": RESUMED,

@@ -127,6 +127,29 @@ def test_either_of_two_losses_that_is_no_number_is_told(tmp_path, ending):
     assert [(each.code, each.severity, each.first_step) for each in found] == [("NUM001", "sev0", 200)]
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_discriminator_that_is_sure_of_everything_is_found(tmp_path, ending):
+    rows = [(first, second) if step < 100 else (20 + first, second / 1e4) for step, (first, second) in enumerate(GAME, 1)]
+    found = triage(written(tmp_path, ending, ("g_loss", "d_loss"), rows)).findings
+    assert [(each.code, each.severity, each.first_step) for each in found if each.severity != "note"] == [
+        ("LOSS013", "sev2", 100)
+    ]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize(("kl", "codes"), [(9.0, []), (1e-5, ["LOSS012"])])
+def test_a_code_that_tells_nothing_is_found_by_its_divergence(tmp_path, ending, kl, codes):
+    rows = [(100 + 60 / step + step % 3 + kl, 100 + 60 / step + step % 3, kl + 3 / step**3) for step in range(1, 301)]
+    report = triage(written(tmp_path, ending, ("loss", "recon_loss", "kld"), rows))
+    assert [each.code for each in report.findings if each.severity != "note"] == codes
+
+
+def test_the_divergence_of_a_policy_is_none_of_a_code(tmp_path):
+    rows = [(0.1, 0.01, 5.0) for _ in range(100)]
+    run = import_source(written(tmp_path, "csv", ("recon_loss", "kl", "episode_reward"), rows))
+    assert not any(name.startswith("loss_part") for row in run.rows for name in row)
+
+
 def test_one_of_two_losses_that_is_named_is_read_alone(tmp_path):
     file = written(tmp_path, "csv", ("g_loss", "d_loss"), GAME)
     run = import_source(file, choice=ImportOptions(columns={"loss": "g_loss"}))
@@ -140,7 +163,8 @@ def test_a_tracker_s_losses_that_play_against_each_other_are_added_at_the_steps_
 
     tracked = TrackedRun("a", {"g_loss": series([1, 2, 3], [1.0, 2.0, 3.0]), "d_loss": series([1, 3], [0.5, 0.25])})
     (run,) = runs_of([tracked], {}, "store", "tracker")
-    assert [(row["step"], row["train_loss_raw"]) for row in run.rows] == [(1, 1.5), (3, 3.25)]
+    assert [(row["step"], row.get("train_loss_raw")) for row in run.rows] == [(1, 1.5), (2, None), (3, 3.25)]
+    assert [row["loss_part/generator"] for row in run.rows] == [1.0, 2.0, 3.0]
     assert run.manifest.takes_turns is True
 
 

@@ -136,7 +136,7 @@ def test_scores_alone_are_refused_with_what_would_be_judged(tmp_path, capsysbina
 def test_accuracies_alone_say_whether_anything_is_learnt(tmp_path, capsysbinary):
     rising = table("epoch,acc,val_acc", lambda step, _: f"{step},{step / 60},{step / 61}")
     code, report, _ = judged(tmp_path, capsysbinary, rising)
-    assert (code, report["judged"], report["findings"]) == (2, "nothing", [])
+    assert (code, report["judged"], report["findings"]) == (0, "limited", [])
     standing = table("epoch,acc,val_acc", lambda step, _: f"{step},0.1,{0.1 + step % 2 / 100}")
     _, report, _ = judged(tmp_path, capsysbinary, standing)
     assert {finding["code"] for finding in report["findings"]} == {"EVAL003"}

@@ -40,6 +40,7 @@ OF_THE_LOSS_FUNCTION = {
     "targets_mixed",
 }  # and than what is recorded of that
 OF_OTHER_RUNS = {
+    "loss_part",
     "batch_reused",
     "loss_after_resume",
     "input_scale",

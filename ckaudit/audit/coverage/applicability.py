@@ -146,6 +146,11 @@ def _claims(run: Run) -> str:  # noqa: ARG001  one signature for all
     return "the log holds no number that follows from its others"
 
 
+def _loss_terms(run: Run) -> str:
+    """Most losses have none of these terms, and nothing tells of one that is not logged."""
+    return "" if run.scalar("loss_part") else "no divergence of a code and no loss of a discriminator is logged by itself"
+
+
 def _clipping(run: Run) -> str:
     clipped = (run.value("optimizer.clip_coefficient"), run.scalar("clip_coefficient"), run.scalar("grad_clip_rate"))
     facts = run.manifest
@@ -178,6 +183,7 @@ _ANSWERS: dict[Condition, Callable[[Run], str]] = {
     "text": _text,
     "chosen_weights": _chosen_weights,
     "claims": _claims,
+    "loss_terms": _loss_terms,
     "clipping": _clipping,
     "recorder": _recorder,
     "dropout": _dropout,

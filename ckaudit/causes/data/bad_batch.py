@@ -13,6 +13,7 @@ from ckaudit.causes.shared.loss_curves import (
     gradient_at_jump,
     gradient_of_broken_loss,
     has_finite_loss_before,
+    has_gradient_before,
     too_high_at_first,
 )
 from ckaudit.contract.schema.report import Evidence, Finding
@@ -119,7 +120,7 @@ def bad_batch(
         yield contradicts(strong, alone, broken)
         return
     if broken is not None and broken.first_step is not None:
-        yield from _broken(findings, broken, loss, lead, strong, medium)
+        yield from _broken(findings, broken, loss, norm, lead, strong, medium)
         if size := gradient_of_broken_loss(loss, norm, broken.first_step):
             unharmed = f"the gradient of that batch is {size:.3g}: it went through the model unharmed"
             yield contradicts(strong, unharmed, grad_global_norm.name)
@@ -159,7 +160,7 @@ def _unstable(
 
 
 def _broken(
-    findings: Findings, first: Finding, loss: Series | None, lead: int, strong: float, medium: float
+    findings: Findings, first: Finding, loss: Series | None, norm: Series | None, lead: int, strong: float, medium: float
 ) -> Iterator[Evidence | Advice]:
     """Judge a value that is not finite."""
     step = first.first_step or 0
@@ -180,7 +181,8 @@ def _broken(
     elif not has_finite_loss_before(loss, step):
         yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", first)
     elif step > lead and has_finite_loss_before(loss, step, within=lead):
-        yield supports(strong, f"nothing was wrong in the steps before step {step}", first)
+        seen = strong if has_gradient_before(norm, step, within=lead) else medium
+        yield supports(seen, f"nothing was wrong in the steps before step {step}", first)
     if first.where == "train_loss_raw":
         yield supports(medium, f"the loss itself is the first to break, at step {step}", first)
     if loss is None:

@@ -10,6 +10,7 @@ from ckaudit.causes.shared.loss_curves import (
     breaks_in_evaluation_alone,
     gradient_of_broken_loss,
     has_finite_loss_before,
+    has_gradient_before,
     too_high_at_first,
 )
 from ckaudit.contract.schema.report import Evidence
@@ -68,15 +69,17 @@ def nonfinite_operation(
     """An operation of model or loss is undefined for valid inputs, such as the log of zero.
 
     Such an operation strikes a healthy run: signs of illness within `lead` steps before speak against it, and none there for it,
-    if the loss was recorded then. A NaN from the loss reaches the gradient of every tensor (over `min_tensor_share` of them) in
-    the same step. A loss that is finite again at the next step was broken by one batch, and so was that of a batch without
-    targets or of odd tokens; but where the gradient of that very step is finite, the batch went through the model unharmed. Adam
-    whose numbers are float16 divides by what rounds to zero. Weights follow the scale that all causes share.
+    if the loss was recorded then, the more so if the gradient was too: a loss alone does not tell what broke first. A NaN from
+    the loss reaches the gradient of every tensor (over `min_tensor_share` of them) in the same step. A loss that is finite again
+    at the next step was broken by one batch, and so was that of a batch without targets or of odd tokens; but where the gradient
+    of that very step is finite, the batch went through the model unharmed. Adam whose numbers are float16 divides by what rounds
+    to zero. Weights follow the scale that all causes share.
     """
     first = findings.first(nonfinite_values)
     if first is None or first.first_step is None:
         return
     start = first.first_step
+    is_watched = has_gradient_before(whole, start, within=lead)
     if alone := breaks_in_evaluation_alone(findings, loss):
         yield contradicts(medium, alone, first)
         return
@@ -92,11 +95,11 @@ def nonfinite_operation(
             strong, f"the loss was {found[1]:.4g} before any update: numbers that large overflow", train_loss_raw.name
         )
     elif start > lead and has_finite_loss_before(loss, start, within=lead):
-        yield supports(strong, f"nothing was wrong in the steps before step {start}", first)
+        yield supports(strong if is_watched else medium, f"nothing was wrong in the steps before step {start}", first)
     if grown := findings.first(weights_grow):
         yield contradicts(strong, f"the weights run away, and numbers overflow: {grown.message}", grown)
     if loss is not None:
-        yield from _course(loss, start, strong, medium)
+        yield from _course(loss, start, strong, medium, is_watched=is_watched)
     if not near and (size := gradient_of_broken_loss(loss, whole, start)):
         yield supports(
             strong, f"yet its gradient is {size:.3g}: a term that the weights do not reach is undefined", grad_global_norm.name
@@ -143,12 +146,13 @@ def _first_broken(norm: Series) -> int:
     return int(counts[np.argmax(counts > 0)]) if len(counts) else 0
 
 
-def _course(loss: Series, start: int, strong: float, medium: float) -> Iterator[Evidence]:
+def _course(loss: Series, start: int, strong: float, medium: float, *, is_watched: bool) -> Iterator[Evidence]:
     """Judge whether the loss breaks first, and whether it is whole again at the next step."""
     known = loss.steps[loss.nonfinite[:, 0]]
     if not len(known) or known[0] != start:
         return
-    yield supports(medium, f"the loss itself is the first to break, at step {start}", loss.name)
+    if is_watched:
+        yield supports(medium, f"the loss itself is the first to break, at step {start}", loss.name)
     after = loss.values[(loss.steps > start) & loss.recorded[:, 0], 0]
     if len(after) and abs(after[0]) < float("inf"):
         yield contradicts(strong, "the loss is finite again at the next step, on another batch", loss.name)

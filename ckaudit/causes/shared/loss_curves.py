@@ -298,6 +298,11 @@ def has_finite_loss_before(loss: Series | None, step: int, *, within: int | None
     return loss is None or bool((loss.finite[:, 0] & (loss.steps < step) & (loss.steps >= since)).any())
 
 
+def has_gradient_before(norm: Series | None, step: int, *, within: int) -> bool:
+    """Tell whether a norm of the gradient was recorded in so many steps before one: a loss alone shows little of an illness."""
+    return norm is not None and bool((norm.finite[:, 0] & (norm.steps < step) & (norm.steps >= step - within)).any())
+
+
 def count_jumps_since(flags: Series | None, since: int, *, apart: int = 10) -> int:
     """Return how often the loss jumps from a step on: flags less than `apart` points behind another are of the same jump."""
     if flags is None:

@@ -16,9 +16,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from ckaudit.contract.schema.loss_names import loss_part_of
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import adversarial_losses
+from ckaudit.importers.kinds_of_loss import adversarial_losses, loss_parts
 from ckaudit.importers.names import catalogue_name, is_test_loss, shorten_name, test_loss_of
 from ckaudit.importers.tables.curves import take_sum
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing
@@ -196,7 +197,7 @@ def name_of(key: str) -> str | None:
 
 def is_wanted(key: str) -> bool:
     """Tell whether a key is, or helps to compute, a metric of the catalogue."""
-    return key in _HELPERS or name_of(key) is not None or is_test_loss(key)
+    return key in _HELPERS or name_of(key) is not None or is_test_loss(key) or loss_part_of(key) is not None
 
 
 def is_derived(key: str) -> bool:
@@ -209,7 +210,8 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     raw = rows.columns
     columns: Columns = {}
     taken = []
-    mapped = _with_test_loss(raw, mapped)
+    parts = {key: name for name, key in _parts_of(raw).items() if name not in mapped.values()}
+    mapped = {**parts, **_with_test_loss(raw, mapped)}
     for key, column in raw.items():
         name = mapped.get(key) or (common if (common := name_of(key)) not in mapped.values() else None)
         if name and (scaled := _scaled(key, name, column)) is not None:
@@ -221,7 +223,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     notes += _durations(columns, rows)
     notes += _tokens(columns, rows, facts)
     steps, step_notes = _steps(rows, columns)
-    return NamedLines(StepLines(steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *step_notes, *notes])
+    return NamedLines(StepLines(steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *step_notes, *notes], tuple(parts))
 
 
 def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
@@ -234,7 +236,8 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     """
     columns: Columns = {}
     taken = []
-    mapped = _with_test_loss(rows.columns, mapped)
+    parts = {key: name for name, key in _parts_of(rows.columns).items() if name not in mapped.values()}
+    mapped = {**parts, **_with_test_loss(rows.columns, mapped)}
     for key, column in rows.columns.items():
         name = mapped.get(key) or name_of(key)
         if name and name not in ("step", "time", "step_time"):
@@ -242,11 +245,18 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
             taken.append(f"{name} from {shorten_name(key)}")
     told = [f"taken: {', '.join(taken)}"] if taken else []
     keys = list(rows.columns)
-    summed: tuple[str, ...] = ()
+    used = tuple(parts)
     if "train_loss_raw" not in columns and (against := adversarial_losses(keys)) is not None:
-        summed = keys[against.generator], keys[against.discriminator]
-        told += take_sum(columns, summed, [rows.columns[key] for key in summed])
-    return NamedLines(StepLines(rows.steps, rows.origin, columns), [*told, *notes], summed)
+        pair = keys[against.generator], keys[against.discriminator]
+        told += take_sum(columns, pair, [rows.columns[key] for key in pair])
+        used += pair
+    return NamedLines(StepLines(rows.steps, rows.origin, columns), [*told, *notes], used)
+
+
+def _parts_of(columns: Columns) -> dict[str, str]:
+    """Return the keys of terms of the loss that are taken beside it, by catalogue name."""
+    keys = list(columns)
+    return {name: keys[position] for name, position in loss_parts(keys).items()}
 
 
 def _with_test_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:

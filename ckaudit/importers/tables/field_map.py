@@ -4,7 +4,15 @@ from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 
-from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, may_be_a_loss, may_be_an_error, only_loss
+from ckaudit.contract.schema.loss_names import loss_part_of
+from ckaudit.importers.kinds_of_loss import (
+    adversarial_losses,
+    logs_rollouts,
+    loss_parts,
+    may_be_a_loss,
+    may_be_an_error,
+    only_loss,
+)
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     catalogue_name,
@@ -71,6 +79,7 @@ def is_wanted(columns: Mapping[str, str], names: Names) -> Callable[[str], bool]
         or bool(name_of(key, names))
         or (key not in names and is_test_loss(key))
         or is_of_layer(key, names)
+        or (key not in names and loss_part_of(key) is not None)
         or (key not in names and (may_time_a_step(key) or may_be_a_loss(key) or may_be_an_error(key)))
     )
 
@@ -109,6 +118,8 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
         if key not in mapped.values() and key in rows.columns and (name := name_of(key, names)):
             choices.setdefault(name, []).append(key)
     _settle_losses(choices, rows, mapped.values())
+    numeric = [key for key in rows.keys if key in rows.columns and key not in names]
+    choices |= {name: [numeric[position]] for name, position in loss_parts(numeric).items()}
     choices |= {name: [key] for name, key in mapped.items()}
     keys: dict[str, str] = {}
     series: dict[str, Numbers] = {}

@@ -28,13 +28,13 @@ class NamedLines(Struct):
     Attributes:
         rows: The lines, their columns by catalogue name; steps count update attempts that are finished.
         notes: What was done to get them.
-        summed: Keys of the log whose sum was taken.
+        used: Keys of the log that were taken though no common name says what each is by itself.
         step_unit: What a step is; UNSET: an update.
     """
 
     rows: StepLines
     notes: list[str] = field(default_factory=list)
-    summed: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
     step_unit: StepUnit | UnsetType = UNSET
 
 
@@ -141,7 +141,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
         *([doubt] if doubt and troubles else []),
         *timing,
         *log.notes,
-        *notes_on_left_out([key for key in log.unwanted if not form.dialect.derived(key) and key not in meaning.summed]),
+        *notes_on_left_out([key for key in log.unwanted if not form.dialect.derived(key) and key not in meaning.used]),
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")

@@ -18,6 +18,7 @@ Condition = Literal[
     "text",
     "chosen_weights",
     "claims",
+    "loss_terms",
     "clipping",
     "recorder",
     "dropout",

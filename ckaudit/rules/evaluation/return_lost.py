@@ -43,8 +43,8 @@ def return_lost(
             yield Hit.at(
                 score.steps[rows][since:],
                 "sev2",
-                f"{{where}} ends at {{value:.4g}}, having begun at {begun:.4g} and been at {{limit:.4g}}, by medians of a tenth of "
-                "the run",
+                f"{{where}} ends at {{value:.4g}}, having begun at {begun:.4g} and been at {{limit:.4g}}, by medians of a "
+                "tenth of the run",
                 where=score.labels[place],
                 value=end,
                 limit=best,

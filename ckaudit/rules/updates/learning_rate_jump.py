@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import UNSET
+from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
+from ckaudit.material.counts import plural
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
@@ -34,8 +36,9 @@ def learning_rate_jump(
     `min_ratio_to_neighbours` times as much as at the steps around them (M06: a discontinuity at a restart). At a resume, at most
     `steps_after_resume` steps after its seam and by more than at 95 of 100 steps before it, and upwards to more than
     `max_ratio_at_resume` times all rates before, it is sev2; elsewhere it is noted, for stairs and warm restarts jump as they
-    are meant to. In a log too short for slopes a fall by more than `min_jump` from one step to the next is noted where the plan
-    is so long that no schedule falls by a tenth of that.
+    are meant to; so does a warm-up that is taken by epoch, whose rate rises twice or more and is constant in between. In a log
+    too short for slopes a fall by more than `min_jump` from one step to the next is noted where the plan is so long that no
+    schedule falls by a tenth of that.
     ## Why it matters
     After a resume with another rate the run is another experiment; a rate that was never reached before is what no warm-up
     has prepared.
@@ -62,11 +65,18 @@ def learning_rate_jump(
     for seam in resume_steps(facts):
         after_seam |= (steps > seam) & (steps <= seam + steps_after_resume) & _is_unusual(steps, values, seam)
     serious = jumps & (after_seam | (values > max_ratio_at_resume * highest))
+    if _is_warmup_by_epoch(values, np.flatnonzero(serious & ~after_seam)):
+        serious &= after_seam
     for row in map(int, np.flatnonzero(serious)):
         where = "after the resume" if after_seam[row] else "to more than it ever was"
         yield _hit("sev2", steps, values, row, "the learning rate jumps from {limit:.3g} to {value:.3g}, " + where)
     if rows := np.flatnonzero(jumps & ~serious).tolist():
         yield _stairs(steps, values, rows)
+
+
+def _is_warmup_by_epoch(values: Floats, rises: NDArray[np.int64]) -> bool:
+    """Tell whether a rate rises in several stairs, constant before each of them, as a scheduler that steps by epoch has it."""
+    return len(rises) > 1 and len(np.unique(values[: rises[-1]])) == len(rises)
 
 
 def _is_unusual(steps: Steps, values: Floats, seam: int, *, share: float = 0.95) -> Mask:
@@ -81,7 +91,8 @@ def _stairs(steps: Steps, values: Floats, rows: list[int]) -> Hit:
     return Hit.at(
         steps[rows],
         "note",
-        f"{len(rows)} stairs of the learning rate, the first from {{limit:.3g}} to {{value:.3g}} at step {{first}}",
+        f"the learning rate changes in {plural(len(rows), 'stair')}, the first from {{limit:.3g}} to {{value:.3g}} at step "
+        "{first}",
         where="learning rate",
         value=float(values[rows[0]]),
         limit=float(values[rows[0] - 1]),

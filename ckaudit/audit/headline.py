@@ -1,0 +1,116 @@
+"""The headline of a report: what is wrong, of what, since when and where; or that nothing is, and how much of it was judged."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckaudit.audit.diagnose import of_record
+from ckaudit.audit.response_plan import from_the_start
+from ckaudit.audit.vital_checks import judged, limits
+from ckaudit.causes import causes
+from ckaudit.contract.schema.report import SEVERITIES, Check, Diagnosis, Finding, VitalCheck
+from ckaudit.material.counts import plural
+from ckaudit.questions.bad_answer_table import BAD
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
+from ckaudit.run.run import Run
+
+
+def headline(
+    checks: Sequence[Check],
+    diagnoses: list[Diagnosis],
+    findings: list[Finding],
+    run: Run,
+    *,
+    vital: Sequence[VitalCheck] = (),
+    hidden: int = 0,
+    normal: int = 0,
+    sure: float = 0.5,
+) -> str:
+    """Return the result of the audit in one sentence.
+
+    Args:
+        checks: What became of each rule.
+        diagnoses: Causes, likeliest first.
+        findings: All findings, gravest first.
+        run: The run, cut at the step judged at.
+        vital: The vital checks; where one could not judge, a run without findings is not called well.
+        hidden: How many findings do not count.
+        normal: How many of these do not because its siblings have them too.
+        sure: A cause less likely than not is named as a guess only.
+    """
+    ill = [finding for finding in findings if finding.severity != "note"]
+    if not ill:
+        bad = [finding for finding in findings if finding.code in BAD]
+        return _all_clear(checks, run.last_step, vital, bad, accepted=hidden - normal, normal=normal)
+    if not diagnoses:
+        worst_of_training = next((finding for finding in ill if not of_record(finding)), None)
+        if worst_of_training is None and (broken := ill[0].file):
+            return f"The record is broken in {Path(broken).name}: {ill[0].message}"
+        what = worst_of_training or ill[0]
+        has_causes = any(what.code in {sign.code for sign in cause.explains} for cause in causes().values())
+        return f"No {'cause stands out for' if has_causes else 'known cause explains'} this: {what.message}"
+    first = _cause_of_worst(diagnoses, ill, sure)
+    if first is None:
+        return f"No cause stands out for this: {ill[0].message}"
+    title = first.title.rstrip(".")
+    if first.confidence < sure:
+        return f"No cause stands out for this: {first.symptom} (the best guess: {title[0].lower()}{title[1:]})"
+    since = ""
+    if first.first_step is not None:
+        is_older = first.first_step > 1 and from_the_start(run, first.first_step, first.explains)
+        since = f", since step {first.first_step}" + (" or before" if is_older else "")
+    return f"{title}{since}{_place(first)}{_consequence(first, ill)}"
+
+
+def _consequence(first: Diagnosis, ill: Sequence[Finding]) -> str:
+    """Return what is not finite and began after the cause of a headline, which does not say so of itself."""
+    broken = next((finding for finding in ill if finding.code == nonfinite_values.code and finding.code in first.explains), None)
+    if broken is None or broken.first_step is None or broken.message == first.symptom:
+        return ""
+    return f"; {broken.message} since step {broken.first_step}" if broken.first_step > (first.first_step or 0) else ""
+
+
+def _cause_of_worst(diagnoses: Sequence[Diagnosis], ill: Sequence[Finding], sure: float) -> Diagnosis | None:
+    """Return the cause for a headline: the first, or that of a finding graver than all that it explains; None: that has none."""
+    first, worst = diagnoses[0], ill[0]
+    if worst.code in first.explains or SEVERITIES.index(worst.severity) >= SEVERITIES.index(first.severity):
+        return first
+    return next((other for other in diagnoses if worst.code in other.explains and other.confidence >= sure), None)
+
+
+def _place(diagnosis: Diagnosis) -> str:
+    """Return where in the model, a whole group by its name; a scalar such as the loss is no place."""
+    if diagnosis.group:
+        return f", in {diagnosis.group}"
+    return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
+
+
+def _all_clear(
+    checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], bad: Sequence[Finding], *, accepted: int, normal: int
+) -> str:
+    """Say that nothing is ill, how much was judged, and which questions are answered bad for all that.
+
+    Args:
+        checks: What became of each rule.
+        last: The last step recorded.
+        vital: The vital checks.
+        bad: Bad answers that are notes.
+        accepted: How many findings are accepted.
+        normal: How many are normal among the siblings.
+    """
+    rules = [check for check in checks if check.code not in BAD]
+    count = sum(check.outcome in ("passed", "failed") for check in rules)
+    if not count:
+        return "Nothing could be judged: no rule found what it needs"
+    until = "" if last is None else f" up to step {last}"
+    known = "".join(
+        f", and {plural(number, 'finding')} {'is' if number == 1 else 'are'} {how}"
+        for number, how in ((accepted, "accepted"), (normal, "normal among its siblings"))
+        if number
+    )
+    answers = "".join(f"; {finding.code}: {BAD[finding.code].says}" for finding in bad)
+    if judged(vital, checks) == "nothing":
+        return f"Nothing that is vital could be judged{until}: {limits(vital)}{known}{answers}"
+    if judged(vital, checks) == "limited":
+        return f"No {'new ' if accepted else ''}illness seen{until}, but {limits(vital)}{known}{answers}"
+    nothing = f"No {'new ' if accepted else ''}illness" if bad else f"Nothing {'new' if accepted else 'wrong'}"
+    return f"{nothing}{until}: {count} of {len(rules)} rules could judge{known}{answers}"
