@@ -72,7 +72,7 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "activation_outlier_rate": (BadShape("slides up", DOUBLING),),
     "logit_entropy_probe": (BadShape("slides down", DOUBLING),),
     "topk_mass_probe": (BadShape("slides down", DOUBLING, floor=95.0, top=100.0),),
-    "output_kl_to_prev": (BadShape("spikes", 2.5),),
+    "output_kl_to_prev": (BadShape("spikes", 2.5, unless=("fixed_probe_loss",)),),
     "fixed_probe_loss": (BadShape("rises", 0.15), BadShape("is never back", 0.08)),
     "moe_load_balance_loss": (BadShape("rises", 0.5),),
     "near_dup_rate": (BadShape("rises", 0.5, floor=1.0),),

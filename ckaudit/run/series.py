@@ -167,6 +167,19 @@ def mean_of_labels(values: Floats) -> Floats:
     return np.asarray(values.mean(axis=-1))
 
 
+def has_precedent(steps: Steps, *, slack: float = 1.5) -> Mask:
+    """Tell of each step whether it is no further from the one before it than others were, shape (T,).
+
+    What happens between two checkpoints grows with their distance, and only equal distances compare.
+
+    >>> has_precedent(np.array([10, 20, 30, 80, 130])).tolist()
+    [True, True, True, False, True]
+    """
+    distances = np.diff(steps, prepend=steps[:1])
+    longest = np.maximum.accumulate(distances)
+    return np.concatenate([np.ones(min(2, len(steps)), bool), distances[2:] <= slack * longest[1:-1]])
+
+
 def merged_steps(*steps: Steps) -> Steps:
     """Return all steps of rising arrays once, in order: a merge, a hundred times as fast as hashing them.
 

@@ -52,8 +52,9 @@ def targets_misaligned(
 ) -> Iterator[Evidence]:
     """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
 
-    Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Where more
-    than `max_chance_match` of the targets are right since the finding began, only some are wrong: that is noise and no shift.
+    Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`; those that
+    stand two places apart are so a little more often. Where more than `max_chance_match` of the targets are right since the
+    finding began, only some are wrong: that is noise and no shift.
     Where targets were not compared, a model that saves nothing of what a constant guess costs, and never did, has found nothing
     in its inputs that belongs to them, unless its weights hardly moved; so has one that is hindered otherwise, as by dropout.
     So has one whose held-out loss never comes below that guess, where the training loss saves a tenth of it at most: that is
@@ -80,6 +81,10 @@ def targets_misaligned(
     level = median(match.values[(match.steps >= (first.first_step or 0))[:, None] & match.finite])
     if level < chance:
         yield supports(decisive, f"{level:.0%} of the targets follow their input, as many as of unrelated tokens", first)
+    elif level <= max_chance_match:
+        yield supports(
+            strong, f"{level:.0%} of the targets follow their input, as where they are other tokens of its text", first
+        )
     elif level > max_chance_match:
         yield contradicts(strong, f"{level:.0%} of the targets are right: some are wrong, none is out of place", first)
 

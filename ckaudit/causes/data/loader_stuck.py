@@ -12,7 +12,11 @@ from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
 from ckaudit.rules.data.input_scale_off import input_scale_off
 from ckaudit.rules.data.repeated_batch import is_array_reused, repeated_batch
+from ckaudit.rules.evaluation.benchmark_regression import benchmark_regression
 from ckaudit.rules.evaluation.memorization_rising import memorization_rising
+from ckaudit.rules.evaluation.off_its_playbook import off_its_playbook
+from ckaudit.rules.evaluation.probe_jump import probe_jump
+from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
 from ckaudit.rules.evaluation.slice_regression import slice_regression
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
@@ -33,6 +37,10 @@ from ckaudit.run.series import Series
         logit_growth,
         loss_below_floor,
         memorization_rising,
+        probe_jump,
+        probes_forgotten,
+        off_its_playbook,
+        benchmark_regression,
         slice_regression,
         update_out_of_band,
         vanishing_gradient,
@@ -57,9 +65,9 @@ def loader_stuck(
     """The loader gives the same batch again and again.
 
     Nearly all batches, `min_repeat_share` of them, are then equal to one of a few steps before; workers that share a seed repeat
-    only some. Where the program passes the very same array again, no loader made it. Where batches were not compared, their
-    losses tell: those of different samples never agree to the last digit. Weights are starting values, to be fitted on runs of
-    known truth.
+    only some. Where the program passes the very same array from the start on, no loader made it. Where batches were not compared,
+    their losses tell: those of different samples never agree to the last digit. Weights are starting values, to be fitted on runs
+    of known truth.
     """
     if distance is None and duplicates is not None:
         yield contradicts(decisive, "batches were told apart by what is in them, and none came twice", duplicates.name)
@@ -73,7 +81,8 @@ def loader_stuck(
         return
     if first.first_step is None or loss is None:
         return
-    if is_array_reused(reused, distance):
+    from_the_start = first.first_step <= loss.steps[min(1, len(loss.steps) - 1)]  # the second step is the first that can repeat
+    if from_the_start and is_array_reused(reused, distance):
         yield contradicts(decisive, "the program holds one array in hand, and asks no loader for another", batch_reused.name)
         return
     share = repeated_share(distance, loss, first.first_step, first.last_step)

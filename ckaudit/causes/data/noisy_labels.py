@@ -36,7 +36,7 @@ def noisy_labels(
     val: Series | None,
     *,
     max_first_gap: float = 3.0,
-    min_match: float = 0.2,
+    min_match: float = 0.5,
     well: float = 0.95,
     steady: float = 0.1,
     strong: float = 2.0,
@@ -45,7 +45,7 @@ def noisy_labels(
     """A share of the targets is random, so that the training loss stays above the held-out one.
 
     Between `min_match` and `well` of the targets follow their inputs since the finding began, at each checkpoint about as many
-    (a spread below `steady`); where no more are right than unrelated tokens are equal, the cause is a shift, not noise.
+    (a spread below `steady`); where most are wrong the cause is a shift or another text, not noise.
     Held-out text with right targets is then cheaper. A guess costs as much with random targets as with right ones: at the first
     evaluation the two losses are within `max_first_gap` times, and the training loss ends no further above where it began.
     Weights are starting values, to be fitted on runs of known truth.

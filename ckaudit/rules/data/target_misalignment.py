@@ -8,6 +8,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import upper_triangle_mass
 from ckaudit.metrics.data import target_shift_match
+from ckaudit.metrics.loss_function import MAX_UNEXPLAINED, explained_share
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.attention_directions import is_encoder_decoder
 from ckaudit.run.series import Series
@@ -17,11 +18,12 @@ BEYOND_CHANCE = 0.3
 """Share of targets that are the next token of no text by chance, whose commonest ones come a tenth to a fifth of the time."""
 
 
-@rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass, FACTS], unit="1")
+@rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass, FACTS, explained_share], unit="1")
 def target_misalignment(
     match: Series,
     ahead: Series | None,
     facts: Manifest | None,
+    explained: Series | None,
     *,
     min_match: float = 0.95,
     sev0_match: float = 0.5,
@@ -40,7 +42,8 @@ def target_misalignment(
     `bidirectional` of its weight on later tokens the model is taken for one, and not judged. Nor is one with an encoder and a
     decoder, whose targets are another text than its inputs. So may a model without attention have others, as one that tags words
     or turns them round: where no mask says that the next token is to be predicted, nor a checkpoint by more targets that are it
-    than chance makes, it is a note.
+    than chance makes, it is a note; but sev2 where the loss saves nothing of what a constant guess costs, for then nothing that
+    is read belongs to what is asked.
     """
     if not (match.values < min_match).any():
         return
@@ -51,6 +54,8 @@ def target_misalignment(
         yield Skip("not_applicable", "an encoder reads the input, and the decoder's targets are another text")
         return
     is_known = ahead is not None or bool((match.values >= BEYOND_CHANCE).any())
+    learns_nothing = explained is not None and (explained.late_median() or 0.0) <= MAX_UNEXPLAINED and _is_late(explained)
+    least: Severity = "sev2" if learns_nothing else "note"
     grades: tuple[tuple[Severity, float, float, str], ...] = (
         ("sev0", -np.inf, sev0_match, "the model is not trained on the text that it reads"),
         ("sev1", sev0_match, min_match, "part of the targets belongs to other text, or to none"),
@@ -59,9 +64,14 @@ def target_misalignment(
         for span in spans(match, (match.values >= lowest) & (match.values < limit)):
             yield Hit.over(
                 span,
-                severity if is_known else "note",
+                severity if is_known else least,
                 "only {value:.1%} of the targets are the token that follows the input: " + what,
                 badness=-match.values,
                 value=match.values,
                 limit=limit,
             )
+
+
+def _is_late(explained: Series, *, min_steps: int = 200) -> bool:
+    """Tell whether a training has gone on for so long that a model which can learn would have begun to."""
+    return len(explained.steps) > 0 and int(explained.steps[-1]) >= min_steps

@@ -22,7 +22,7 @@ from ckaudit.run.curve_shapes import (
 )
 from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
-from ckaudit.run.series import Floats, Series, Steps, at
+from ckaudit.run.series import Floats, Series, Steps, at, has_precedent
 
 MIN_SHARE_OF_WAY = 0.2
 """Share of the way from one level to the other from which on a point holds the other: a slow rise has points on its way."""
@@ -67,6 +67,9 @@ def off_its_playbook(
             short += [label] if len(values) else []
             continue
         for shape in BAD_SHAPES[label.partition("/")[0]]:
+            if shape.kind == "spikes":  # from one checkpoint to the next
+                known = known[has_precedent(numbers.steps[known])]
+                values = numbers.values[known, column]
             turn = _turn(values, shape, min_share_of_few)
             if turn is None or (shape.kind == "slides down" and _is_learnt(loss, numbers.steps[known], turn, learnt)):
                 continue

@@ -1,5 +1,6 @@
 """PRB002: the answers to a fixed batch change in one jump."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ from ckaudit.metrics.spikes import loss_over_median
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Floats, Series, has_precedent
 
 
 @rule(
@@ -35,13 +36,16 @@ def probe_jump(
     ## What it checks
     From one checkpoint to the next: a rise of the fixed batch's loss by more than `min_rise` (M57), a change of its answers'
     entropy by as much (M23), or a divergence from the answers before (M25) that is as far out of what came before; each
-    by more than `mads` robust deviations of at least `history` changes before. It is sev2 where the training loss saw
+    by more than `mads` robust deviations of at least `history` changes before, of a divergence
+    in logarithms. It is sev2 where the training loss saw
     nothing, never over `max_train_ratio` times its median since: then the model changed for others only, or the evaluation did;
-    else a note.
+    else a note, as is a loss or an entropy that the checkpoint after it does not confirm.
     ## Why it matters
     A batch that never changes has no noise: a jump there is the model's or the harness's (SR-1, SR-3).
     ## False alarms
-    Answers change fast at the start, and a falling loss is no jump. A spike of the training loss explains the jump.
+    Answers change fast at the start, and a falling loss is no jump. A spike of the training loss explains the jump. Between two
+    checkpoints that are further apart than all before, answers change by more: these are not compared. Running statistics of
+    batch norm lag behind while the model learns fast, and the loss of a fixed batch leaps and is back.
     """
     if probe.points <= history + 1:
         yield Skip("too_few_points", f"{probe.points} values of the fixed batch; more than {history + 1} are needed")
@@ -61,7 +65,10 @@ def _jumps(
         values = series.values[known, column]
         steps = np.diff(values)
         signed = steps if up else np.abs(steps)
+        compares = has_precedent(series.steps[known])[1:]
         for row in range(history, len(steps)):
+            if not compares[row]:
+                continue
             usual = MAD_TO_SIGMA * median(np.abs(steps[:row]))
             if signed[row] > max(rise * abs(values[row]), mads * usual):
                 yield _hit(
@@ -73,6 +80,7 @@ def _jumps(
                     float(values[row]),
                     training,
                     spike,
+                    is_confirmed=row + 2 < len(values) and 2 * abs(values[row + 2] - values[row]) > abs(steps[row]),
                 )
 
 
@@ -80,10 +88,14 @@ def _far(change: Series, training: Series | None, mads: float, history: int, spi
     for column, label in enumerate(change.labels):
         known = np.flatnonzero(change.finite_in(column))
         values: Floats = change.values[known, column]
+        compares = has_precedent(change.steps[known])
         for row in range(history, len(values)):
-            before = values[:row]
+            if not compares[row]:
+                continue
+            before = np.log(np.maximum(values[:row], np.finfo(float).tiny))
             middle = median(before)
-            limit = max(middle + mads * MAD_TO_SIGMA * median(np.abs(before - middle)), 3 * float(before.max()))
+            scatter = min(mads * MAD_TO_SIGMA * median(np.abs(before - middle)), 700.0)
+            limit = max(math.exp(min(middle + scatter, 700.0)), 3 * math.exp(float(before.max())))
             if values[row] > limit:
                 yield _hit(
                     "the answers to the fixed batch are {value:.3g} nats from the checkpoint before; usual is {limit:.3g}",
@@ -91,21 +103,30 @@ def _far(change: Series, training: Series | None, mads: float, history: int, spi
                     int(change.steps[known[row - 1]]),
                     int(change.steps[known[row]]),
                     float(values[row]),
-                    middle,
+                    math.exp(middle),
                     training,
                     spike,
                 )
 
 
 def _hit(
-    message: str, label: str, before: int, step: int, value: float, limit: float, training: Series | None, spike: float
+    message: str,
+    label: str,
+    before: int,
+    step: int,
+    value: float,
+    limit: float,
+    training: Series | None,
+    spike: float,
+    *,
+    is_confirmed: bool = True,
 ) -> Hit:
     inside = np.empty(0) if training is None else training.values[(training.steps > before) & (training.steps <= step), 0]
     seen = bool((np.nan_to_num(inside, nan=np.inf) > spike).any()) or not len(inside)
     return Hit.at(
         [step],
-        "note" if seen else "sev2",
-        message + ("" if seen else ", and the training loss saw nothing"),
+        "note" if seen or not is_confirmed else "sev2",
+        message + ("" if seen else ", and the training loss did not change"),
         where=label,
         value=value,
         limit=limit,

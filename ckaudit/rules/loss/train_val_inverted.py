@@ -79,7 +79,8 @@ def train_val_inverted(
     guess), and 0.6 where rows are mixed or nobody knows (another 0.22); beyond that one evaluation is enough. More than
     `note_share`, by 5 points, is noted; and it is sev2 too where it widens, without a doubt (Mann-Kendall below `max_chance`,
     from 8 evaluations on): to `min_widening` times from their second quarter to the last (lab: held-out rows in the training
-    set come to 1.9), in a model of which run.json says that no module drops anything.
+    set come to 1.9), in a model of which run.json says that no module drops anything, on targets that are neither smoothed nor
+    mixed.
     ## Why it matters
     Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
     set.
@@ -116,10 +117,10 @@ def train_val_inverted(
         hit = _too_wide(span, steady, limit)
         yield replace(hit, severity="note") if has_auxiliary_loss(ratio) else hit
     yield from too_few(val, min_evals)
-    drops_nothing = facts is not None and facts.dropout == 0
+    nothing_costs_more = facts is not None and facts.dropout == 0 and not _is_any(smoothing) and not _is_any(mixed)
     wider = (
         late <= START
-        and drops_nothing
+        and nothing_costs_more
         and _widens(val, gap[:, 0], min_widening, max_chance, -(-2 * POINTS_AROUND * len(val.steps) // len(known)))
     )
     for span in spans(val, rest, min_points=min_evals):
