@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ckaudit import __version__
 from ckaudit.audit.diagnose import diagnose, first_causes, ranked
 from ckaudit.audit.figures import DERIVED, DRAWN, STATE, charts, derived, finding_charts, state
-from ckaudit.audit.headline import headline
+from ckaudit.audit.headline import headline, led_by_headline
 from ckaudit.audit.interview import broken_questions, interview, interview_reads
 from ckaudit.audit.judge import gravity, judge, judge_answers
 from ckaudit.audit.load_run import at_step, is_ours, open_run
@@ -242,7 +242,8 @@ def explain_run(run: Run, gate: Gate = OPEN) -> ExplainedRun:
     applied = judge_run(run, clauses, gate)
     findings = sorted(across_files(applied.findings, same_kind), key=gravity)
     hidden = [suppressed.finding for suppressed in applied.suppressed]
-    diagnoses = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
+    likely = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
+    diagnoses = led_by_headline(likely, findings)
     return ExplainedRun(run, clauses, used, applied, advised(ranked(findings, run), diagnoses), diagnoses)
 
 

@@ -13,6 +13,9 @@ from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.run import Run
 
+SURE = 0.5
+"""A cause less likely than not is named as a guess only."""
+
 
 def headline(
     checks: Sequence[Check],
@@ -23,7 +26,7 @@ def headline(
     vital: Sequence[VitalCheck] = (),
     hidden: int = 0,
     normal: int = 0,
-    sure: float = 0.5,
+    sure: float = SURE,
 ) -> str:
     """Return the result of the audit in one sentence.
 
@@ -35,7 +38,7 @@ def headline(
         vital: The vital checks; where one could not judge, a run without findings is not called well.
         hidden: How many findings do not count.
         normal: How many of these do not because its siblings have them too.
-        sure: A cause less likely than not is named as a guess only.
+        sure: A less likely cause is named as a guess only.
     """
     ill = [finding for finding in findings if finding.severity != "note"]
     if not ill:
@@ -59,6 +62,19 @@ def headline(
         is_older = first.first_step > 1 and from_the_start(run, first.first_step, first.explains)
         since = f", since step {first.first_step}" + (" or before" if is_older else "")
     return f"{title}{since}{_place(first)}{_consequence(first, ill)}"
+
+
+def led_by_headline(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], *, sure: float = SURE) -> list[Diagnosis]:
+    """Return the causes with that of the headline first, so that the plan begins with what is named there.
+
+    Args:
+        diagnoses: Causes, likeliest first.
+        findings: All findings, gravest first.
+        sure: A cause less likely than not does not stand before others.
+    """
+    ill = [finding for finding in findings if finding.severity != "note"]
+    first = _cause_of_worst(diagnoses, ill, sure) if diagnoses and ill else None
+    return list(diagnoses) if first is None else [first, *(other for other in diagnoses if other is not first)]
 
 
 def _consequence(first: Diagnosis, ill: Sequence[Finding]) -> str:

@@ -4,7 +4,7 @@ import json
 
 from ckaudit.audit import triage
 from ckaudit.audit.diagnose import first_causes, is_over, ranked
-from ckaudit.audit.headline import headline
+from ckaudit.audit.headline import headline, led_by_headline
 from ckaudit.contract.schema.report import Diagnosis, Finding
 from tests.cases import run_of
 
@@ -121,3 +121,5 @@ def test_the_headline_is_of_the_gravest_finding_and_not_of_a_sure_cause_of_somet
     likelier = cause("an operation is undefined", 0.6, "NUM001", severity="sev0")
     assert headline([], [path, likelier], [broken, still], RUN).startswith("an operation is undefined")
     assert headline([], [path], [still], RUN).startswith("a path is cut")
+    assert led_by_headline([path, likelier], [broken, still]) == [likelier, path]
+    assert led_by_headline([path, guess], [broken, still]) == [path, guess]
