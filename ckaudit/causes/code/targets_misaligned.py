@@ -58,7 +58,7 @@ def targets_misaligned(
     Where targets were not compared, a model that saves nothing of what a constant guess costs, and never did, has found nothing
     in its inputs that belongs to them, unless its weights hardly moved; so has one that is hindered otherwise, as by dropout.
     So has one whose held-out loss never comes below that guess, where the training loss saves a tenth of it at most: that is
-    memory, and little; where it saves much, too few rows would look the same.
+    memory, and little; what it saves of much is learnt by heart of too few rows, whatever belongs to them.
     Where that was not recorded either, a loss that falls as it should until it knows how often each target occurs, stands still
     from there, and is the same on what is held out, within `alike` of it, says that nothing more can be learnt from the inputs.
     Weights follow the scale that all causes share.
@@ -120,7 +120,10 @@ def _by_guess(
         yield contradicts(decisive, what, relative_movement.name)
     if is_memory and late > max_explained_share:
         what = f"no held-out loss comes below what a constant guess costs: what training saves of it, {late:.0%}, is memory"
-        yield supports(strong if late <= max_memory_share else medium / 2, what, explained.name)
+        if late <= max_memory_share:
+            yield supports(strong, what, explained.name)
+        else:
+            yield contradicts(medium, f"{what}, as of too few rows", explained.name)
     elif once := best_explained_share(explained):
         yield contradicts(decisive, f"the inputs have explained {once:.0%} of the targets: they belong together", explained.name)
     elif late < -LEARNT_SHARE:

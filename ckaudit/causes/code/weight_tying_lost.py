@@ -35,7 +35,8 @@ def weight_tying_lost(
 ) -> Iterator[Evidence]:
     """Embedding and head, meant to be one matrix, have become two.
 
-    The model then has one more tensor, a head or an embedding, with the shape of the other one. Weights follow the scale that all
+    The model then has one more tensor, a head or an embedding, with the shape of the other one, or has had it from the start
+    against what its configuration says. Weights follow the scale that all
     causes share.
     """
     changed = findings.first(parameter_count_changed)
@@ -43,6 +44,9 @@ def weight_tying_lost(
         return
     tensors, more = table_of(facts), float(changed.value) - float(changed.limit)
     partner = _partner(changed.where, tensors, norm.labels if norm is not None else ())
+    if changed.severity == "sev2":
+        yield supports(2 * strong, changed.message, changed)
+        return
     if partner is not None:
         yield supports(
             strong, f"{changed.where} and {partner} may be one matrix, and are two from step {changed.first_step} on", changed

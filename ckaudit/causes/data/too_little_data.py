@@ -103,7 +103,7 @@ def too_little_data(
     if (twin := mirrored_held_out_loss(train, val)) is not None:
         yield contradicts(2 * decisive, f"validation ends at {twin:.3g}, and the training loss as far below zero", val.name)
     yield from _by_start(train, val, max_over_start, min_fall, decisive)
-    if _never_came_down(train, val):
+    if _never_came_down(train, val) and not _is_all_memory(train):
         what = "the held-out loss never came down: nothing that was learnt holds for it, as where targets belong to other inputs"
         yield contradicts(strong, what, val.name)
     elif first.code == overfitting.code and _falls_to_its_end(val):
@@ -128,6 +128,12 @@ def too_little_data(
         )
     if tokens is not None and (now := token_shift(tokens)):
         yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)
+
+
+def _is_all_memory(train: Series, *, max_left: float = 0.05) -> bool:
+    """Tell whether next to nothing is left of the training loss: as much is learnt by heart of few rows alone."""
+    losses = train.values[train.finite[:, 0], 0]
+    return median(losses[-3:]) < max_left * median(losses[:3])
 
 
 def _never_came_down(train: Series, val: Series, *, fell: float = 0.02) -> bool:
