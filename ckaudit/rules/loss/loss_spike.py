@@ -382,7 +382,7 @@ def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, cl
         last=last,
         worst=int(steps[peak]),
         value=float(loss[peak]),
-        limit=float(loss[peak] / relative[peak]),
+        limit=float(loss[incident.first] / relative[incident.first]),
         points=incident.last - incident.first + 1,
         message="the loss jumps to {value:.4g} from a median of {limit:.4g}; " + tail,
     )
