@@ -207,15 +207,23 @@ def _stays(steps: Steps, values: Floats, rise: Rise, val: Series | None, *, is_s
         reason, severity = "; it falls on from there, but what had been learnt was lost", "sev2"
     elif eased:
         reason, severity = "; it falls on from there, as where a task is made harder", "note"
+    how = "has not come back" if eased else "swings between the two" if _swings(values, rise) else "stays there"
     return Hit.at(
         steps[rise.onset :],
         severity,
-        "the loss rises to {value:.4g} from {limit:.4g} and " + ("has not come back" if eased else "stays there") + few + reason,
+        "the loss rises to {value:.4g} from {limit:.4g} and " + how + few + reason,
         where="loss",
         value=float(values[rise.onset + worst]),
         limit=rise.low,
         worst=worst,
     )
+
+
+def _swings(values: Floats, rise: Rise, *, near: float = 0.2, min_turns: int = 4) -> bool:
+    """Tell whether the loss goes to and fro between near the level that it rose from and the upper half of its rise."""
+    height = (values[rise.onset :] - rise.low) / (values[rise.onset :].max() - rise.low)
+    ends = height[(height < near) | (height > 0.5)] > 0.5
+    return int(np.count_nonzero(ends[1:] != ends[:-1])) >= min_turns
 
 
 def _learns_something_else(steps: Steps, values: Floats, rise: Rise, val: Series | None) -> bool:
