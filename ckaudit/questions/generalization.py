@@ -17,7 +17,7 @@ from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_ent
 from ckaudit.questions.learning import STANDSTILL_RULES, against_floor
 from ckaudit.questions.question import SeriesAnswer, lenient_before, not_recorded, question, word_if_high
 from ckaudit.questions.schedule import changes_of_data
-from ckaudit.questions.values import MIN_SHOWN_RATIO, largest, last_row, points
+from ckaudit.questions.values import MIN_SHOWN_RATIO, above_best, largest, last_row, points
 from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.rule import FACTS
@@ -83,7 +83,7 @@ def overfitted(
     lowest = int(np.argmin(values))
     text = f"at step {steps[-1]} the held-out loss is {end:.4g} and the training loss {trained:.4g}, a gap of {apart:+.3g}"
     if risen > 0:
-        text += f"; it stands {risen:.1%} above its best, {values[lowest]:.4g} at step {steps[lowest]}"
+        text += f"; it stands {above_best(risen, float(values[lowest]))}, of step {steps[lowest]}"
     since = len(values) - 1 - lowest
     is_wide = apart > wide * abs(end)
     rising = risen > max_rise and since >= evals
@@ -145,7 +145,7 @@ def time_to_stop(
     numbers = {"slope": trend, "share": share, "p": p, "since_improvement": ago, "rise": risen}
     ended = share > -flat or (p > sure and ago >= horizon)
     if risen > max_rise:
-        text += f"; it stands {risen:.1%} above its best"
+        text += f"; it stands {above_best(risen, float(points(val).values.min()))}"
     rose = risen > max_rise and _rises(points(val).values, logged)
     return SeriesAnswer(
         word="bad" if rose else "good" if ended and risen <= max_rise else "watch", sentence=text, numbers=numbers

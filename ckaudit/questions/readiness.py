@@ -22,7 +22,7 @@ from ckaudit.metrics.probes import HELD_OUT, TRAIN, probe_accuracy
 from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDSTILL_RULES
 from ckaudit.questions.question import SeriesAnswer, not_recorded, question, word_if_high, word_if_low, worst_of
-from ckaudit.questions.values import CurvePoints, points
+from ckaudit.questions.values import CurvePoints, above_best, points
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Series
@@ -85,7 +85,8 @@ def pretraining_done(
         text += f"; {COHERENCE} is {numbers[COHERENCE]:.2g}"
     if risen > max_rise:
         word: Word = "bad" if sustained_rise(points(val).values) is not None else "watch"
-        return SeriesAnswer(word=word, sentence=f"{text}; it stands {risen:.1%} above its best", numbers=numbers)
+        lowest = float(points(val).values.min())
+        return SeriesAnswer(word=word, sentence=f"{text}; it stands {above_best(risen, lowest)}", numbers=numbers)
     if share < -flat and p <= sure:
         return SeriesAnswer(word="watch", sentence=f"{text}: it still falls", numbers=numbers)
     if COHERENCE not in numbers:

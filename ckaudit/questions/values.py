@@ -210,6 +210,15 @@ def smallest(values: dict[str, float]) -> tuple[str, float]:
     return label, values[label]
 
 
+def above_best(rise: float, best: float) -> str:
+    """Return how far a loss stands above its best: as a share, or as a difference where that says more.
+
+    >>> above_best(0.25, 2.0), above_best(11.0, -3.0)
+    ('25.0% above its best', '33 above its best, -3')
+    """
+    return f"{rise:.1%} above its best" if best > 0 and rise < 10 else f"{rise * abs(best):.4g} above its best, {best:.4g}"
+
+
 def listed(names: Sequence[str], *, max_names: int = 3) -> str:
     """Return names in a row, and how many more there are.
 

@@ -110,6 +110,19 @@ def test_a_loss_that_ended_as_no_number_is_at_no_level(name):
     assert "at step 400 is no number in the second" in ask(name, both(*sides)).message
 
 
+@pytest.mark.parametrize("name", ["final_loss", "smoothed_loss", "steps_to_loss"])
+def test_a_loss_that_drops_to_exactly_zero_was_not_computed(name):
+    good, dropped = losses(0), losses(1)
+    dropped[300:] = 0.0
+    assert ask(name, both(run(train_loss_raw=good), run(train_loss_raw=dropped))).word == "worse"
+
+
+def test_a_loss_that_is_rounded_to_zero_at_its_end_is_the_lower_one():
+    solved = np.round(losses(1, count=600, end=0.0, scale=0.0), 2)
+    assert solved[-1] == 0 < solved[200]
+    assert ask("final_loss", both(run(train_loss_raw=losses(0, count=600, end=0.5)), run(train_loss_raw=solved))).word == "better"
+
+
 def test_speed_is_judged_by_its_own_noise_decides_nothing_and_a_shared_machine_explains_itself():
     steady = np.random.default_rng(0).normal(1.0, 0.01, 400)
     for factor, word in ((1.1, "worse"), (5.0, "worse"), (0.7, "better"), (1.01, "within_noise")):

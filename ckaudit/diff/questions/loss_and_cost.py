@@ -277,17 +277,33 @@ def _since(stretches: Stretches, share: float) -> str:
 
 
 def nonfinite_answer(both: RunPair, metric: Metric, unit: str = "nats/token") -> PairAnswer | None:
-    """Return the answer where the last value that both recorded is no number in one of them, else None.
+    """Return the answer where the last value that both recorded is no number in one of them, or drops to exactly 0; else None.
 
-    Levels are of finite values; without this a loss that ended as NaN would be judged by what it was before.
+    Levels are of finite values; without this a loss that ended as NaN would be judged by what it was before. Some programs log 0
+    in place of NaN.
     """
     paired = both.paired(metric)
     rows = np.flatnonzero(paired.recorded[:, :1])
     if not len(rows):
         return None
-    left, right = float(paired.left[rows[-1], 0]), float(paired.right[rows[-1], 0])
-    if np.isfinite(left) == np.isfinite(right):
+    left, right = paired.left[rows, 0], paired.right[rows, 0]
+    lost = [not np.isfinite(values[-1]) or _drops_to_zero(values) for values in (left, right)]
+    if lost[0] == lost[1]:
         return None
-    which = "first" if np.isfinite(right) else "second"
-    sentence = f"{metric.name} at step {int(paired.steps[rows[-1]])} is no number in the {which}"
-    return PairAnswer(word="better" if which == "first" else "worse", sentence=sentence, left=left, right=right, unit=unit)
+    which, values = ("first", left) if lost[0] else ("second", right)
+    how = "no number" if not np.isfinite(values[-1]) else "exactly 0, where nothing was computed,"
+    return PairAnswer(
+        word="better" if lost[0] else "worse",
+        sentence=f"{metric.name} at step {int(paired.steps[rows[-1]])} is {how} in the {which}",
+        left=float(left[-1]),
+        right=float(right[-1]),
+        unit=unit,
+    )
+
+
+def _drops_to_zero(values: Floats, *, min_points: int = 3, min_share: float = 0.01) -> bool:
+    """Tell whether values end at exactly 0, several times, and were far from it just before."""
+    others = np.flatnonzero(values != 0)
+    if values[-1] != 0 or not len(others) or len(values) - 1 - others[-1] < min_points:
+        return False
+    return bool(abs(values[others[-1]]) > min_share * abs(values[others[0]]))
