@@ -17,7 +17,7 @@ from ckaudit.contract.schema.report import SEVERITIES, Finding, Severity
 from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.effective_policy import PolicyNamed, gate_of
 from ckaudit.errors import CkauditError, UnhealthyRunError, UsageError
-from ckaudit.importers.formats.keyvalue import PAIR, name_of
+from ckaudit.importers.text.line_values import PAIR, name_of
 from ckaudit.policy.baseline import Baseline, accepted
 from ckaudit.policy.gate import Gate
 from ckaudit.recorder.files.manifest import load

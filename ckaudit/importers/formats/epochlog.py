@@ -15,7 +15,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import StepUnit
-from ckaudit.importers.formats.keyvalue import NAME_BEFORE, PAIR, VALUE_BEHIND, is_wanted, name_of, named_lines
+from ckaudit.importers.formats.keyvalue import NAME_BEFORE, VALUE_BEHIND
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import only_loss
 from ckaudit.importers.names import shorten_name
@@ -32,6 +31,7 @@ from ckaudit.importers.tables.numbers import Numbers, count_of, number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import NO_RANK, Cell, LineOrigin, LinePattern, learn_pattern
 from ckaudit.importers.text.line_reader import MAX_FORMS, LogContent, RunFact, StepLines
+from ckaudit.importers.text.line_values import OF_TEST, TEST, is_wanted, name_of, named_lines, value_cells
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, NOBODY, blocks, mark_of, prefix_end
 
@@ -52,17 +52,13 @@ _PLACE = re.compile(  # epoch and batch
 _PLACE_MARK = re.compile(rb"\[ *\d{1,9}(?:, *|/\d{1,9}\] ?\[)\d{1,12}(?:/\d{1,12})?\]\s.{0,40}[Ll]oss")
 _NAME_FIRST = re.compile(rf"{NAME_BEFORE}(epoch\s{{0,2}}[#:]?\s{{0,2}}\d{{1,9}}){VALUE_BEHIND}", re.IGNORECASE)
 _SAMPLES = re.compile(r"\A[^\[]*\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*(?:\(\s*\d+(?:\.\d+)?\s*%\s*\)\s*\]|\]\s*\Z)")
-_HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
 _BEGINS = re.compile(
     r"\A\W*(?:(?:begin|start)\w*\W+(?:of\W+)?)?(eval\w*|valid\w*|test\w*)(?:\W+(?:(?:begin|start)\w*|error))?\W*\Z", re.IGNORECASE
 )
-_TEST = re.compile(r"(?<![A-Za-z])(?:test|testing)(?![A-Za-z])", re.IGNORECASE)
-_MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)[ _]")
 _ANY_NUMBER = re.compile(r"(?<![A-Za-z_@0-9.])[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
 _EPOCH_KEY, _BATCH_KEY, _BATCHES_KEY = " epoch", " batch", " batches"  # no key of a value begins with a blank
 _LOSSES = ("train_loss_raw", "val_loss")
 _SCORE = "microbench_score/"
-_OF_TEST = "test loss"
 
 
 class EpochLine(Struct, frozen=True, gc=False):
@@ -243,36 +239,10 @@ def _cells(line: str, start: int, phase: str) -> tuple[list[Cell], bool]:
     return ([*cells, *values] if mark or values else []), samples is not None and not of_batches
 
 
-def value_cells(line: str, begin: int = 0, phase: str = "") -> list[Cell]:
-    """Return the values of a line by key: `loss` in a line on validation is "val loss", in one on a test "test loss".
-
-    Args:
-        line: The line.
-        begin: Where its values begin.
-        phase: The word of the evaluation that an earlier line began, empty where none did.
-    """
-    cells: dict[str, Cell] = {}
-    for pair in PAIR.finditer(line, begin):
-        if line.startswith("%|", pair.end()):  # how far a progress bar is
-            continue
-        key = _key_of(pair[1])
-        if key == "loss" or (key.endswith("loss") and name_of(key) == "train_loss_raw" and "train" not in key):
-            before = phase + line[: pair.start()]
-            key = _OF_TEST if _TEST.search(before) else "val loss" if _HELD_OUT.search(before) else key
-        cells.setdefault(key, Cell(key, *pair.span(2)))
-    return list(cells.values())
-
-
-@lru_cache(maxsize=4096)  # a log has few keys; its lines share them
-def _key_of(name: str) -> str:
-    key = name.lower()
-    return key if name_of(key) else _MEAN.sub("", key)
-
-
 def _with_errors(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
     """Return the lines, the one measure of error of training and validation as their losses where none is named, and a note."""
     keys = list(dict.fromkeys(key for line in lines for key in line.values))
-    lone = None if any(name_of(key) in _LOSSES for key in keys) else only_loss([_TEST.sub("val", key) for key in keys])
+    lone = None if any(name_of(key) in _LOSSES for key in keys) else only_loss([TEST.sub("val", key) for key in keys])
     if lone is None or lone.val is None:
         return lines, []
     names = {keys[lone.train]: "train loss", keys[lone.val]: "val loss"}
@@ -323,12 +293,11 @@ def _with_numbers(lines: list[EpochLine], *, min_lines: int = 3) -> tuple[list[E
 
 def _with_tests(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
     """Return the lines, their test losses as validation losses where these are told in several epochs and no others are."""
-    tested = {line.epoch for line in lines if _OF_TEST in line.values}
+    tested = {line.epoch for line in lines if OF_TEST in line.values}
     if len(tested) < 2 or any(_holds(line, "val_loss") for line in lines):
         return lines, []
     renamed = [
-        replace(line, values={"val loss" if key == _OF_TEST else key: text for key, text in line.values.items()})
-        for line in lines
+        replace(line, values={"val loss" if key == OF_TEST else key: text for key, text in line.values.items()}) for line in lines
     ]
     return renamed, ["val_loss is the loss on a test set, which is told in each epoch; no line tells of another validation"]
 

@@ -12,21 +12,18 @@ exercise `Cost after iteration 100: 0.54`.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 
-from ckaudit.contract.schema.loss_names import loss_part_of
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import adversarial_losses, loss_parts
-from ckaudit.importers.names import catalogue_name, is_test_loss, shorten_name, test_loss_of
-from ckaudit.importers.tables.curves import take_sum
+from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import Dialect, RunFact, StepLines
+from ckaudit.importers.text.line_values import CLOCKS, PAIR, SECONDS, UNIT, Columns, is_wanted, name_of, parts_of, with_test_loss
 from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 
 NAME = "key:value text log"
@@ -34,12 +31,6 @@ GENERIC = True
 _STEP = re.compile(
     r"(?<![\w./-])(?:(?:(?:train_|global_|optimizer_)?(?:step|update)s?|iterations?)|(iter))\s*+(?:[:=#]\s*+)?(\d++)"
     r"(?:\s*+/\s*+(\d++))?(?![\w.])",
-    re.IGNORECASE,
-)
-PAIR = re.compile(
-    r"(?<![\w./-])([A-Za-z_][\w/.@]*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*[:=]\s*|\s+)"
-    r"(?:(?:tensor|array|np\.float(?:16|32|64))\([\[ ]{0,4})?"
-    r"([-+]?(?:nan|inf|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))(?=([A-Za-z%]{0,9})(?:[\s,;|)\]}/]|$))",
     re.IGNORECASE,
 )
 NAME_BEFORE = r"(?<![A-Za-z])((?:[A-Za-z]{1,20} ){0,2}(?:loss|cost)) (?:after|at|in|for|of) "
@@ -80,28 +71,6 @@ _BARE_HINTS = (" train ", " val ", " hella ")
 _HINTS = ("step", "iter", "Step", "Iter", "update", "loss", *_BARE_HINTS)
 _MARKS = tuple(hint.encode() for hint in _HINTS)
 _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
-Columns = dict[str, Numbers]
-_OWN = {
-    "train": "train_loss_raw",
-    "val": "val_loss",
-    "cost": "train_loss_raw",
-    "train cost": "train_loss_raw",
-    "training cost": "train_loss_raw",
-    "validation cost": "val_loss",
-    "hella": "microbench_score/hellaswag",
-    "norm": "grad_global_norm",
-    "gradnorm": "grad_global_norm",
-    "mfu": "mfu",
-    "dt": "step_time",
-    "time": "step_time",
-    "step_time": "step_time",
-    "loss_scale": "loss_scale",
-    "tok/s": "tokens_per_sec",
-}
-_UNIT = re.compile(r"(.*?)(?: \[(.+)\])?")
-_SECONDS = {"ms": 1e-3, "s": 1.0, "us": 1e-6, "sec": 1.0, "m": 60.0}
-_CLOCKS = {f"train_time [{unit}]": _SECONDS[unit] for unit in ("ms", "s", "m")}
-_HELPERS = frozenset({"step", "iter", "total", *_CLOCKS})
 
 
 def detects(source: Source) -> bool:
@@ -181,25 +150,7 @@ def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> lis
     return notes
 
 
-# Meaning of the keys: catalogue names, units, and the step from which a program counts.
-@lru_cache(maxsize=4096)  # a log has few keys, and each of its lines has them
-def name_of(key: str) -> str | None:
-    """Return what the catalogue calls a key, its unit in brackets left off; None where nothing is known.
-
-    >>> name_of("val loss"), name_of("time [ms]"), name_of("lr_mul")
-    ('val_loss', 'step_time', None)
-    """
-    match = _UNIT.fullmatch(key)
-    bare = match[1] if match else key
-    name = _OWN.get(bare) or catalogue_name(bare)
-    return None if name in ("step", "time") else name
-
-
-def is_wanted(key: str) -> bool:
-    """Tell whether a key is, or helps to compute, a metric of the catalogue."""
-    return key in _HELPERS or name_of(key) is not None or is_test_loss(key) or loss_part_of(key) is not None
-
-
+# Meaning of the keys: units, and the step from which a program counts.
 def is_derived(key: str) -> bool:
     """Tell whether a key only repeats others in another form."""
     return key.startswith(("step_avg", "train_time"))
@@ -210,8 +161,8 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     raw = rows.columns
     columns: Columns = {}
     taken = []
-    parts = {key: name for name, key in _parts_of(raw).items() if name not in mapped.values()}
-    mapped = {**parts, **_with_test_loss(raw, mapped)}
+    parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()}
+    mapped = {**parts, **with_test_loss(raw, mapped)}
     for key, column in raw.items():
         name = mapped.get(key) or (common if (common := name_of(key)) not in mapped.values() else None)
         if name and (scaled := _scaled(key, name, column)) is not None:
@@ -226,52 +177,12 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     return NamedLines(StepLines(steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *step_notes, *notes], tuple(parts))
 
 
-def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
-    """Give the columns of a log without units and clocks their names.
-
-    Args:
-        rows: The lines, their columns by key.
-        mapped: Catalogue name of each key that the user named.
-        notes: What was done to get the lines.
-    """
-    columns: Columns = {}
-    taken = []
-    parts = {key: name for name, key in _parts_of(rows.columns).items() if name not in mapped.values()}
-    mapped = {**parts, **_with_test_loss(rows.columns, mapped)}
-    for key, column in rows.columns.items():
-        name = mapped.get(key) or name_of(key)
-        if name and name not in ("step", "time", "step_time"):
-            columns[name] = fill_missing(columns[name], column) if name in columns else column
-            taken.append(f"{name} from {shorten_name(key)}")
-    told = [f"taken: {', '.join(taken)}"] if taken else []
-    keys = list(rows.columns)
-    used = tuple(parts)
-    if "train_loss_raw" not in columns and (against := adversarial_losses(keys)) is not None:
-        pair = keys[against.generator], keys[against.discriminator]
-        told += take_sum(columns, pair, [rows.columns[key] for key in pair])
-        used += pair
-    return NamedLines(StepLines(rows.steps, rows.origin, columns), [*told, *notes], used)
-
-
-def _parts_of(columns: Columns) -> dict[str, str]:
-    """Return the keys of terms of the loss that are taken beside it, by catalogue name."""
-    keys = list(columns)
-    return {name: keys[position] for name, position in loss_parts(keys).items()}
-
-
-def _with_test_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what the user mapped, and the loss on a test set as the held-out one where there is no other."""
-    keys = list(columns)
-    tested = None if "val_loss" in mapped.values() else test_loss_of(keys)
-    return mapped if tested is None else {keys[tested]: "val_loss", **mapped}
-
-
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
     """Return a column in the catalogue's unit, None where its unit is of another quantity."""
-    match = _UNIT.fullmatch(key)
+    match = UNIT.fullmatch(key)
     unit = (match[2] or "").lower() if match else ""
     if name == "step_time":
-        factor = _SECONDS.get(unit)
+        factor = SECONDS.get(unit)
         return None if factor is None else Numbers(column.values * factor, column.recorded & np.isfinite(column.values))
     if name == "mfu":
         values = column.values / 100 if unit == "%" else column.values
@@ -303,7 +214,7 @@ def _durations(columns: Columns, rows: StepLines) -> list[str]:
     """Compute the duration of a step from the time so far: the mean over the steps since the line before."""
     if "step_time" in columns:
         return []
-    clocks = {key: factor for key, factor in _CLOCKS.items() if key in rows.columns}
+    clocks = {key: factor for key, factor in CLOCKS.items() if key in rows.columns}
     if not clocks:
         return []
     key, factor = next(iter(clocks.items()))
