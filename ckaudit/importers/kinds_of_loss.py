@@ -40,7 +40,7 @@ _POLICY = re.compile(
 )
 _DIFFERENCE = re.compile(r"(?:.+_)?(?:td|q|qf|bellman)\d?_loss|(?:.+_)?loss_(?:td|q|qf|bellman)\d?")
 _ROLLOUTS = re.compile(
-    rf"(^|_)({EPISODE}|cumulative)_{RETURN_OF}(_|$)|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
+    rf"(^|_)({EPISODE}|cumulative)_(?:{RETURN_OF}|ret)(_|$)|^critic_rewards_mean$|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
     r"|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
 )
 _PARTS = frozenset(
@@ -117,7 +117,7 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
     >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"])
     False
     """
-    plain = [NO_LETTERS.sub("_", header.lower()).strip("_") for header in headers]
+    plain = [NO_LETTERS.sub("_", _CAMEL.sub("_", header).lower()).strip("_") for header in headers]
     by_episodes = {"episode", "episodes"} & {*plain} and any(REWARDS.search(name) for name in plain)
     return bool(by_episodes) or any(_ROLLOUTS.search(name) for name in plain)
 

@@ -46,13 +46,14 @@ SLICE = "slice_val_loss/"
 SHORT_NAMES = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 MAX_SHOWN = 48
 _TRAIN = "tr|train|training"
+_SPEED = "perf_|speed_|time_|throughput_|curr_|(?:avg_)?ips_"
 _PATTERNS = {
     "step": (
         r"(?:train(?:er|ing)?_)?(?:global_)?steps?|it|itr|(?:n_)?iter(?:ation)?s?|(?:num_)?updates?|num_steps"
         r"|optimizer_step|_step|time_batch"
     ),
     "train_loss_raw": (
-        rf"(?:(?:{_TRAIN}|trn)_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
+        rf"(?:reduced_)?(?:(?:{_TRAIN}|trn)_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
         rf"|loss_train(?:ing)?(?:_total)?|loss_tr"
         rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
@@ -64,29 +65,36 @@ _PATTERNS = {
         rf"|(?:{HELD_OUT})_(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
     "learning_rate": (
-        r"(?:train_|optim_|optimizer_|charts_)?(?:lr|learning_rate)(?:_group0)?"
+        r"(?:train_|optim_|optimizer_|charts_|actor_|act_)?(?:lr|learning_rate)(?:_group0)?"
         r"|lr_(?:decoupled)?(?:adamw?|lionw?|sgdw?)(?:_pg1|_group0)?"
     ),
     "grad_global_norm": (
-        r"(?:train_|optim_)?(?:total_|global_)?(?:grad|gradient)_(?:global_|2_0_)?norm(?:_total)?|gnorm"
+        r"(?:train_|optim_|actor_)?(?:total_|global_)?(?:grad|gradient)_(?:global_|2_0_)?norm(?:_total)?|gnorm"
         r"|l2_norm_grad_global|gradnorm"
     ),
     "tokens_seen": r"(?:train_|throughput_)?(?:num_|n_|total_|consumed_|num_input_)?tokens(?:_seen)?|time_token",
     "tokens_per_update": r"tokens_per_(?:update|step|batch)|batch_size_in_tokens",
-    "tokens_per_sec": r"(?:train_|throughput_)?(?:tokens|tok)(?:_per)?_(?:sec|second|s)",
+    "tokens_per_sec": (
+        rf"(?:train_|{_SPEED})?(?:tokens|tok)(?:_per)?_(?:sec|second|s)(?:_per_gpu)?"
+        r"|(?:throughput_)?tps|perf_throughput"
+    ),
     "samples_per_sec": (
-        r"(?:train_|perf_|speed_|time_|throughput_)?"
-        r"(?:samples?|images?|imgs?|examples?|rows|sequences?|seqs|sents?|frames)_?(?:per_)?(?:seconds?|secs?|s)"
+        rf"(?:train_|{_SPEED})?"
+        r"(?:samples?|images?|imgs?|instances?|ins|examples?|rows|sequences?|seqs|sents?|frames)(?:_?per_?|_)(?:seconds?|secs?|s)"
     ),
     "time": r"_timestamp|wall_(?:time|clock)|timestamp",
-    "step_time": r"throughput_duration",
-    "mfu": r"throughput_mfu",
+    "step_time": (
+        r"throughput_duration|(?:s|secs?|seconds)_per_(?:step|it|iter|iteration)|perf_time_per_step"
+        r"|(?:avg_)?batch_cost_s(?:ec)?|train_step_timing_in_s"
+    ),
+    "mfu": r"throughput_mfu|perf_mfu_actor",
 }
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
 _OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
+_OF_TIME = frozenset({"time", "reader", "duration", "sec", "seconds", "ms"})
 _OF_ERROR = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
@@ -171,11 +179,11 @@ def is_test_loss(header: str) -> bool:
 def looks_like_a_loss(header: str) -> bool:
     """Tell whether an unknown name may be that of a training loss.
 
-    >>> looks_like_a_loss("step objective"), looks_like_a_loss("val_cost"), looks_like_a_loss("policy_loss")
+    >>> looks_like_a_loss("step objective"), looks_like_a_loss("val_cost"), looks_like_a_loss("reader_cost")
     (True, False, False)
     """
     words = _words_of(header)
-    if words & {*HELD_OUT.split("|"), "test"} or is_of_policy(header):
+    if words & _OF_TIME or {"batch", "cost"} <= words or words & {*HELD_OUT.split("|"), "test"} or is_of_policy(header):
         return False
     return bool(words & (_OF_LOSS | _OF_ERROR)) or {"cross", "entropy"} <= words
 
@@ -332,7 +340,7 @@ def notes_on_left_out(names: Sequence[str], taken: Iterable[str] = ()) -> list[s
     names = [name for position, name in enumerate(names) if position not in positions]
     if not names:
         return notes
-    offer = offer_of(names)
+    offer = "" if logs_rollouts(together) else offer_of(names)
     return [*notes, f"left out, because no common name says what they are: {list_names(names)}{'; ' if offer else ''}{offer}"]
 
 

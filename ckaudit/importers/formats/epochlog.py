@@ -57,6 +57,9 @@ _BEGINS = re.compile(
 )
 _ANY_NUMBER = re.compile(r"(?<![A-Za-z_@0-9.])[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
 _EPOCH_KEY, _BATCH_KEY, _BATCHES_KEY = " epoch", " batch", " batches"  # no key of a value begins with a blank
+_EVALUATES = ("epoch(val", "epoch(test")  # as MMEngine writes it
+_TIMES = ("time", "data_time")
+_COUNTER = "global_step"
 _LOSSES = ("train_loss_raw", "val_loss")
 _SCORE = "microbench_score/"
 
@@ -119,10 +122,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     known = lines if columns else [line for line in lines if any(name_of(key) for key in line.values)]
     chosen = _of_one_grain(known or lines)
     rows, notes = _rows(chosen)
-    unit: StepUnit | UnsetType = UNSET if any(line.batch is not None for line in chosen) else "epoch"
+    unit: StepUnit | UnsetType = UNSET if any(line.batch is not None for line in chosen) or _counters(chosen) else "epoch"
     notes += counted + renamed + numbered + tested
     keys = {key for line in lines for key in line.values}
-    unwanted = [] if columns else sorted(key for key in keys if name_of(key) is None)
+    unwanted = [] if columns else sorted(key for key in keys if name_of(key) is None and key != _COUNTER)
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
@@ -231,10 +234,12 @@ def _cells(line: str, start: int, phase: str) -> tuple[list[Cell], bool]:
     groups = (2, 3) if place else (1, 2) if samples or (batch and batch[1]) else (3, 4)
     moved = 0 if place else begin
     cells = [Cell(_EPOCH_KEY, *mark.span(1))] if mark else []
-    if counted:
+    of_training = mark is None or not mark[0].lower().startswith(_EVALUATES)
+    if counted and of_training:
         spans = zip((_BATCH_KEY, _BATCHES_KEY), map(counted.span, groups), strict=True)
         cells += [Cell(key, moved + at, moved + to) for key, (at, to) in spans if at >= 0]
     values = value_cells(line, begin + (batch.end() if batch else 0), "" if mark else phase)
+    values = values if of_training else [cell._replace(key=f"val {cell.key}") if cell.key in _TIMES else cell for cell in values]
     of_batches = mark is not None and mark[0].lower().startswith("train")  # as timm writes it
     return ([*cells, *values] if mark or values else []), samples is not None and not of_batches
 
@@ -269,7 +274,7 @@ def _with_numbers(lines: list[EpochLine], *, min_lines: int = 3) -> tuple[list[E
 
     They are lines that name their epoch and hold one key of the training loss, at least `min_lines` in the median epoch.
     """
-    if any(line.batch is not None for line in lines):
+    if any(line.batch is not None for line in lines) or _counters(lines):
         return lines, []
     if 2 * len(lines) < min_lines * (1 + sum(after.epoch != before.epoch for before, after in pairwise(lines))):
         return lines, []  # half of the epochs cannot have so many
@@ -314,9 +319,13 @@ def _of_one_grain(lines: Sequence[EpochLine]) -> list[EpochLine]:
             continue  # a batch of an evaluation
         if (line.batch is not None) == of_batches:
             chosen.append(line)
-        elif held_out := {key: text for key, text in line.values.items() if name_of(key) == "val_loss" and line.batch is None}:
+        elif held_out := {key: text for key, text in line.values.items() if _is_held_out(key) and line.batch is None}:
             chosen.append(EpochLine(line.line, line.text, line.epoch, None, None, held_out))
     return chosen
+
+
+def _is_held_out(key: str) -> bool:
+    return (name_of(key) or "").startswith(("val_loss", _SCORE))
 
 
 def _holds(line: EpochLine, name: str) -> bool:
@@ -346,6 +355,10 @@ def _steps(lines: Sequence[EpochLine]) -> tuple[np.ndarray, list[str]]:
     epochs = np.array([line.epoch for line in lines], np.int64)
     done = epochs - (int(epochs.min()) if len(epochs) and epochs.min() <= 1 else 1)  # epochs finished before each line
     inside = [line for line in lines if line.batch is not None]
+    if not inside and (counted := _counters(lines)):
+        return np.array(counted, np.int64), [
+            f"updates are those of {_COUNTER}; a line without it stands where the last one stood"
+        ]
     if not inside:
         return done + 1, ["epochs are the axis, step N here is the end of the N-th; how many updates one took is not recorded"]
     last = max(line.batch or 0 for line in inside)
@@ -354,6 +367,17 @@ def _steps(lines: Sequence[EpochLine]) -> tuple[np.ndarray, list[str]]:
     within = [size if line.batch is None else min(line.batch + from_zero, size) for line in lines]
     note = f"batches count anew in each epoch: update N is epochs finished times {size:,}, plus the batch"
     return done * size + np.array(within, np.int64), [note]
+
+
+def _counters(lines: Sequence[EpochLine]) -> list[int]:
+    """Return the update of each line by the counter that all lines with a training loss hold, none where one does not."""
+    counted: list[int] = []
+    for line in lines:
+        own = count_of(line.values.get(_COUNTER, ""))
+        if own is None and (not counted or _holds(line, "train_loss_raw")):
+            return []
+        counted.append(counted[-1] if own is None else own)
+    return counted
 
 
 def _named(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:

@@ -7,7 +7,8 @@ over many batches with dropout off. Its mfu of -100 % means that none is known y
 so far without evaluations, `step_avg` its mean, "nan" in the first ten steps. A step that goes back to the beginning is
 another run, one that goes back to anywhere else a resume. build-nanogpt writes `250 train 5.31`,
 `250 val 5.28` and `250 hella 0.25`, each on a line of its own; parameter-golf `500/20000 train_loss: 2.56`; many a first
-exercise `Cost after iteration 100: 0.54`.
+exercise `Cost after iteration 100: 0.54`; CLU's writer `logging_writer.py:48] [50] loss=6.3`, and verl
+`step:12 - actor/entropy:0.3 - critic/rewards/mean:0.6`, values by names of families, of which a policy's losses are left out.
 """
 
 import re
@@ -23,7 +24,21 @@ from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import Dialect, RunFact, StepLines
-from ckaudit.importers.text.line_values import CLOCKS, PAIR, SECONDS, UNIT, Columns, is_wanted, name_of, parts_of, with_test_loss
+from ckaudit.importers.text.line_values import (
+    CLOCKS,
+    PAIR,
+    SECONDS,
+    UNIT,
+    Columns,
+    is_wanted,
+    name_of,
+    names_seconds,
+    parts_of,
+    take_data_time,
+    take_rate,
+    with_test_loss,
+    with_unit,
+)
 from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 
 NAME = "key:value text log"
@@ -40,6 +55,7 @@ _NAME_FIRST = re.compile(
     re.IGNORECASE,
 )
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
+_CLU = re.compile(r".{0,80}logging_writer\.py:\d{1,6}\] \[(\d{1,12})\] ")
 _OF_ALL = re.compile(r"(\d+)/(\d+) (?=(?:\w+[_ ])?loss ?[:=])")
 _MAX_CHARACTERS_AHEAD = 100  # characters before which the step must stand
 _FACTS = (
@@ -68,7 +84,7 @@ _NEEDLES = (
     "final",
 )
 _BARE_HINTS = (" train ", " val ", " hella ")
-_HINTS = ("step", "iter", "Step", "Iter", "update", "loss", *_BARE_HINTS)
+_HINTS = ("step", "iter", "Step", "Iter", "update", "loss", "logging_writer.py", *_BARE_HINTS)
 _MARKS = tuple(hint.encode() for hint in _HINTS)
 _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
 
@@ -108,6 +124,8 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
     if match := _OF_ALL.match(line, start):
         cells = [Cell("step", *match.span(1)), Cell("total", *match.span(2))]
+    elif match := _CLU.match(line):
+        cells = [Cell("step", *match.span(1))]
     elif match := _STEP.search(line, start, start + _MAX_CHARACTERS_AHEAD):
         cells = [Cell("iter" if match[1] else "step", *match.span(2))]
         cells += [Cell("total", *match.span(3))] if match[3] else []
@@ -115,7 +133,8 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         return None
     seen = {cell.key for cell in cells}
     for pair in PAIR.finditer(line, match.end()):
-        key = f"{pair[1].lower()} [{pair[3]}]" if pair[3] else pair[1].lower()
+        name = pair[1].lower()
+        key = f"{name} [{pair[3]}]" if pair[3] else with_unit(name, line, pair.end(2))
         if key not in seen:
             seen.add(key)
             cells.append(Cell(key, *pair.span(2)))
@@ -171,10 +190,13 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     if "total" in raw:
         columns[".planned"] = raw["total"]
     notes = _estimates(columns, raw, mapped)
-    notes += _durations(columns, rows)
+    timed, together = take_data_time(columns, raw)
+    notes += timed + _durations(columns, rows) + take_rate(columns, raw)
     notes += _tokens(columns, rows, facts)
     steps, step_notes = _steps(rows, columns)
-    return NamedLines(StepLines(steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *step_notes, *notes], tuple(parts))
+    return NamedLines(
+        StepLines(steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *step_notes, *notes], (*parts, *together)
+    )
 
 
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
@@ -182,7 +204,7 @@ def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
     match = UNIT.fullmatch(key)
     unit = (match[2] or "").lower() if match else ""
     if name == "step_time":
-        factor = SECONDS.get(unit)
+        factor = SECONDS.get(unit or ("s" if names_seconds(key) else ""))
         return None if factor is None else Numbers(column.values * factor, column.recorded & np.isfinite(column.values))
     if name == "mfu":
         values = column.values / 100 if unit == "%" else column.values

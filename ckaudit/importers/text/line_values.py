@@ -4,17 +4,20 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+import numpy as np
+
 from ckaudit.contract.schema.loss_names import loss_part_of
 from ckaudit.importers.kinds_of_loss import adversarial_losses, loss_parts
 from ckaudit.importers.names import catalogue_name, is_test_loss, shorten_name, test_loss_of
 from ckaudit.importers.tables.curves import take_sum
+from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.numbers import Numbers, fill_missing
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import StepLines
 from ckaudit.importers.text.log import NamedLines
 
 PAIR = re.compile(
-    r"(?<![\w./-])([A-Za-z_][\w/.@]*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*[:=]\s*|\s+)"
+    r"(?<![\w./-])([A-Za-z_](?:[\w/.@]|-(?=[A-Za-z]))*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*[:=]\s*|\s+)"
     r"(?:(?:tensor|array|np\.float(?:16|32|64))\([\[ ]{0,4})?"
     r"([-+]?(?:nan|inf|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))(?=([A-Za-z%]{0,9})(?:[\s,;|)\]}/]|$))",
     re.IGNORECASE,
@@ -24,6 +27,8 @@ UNIT = re.compile(r"(.*?)(?: \[(.+)\])?")
 CLOCKS = {f"train_time [{unit}]": SECONDS[unit] for unit in ("ms", "s", "m")}
 OF_TEST = "test loss"
 TEST = re.compile(r"(?<![A-Za-z])(?:test|testing)(?![A-Za-z])", re.IGNORECASE)
+_SPEED = re.compile(r"s, {1,8}(\d{1,12}(?:\.\d{0,6})?)/s")  # behind the time of a batch, as timm writes it
+_CURRENT = re.compile(r"(?<![A-Za-z])(cur|best) metric, ", re.IGNORECASE)
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
 _MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)[ _]")
 _OWN = {
@@ -44,7 +49,52 @@ _OWN = {
     "tok/s": "tokens_per_sec",
 }
 _HELPERS = frozenset({"step", "iter", "total", *CLOCKS})
+_BEHIND = re.compile(r" ?(s|sec|[a-z]{2,12}/s(?:ec)?)(?![\w/])")
+_PER_SECOND = re.compile(r"(?:(?:train|timing|perf|global|speed)_)?(?:steps?|iters?|iterations?|it)_(?:per_)?(?:s|sec|second)")
 Columns = dict[str, Numbers]
+
+
+def with_unit(key: str, line: str, end: int) -> str:
+    """Return a key with the unit that stands behind its number, where only both together tell what it is.
+
+    >>> with_unit("ips", "ips: 120.8 samples/s,", 10), with_unit("loss", "loss: 120.8 s", 11)
+    ('ips samples/s', 'loss')
+    """
+    unit = _BEHIND.match(line, end)
+    full = f"{key} {unit[1]}" if unit else key
+    return full if unit and name_of(key) is None and (name_of(full) or counts_steps(full)) else key
+
+
+@lru_cache(maxsize=4096)
+def counts_steps(key: str) -> bool:
+    """Tell whether a key is that of steps per second.
+
+    >>> counts_steps("steps_per_sec"), counts_steps("speed step/s"), counts_steps("computation steps/s")
+    (True, True, False)
+    """
+    return bool(_PER_SECOND.fullmatch(re.sub(r"[ /]", "_", key)))
+
+
+def names_seconds(key: str) -> bool:
+    """Tell whether a key is that of the seconds of a step by its name alone, as `time` is not."""
+    return key not in _OWN and name_of(key) == "step_time"
+
+
+def take_data_time(columns: Columns, raw: Mapping[str, Numbers]) -> tuple[list[str], tuple[str, ...]]:
+    """Take the time of a step and the share of it that waited for data, where lines hold both; return a note and their keys."""
+    times = named_times(list(raw))
+    said = take_times(columns, times, raw) if times and "step_time" not in columns else []
+    return said, (times.data, times.whole) if times and said else ()
+
+
+def take_rate(columns: Columns, raw: Mapping[str, Numbers]) -> list[str]:
+    """Take one over the steps per second for the time of a step where nothing else tells it, and say so."""
+    key = next((key for key in raw if counts_steps(key)), None)
+    if key is None or "step_time" in columns:
+        return []
+    known = raw[key].recorded & (raw[key].values > 0) & np.isfinite(raw[key].values)
+    columns["step_time"] = Numbers(1 / np.where(known, raw[key].values, np.nan), known)
+    return [f"step_time is one over {shorten_name(key)}"]
 
 
 @lru_cache(maxsize=4096)  # a log has few keys, and each of its lines has them
@@ -62,7 +112,7 @@ def name_of(key: str) -> str | None:
 
 def is_wanted(key: str) -> bool:
     """Tell whether a key is, or helps to compute, a metric of the catalogue."""
-    return key in _HELPERS or name_of(key) is not None or is_test_loss(key) or loss_part_of(key) is not None
+    return key in _HELPERS or name_of(key) is not None or is_test_loss(key) or loss_part_of(key) is not None or counts_steps(key)
 
 
 def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
@@ -79,12 +129,14 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     mapped = {**parts, **with_test_loss(rows.columns, mapped)}
     for key, column in rows.columns.items():
         name = mapped.get(key) or name_of(key)
-        if name and name not in ("step", "time", "step_time"):
+        if name and name not in ("step", "time") and (name != "step_time" or key in mapped or names_seconds(key)):
             columns[name] = fill_missing(columns[name], column) if name in columns else column
             taken.append(f"{name} from {shorten_name(key)}")
     told = [f"taken: {', '.join(taken)}"] if taken else []
+    timed, together = take_data_time(columns, rows.columns)
+    told += timed + take_rate(columns, rows.columns)
     keys = list(rows.columns)
-    used = tuple(parts)
+    used = (*parts, *together)
     if "train_loss_raw" not in columns and (against := adversarial_losses(keys)) is not None:
         pair = keys[against.generator], keys[against.discriminator]
         told += take_sum(columns, pair, [rows.columns[key] for key in pair])
@@ -114,13 +166,19 @@ def value_cells(line: str, begin: int = 0, phase: str = "") -> list[Cell]:
         phase: The word of the evaluation that an earlier line began, empty where none did.
     """
     cells: dict[str, Cell] = {}
+    judged = _CURRENT.search(line)
     for pair in PAIR.finditer(line, begin):
         if line.startswith("%|", pair.end()):  # how far a progress bar is
             continue
-        key = _key_of(pair[1])
+        key = with_unit(_key_of(pair[1]), line, pair.end(2))
+        if key == "time" and (speed := _SPEED.match(line, pair.end(2))):
+            key = "seconds per step"
+            cells.setdefault("samples per second", Cell("samples per second", *speed.span(1)))
         if key == "loss" or (key.endswith("loss") and name_of(key) == "train_loss_raw" and "train" not in key):
             before = phase + line[: pair.start()]
             key = OF_TEST if TEST.search(before) else "val loss" if _HELD_OUT.search(before) else key
+        elif judged:  # as PaddleOCR tells of an evaluation
+            key = f"{'val' if judged[1].lower() == 'cur' else 'best'} {key}"
         cells.setdefault(key, Cell(key, *pair.span(2)))
     return list(cells.values())
 

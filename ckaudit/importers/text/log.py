@@ -141,7 +141,9 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
         *([doubt] if doubt and troubles else []),
         *timing,
         *log.notes,
-        *notes_on_left_out([key for key in log.unwanted if not form.dialect.derived(key) and key not in meaning.used]),
+        *notes_on_left_out(
+            [key for key in log.unwanted if not form.dialect.derived(key) and key not in meaning.used], log.rows.columns
+        ),
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
