@@ -1,0 +1,190 @@
+"""Rounds of boosting: what XGBoost, LightGBM and CatBoost print while they train.
+
+    [12]    train-logloss:0.41    eval-logloss:0.44
+    [12]    training's binary_logloss: 0.4    valid_0's binary_logloss: 0.45
+    12:     learn: 0.5    test: 0.52    best: 0.52 (12)    total: 110ms    remaining: 9s
+
+A round is a step; where rounds count from 0, round N is step N + 1. Of the measures of error the first that training and held-out
+data share is the loss; scores of held-out data are scores. Of several held-out sets the last counts, by which XGBoost stops, too.
+CatBoost does not name its measure: where the best is the largest so far, it is a score. The line of the best round, which is
+printed again at the end, is passed over.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import list_names, shorten_name
+from ckaudit.importers.tables.numbers import Numbers, number
+from ckaudit.importers.text.assemble_runs import TextRun
+from ckaudit.importers.text.error_lines import error_lines
+from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
+from ckaudit.importers.text.log import Format, NamedLines, is_text, parsed_dialect, read_scanned
+from ckaudit.importers.text.prefix import MAX_LINE, blocks
+
+NAME = "rounds of boosting"
+GENERIC = False
+HEAD_BYTES = 2**21
+MIN_ROUNDS = 3
+_VALUE = r"([-+]?(?:nan|inf|\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?))"
+_OF_TWO_WORDS = r"(?:gamma|poisson|cox|aft|tweedie)-(?:nloglik|deviance)"
+_ROUND = re.compile(r"(?<!\S)(?:\[(\d{1,9})\]\s{1,8}(?=\S)|(\d{1,9}):\s{1,8}(?=(?:learn|test): ))")
+_XGBOOST = re.compile(
+    rf"(?<!\S)([A-Za-z_][\w.-]{{0,60}}?)-({_OF_TWO_WORDS}(?:@[\d.]{{1,8}})?|[A-Za-z]\w{{0,40}}(?:@[\d.]{{1,8}}-?)?):{_VALUE}(?:\+\S{{1,24}})?(?!\S)",
+    re.IGNORECASE,
+)
+_LIGHTGBM = re.compile(
+    rf"(?<!\S)([A-Za-z][\w.-]{{0,60}})'s (?:(train|valid) )?([A-Za-z][\w@.-]{{0,40}}): {_VALUE}(?: \+ \S{{1,24}})?(?!\S)",
+    re.IGNORECASE,
+)
+_CATBOOST = re.compile(rf"(?<!\S)(learn|test|best): {_VALUE}(?!\S)", re.IGNORECASE)
+_IS_REPEATED = re.compile(r"best iteration(?: is)?:?\s*\Z", re.IGNORECASE)
+_TRAINING = frozenset({"train", "training", "trn", "learn", "dtrain", "train_set"})
+_ERRORS = frozenset(
+    """
+    rmse rmsle mae mape mphe mse logloss error merror mlogloss nloglik deviance binary_logloss multi_logloss binary_error
+    multi_error l1 l2 mean_absolute_error mean_squared_error root_mean_squared_error huber fair poisson gamma gamma_deviance
+    tweedie quantile cross_entropy xentropy cross_entropy_lambda kullback_leibler kldiv
+    """.split()  # noqa: SIM905  one word a line would take five times the room
+)
+_SCORES = frozenset("auc aucpr auc_mu ndcg map pre average_precision accuracy acc f1 f1_score r2 precision recall".split())  # noqa: SIM905
+_UNNAMED, _BEST = "", "best"
+
+
+class _Series(Struct, frozen=True):
+    """What a number of a line is.
+
+    Attributes:
+        key: As the note names it.
+        data: The name of the data.
+        measure: The name of the measure in small letters; empty: the line does not say.
+    """
+
+    key: str
+    data: str
+    measure: str
+
+    @property
+    def is_training(self) -> bool:
+        return self.data.lower() in _TRAINING
+
+    @property
+    def kind(self) -> str:
+        """Whether it is an error or a score; empty: neither is known."""
+        bare = self.measure.partition("@")[0].rpartition("-")[2]
+        return "error" if bare in _ERRORS else "score" if bare in _SCORES else ""
+
+
+def detects(source: Source) -> bool:
+    """Tell by several rounds, each with a measure."""
+    if not is_text(source):
+        return False
+    return len({place for _, place, _ in _lines(source.data[:HEAD_BYTES], {})}) >= MIN_ROUNDS
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the rounds.
+
+    Raises:
+        UnreadableError: Where no measure is one of error or a score.
+        UsageError: Where `columns` names what no line holds.
+    """
+    series: dict[str, _Series] = {}
+    rows = step_lines(list(_lines(source.data, series)))
+    log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [])
+
+    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
+        return _named(rows, mapped, list(series.values()))
+
+    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, lambda _: True), meaning, _manifest))
+
+
+def _manifest(manifest: Manifest, *_: Sequence[RunFact] | TextRun) -> list[str]:
+    manifest.loss_kind = "other"
+    return []
+
+
+def _lines(data: bytes, series: dict[str, _Series]) -> Iterator[tuple[int, int, dict[str, float]]]:
+    """Yield the number, the round and the values of each line of a round, and fill in what the values are."""
+    repeated = False
+    for block in blocks(data):
+        for line_number, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
+            place = _ROUND.search(line, 0, 200) if len(line) <= MAX_LINE else None
+            if place is not None and not repeated and (values := dict(_values(line, place, series))):
+                yield line_number, int(place[1] or place[2]), values
+            repeated = bool(_IS_REPEATED.search(line, max(len(line) - 100, 0)))
+
+
+def _values(line: str, place: "re.Match[str]", series: dict[str, _Series]) -> Iterator[tuple[str, float]]:
+    for each, text in _unnamed_pairs(line, place) if place[2] else _named_pairs(line, place.end()):
+        if (value := number(text)) is not None:
+            series.setdefault(each.key, each)
+            yield each.key, value
+
+
+def _unnamed_pairs(line: str, place: "re.Match[str]") -> Iterator[tuple[_Series, str]]:
+    for match in _CATBOOST.finditer(line, place.end()):
+        yield _Series(match[1], match[1], _UNNAMED), match[2]
+
+
+def _named_pairs(line: str, begin: int) -> Iterator[tuple[_Series, str]]:
+    for match in _XGBOOST.finditer(line, begin):
+        yield _Series(f"{match[1]}-{match[2]}", match[1], match[2].lower()), match[3]
+    for match in _LIGHTGBM.finditer(line, begin):
+        data = match[2] or match[1]
+        yield _Series(f"{data}-{match[3]}", data, match[3].lower()), match[4]
+
+
+def _named(rows: StepLines, mapped: Mapping[str, str], series: Sequence[_Series]) -> NamedLines:
+    """Give the columns their names, and count rounds from 1."""
+    unnamed = {each.key: rows.columns[each.key] for each in series if each.measure == _UNNAMED}
+    kinds = {each.key: _kind_of_unnamed(unnamed) if each.measure == _UNNAMED else each.kind for each in series}
+    names = dict(mapped)
+    for name, key in _choose([each for each in series if each.key not in names and each.key != _BEST], kinds).items():
+        if name not in names.values():
+            names[key] = name
+    columns = {name: rows.columns[key] for key, name in names.items()}
+    notes = [f"taken: {', '.join(f'{name} from {shorten_name(key)}' for key, name in names.items())}"] if names else []
+    if left := [each.key for each in series if each.key not in names and each.key != _BEST]:
+        notes.append(f"left out: {list_names(left)}; --map NAME=KEY takes one")
+    notes += ["total and remaining time were left out"] if unnamed else []
+    from_zero = bool(len(rows.steps)) and int(rows.steps.min()) == 0
+    notes.append("a step is a round" + (", and rounds count from 0: N was taken as step N + 1" if from_zero else ""))
+    return NamedLines(StepLines(rows.steps + from_zero, rows.origin, columns), notes)
+
+
+def _choose(series: Sequence[_Series], kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return the key of each catalogue name: of one measure of error for both kinds of data, and of scores of held-out data."""
+    errors = [each for each in series if kinds[each.key] == "error"]
+    trained = {each.measure: each.key for each in reversed(errors) if each.is_training}
+    held_out = {each.measure: each.key for each in errors if not each.is_training}
+    shared = [each.measure for each in errors if each.measure in trained and each.measure in held_out]
+    measure = next(iter([*shared, *(each.measure for each in errors)]), None)
+    chosen = {"train_loss_raw": trained.get(measure or ""), "val_loss": held_out.get(measure or "")}
+    taken = {name: key for name, key in chosen.items() if key is not None}
+    for each in series:
+        if kinds[each.key] == "score" and not each.is_training:
+            taken[f"microbench_score/{each.data}_{each.measure or 'score'}"] = each.key
+    return taken
+
+
+def _kind_of_unnamed(columns: Mapping[str, Numbers]) -> str:
+    """Return whether the measure that no line names is an error or a score: by the best so far, else by what is learnt.
+
+    Without held-out data a measure that falls in training is one of error; one that does not may be either.
+    """
+    if {"test", _BEST} <= columns.keys():
+        both = columns["test"].recorded & columns[_BEST].recorded
+        behind = (columns["test"].values - columns[_BEST].values)[both]
+        if len(behind) and (behind > 0).any() != (behind < 0).any():
+            return "error" if (behind > 0).any() else "score"
+        course = columns[_BEST].values[columns[_BEST].recorded]
+    else:
+        course = columns["learn"].values[columns["learn"].recorded] if "learn" in columns else np.empty(0)
+    if len(course) > 1 and course[-1] < course[0]:
+        return "error"
+    return "score" if len(course) > 1 and course[-1] > course[0] and _BEST in columns else ""
