@@ -112,14 +112,15 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
 
     >>> logs_rollouts(["train/loss", "rollout/ep_rew_mean"]), logs_rollouts(["loss", "reward", "reward_std"])
     (True, True)
-    >>> logs_rollouts(["episode", "loss", "reward"]), logs_rollouts(["step", "loss", "reward"])
-    (True, False)
+    >>> logs_rollouts(["episode", "loss", "reward"]), logs_rollouts(["loss", "reward"]), logs_rollouts(["pg", "rm", "ret"])
+    (True, False, True)
     >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"])
     False
     """
     plain = [NO_LETTERS.sub("_", _CAMEL.sub("_", header).lower()).strip("_") for header in headers]
     by_episodes = {"episode", "episodes"} & {*plain} and any(REWARDS.search(name) for name in plain)
-    return bool(by_episodes) or any(_ROLLOUTS.search(name) for name in plain)
+    both = any(pair <= {*plain} for pair in ({"reward", "return"}, {"rm", "ret"}))  # OpenRLHF's, written out and short
+    return bool(by_episodes) or both or any(_ROLLOUTS.search(name) for name in plain)
 
 
 def of_policy(names: Sequence[str]) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ckaudit.audit import triage
 from ckaudit.errors import CkauditError
 from ckaudit.importers import Imported, import_source
 
@@ -16,7 +17,7 @@ Import = Callable[..., Imported]
 
 def bar(stream: io.StringIO, total: int, **options: object) -> Any:
     """Return a bar that writes every version of itself."""
-    return tqdm.tqdm(total=total, file=stream, mininterval=0, miniters=1, ascii=False, ncols=100, **options)
+    return tqdm.tqdm(total=total, file=stream, mininterval=0, miniters=1, ascii=False, ncols=240, **options)
 
 
 def loss(step: int) -> float:
@@ -98,3 +99,60 @@ def test_odd_bars_are_no_log(tmp_path: Path, text: str) -> None:
     path.write_text(text * 20)
     with pytest.raises(CkauditError):
         import_source(path)
+
+
+def nemo(steps: int, *, broken_from: int = 10**9) -> str:
+    """Return Lightning's bar as NeMo fills it; its own counter has three digits, so that the bar counts."""
+    stream = io.StringIO()
+    with bar(stream, steps, desc="Epoch 0: ") as progress:
+        for step in range(1, steps + 1):
+            values = {"v_num": "8-06", "loss": 9.9, "reduced_train_loss": "nan" if step >= broken_from else loss(step)}
+            values |= {"global_step": step - 1.0, "consumed_samples": 128.0 * step, "train_step_timing in s": 6.82}
+            progress.set_postfix(values, refresh=False)
+            progress.update(1)
+    return f"[NeMo I 2024-06-17 08:36:41 nemo_logging:381] Experiments will be logged\n{stream.getvalue()}\n"
+
+
+def test_nemos_own_loss_goes_before_the_smoothed_one(imported: Import) -> None:
+    run = imported(nemo(40), "nemo_log_globalrank-0_localrank-0.txt")
+    assert curve(run, "train_loss_raw") == {step: loss(step) for step in range(1, 41)}
+    assert curve(run, "step_time") == dict.fromkeys(range(1, 41), 6.82)
+    assert any("left out" in note and "smoothed loss" in note and "consumed_samples" in note for note in run.notes)
+    assert not any("global_step" in note or "v_num" in note for note in run.notes)
+
+
+def test_nemos_loss_that_breaks_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "nemo.txt"
+    path.write_text(nemo(60, broken_from=41))
+    (finding,) = [each for each in triage(path).findings if each.severity == "sev0"]
+    assert (finding.code, finding.first_step) == ("NUM001", 41)
+
+
+def openrlhf(returns: list[float], *, names: tuple[str, str, str] = ("pg", "rm", "ret")) -> str:
+    """Return the bars of OpenRLHF: one over the episodes, and one in each of them over the updates, both full at its end."""
+    stream = io.StringIO()
+    episodes = bar(stream, len(returns), desc="Episode [1/1]")
+    for value in returns:
+        with bar(stream, 16, desc="Train epoch [1/1]") as progress:
+            progress.set_postfix(dict(zip(names, (-0.03, value, value), strict=True)), kl=0.01, act_lr=5e-7, refresh=False)
+            progress.update(16)
+        episodes.update(1)
+    episodes.close()
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("names", [("pg", "rm", "ret"), ("act_loss", "reward", "return")])
+def test_returns_in_full_bars_between_others_are_read(imported: Import, names: tuple[str, str, str]) -> None:
+    run = imported(openrlhf([0.1 * step for step in range(1, 11)], names=names), "openrlhf.log")
+    values = curve(run, f"microbench_score/{names[2]}")
+    assert values == {16 * step: pytest.approx(0.1 * step) for step in range(1, 11)}
+    assert "train_loss_raw" not in run.table.names
+    assert run.rows[0]["learning_rate"] == 5e-7
+    assert any(names[0] in note and names[1] in note for note in run.notes if note.startswith("left out"))
+    assert not any("--map" in note for note in run.notes)
+
+
+def test_a_return_that_is_lost_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "openrlhf.log"
+    path.write_text(openrlhf([0.05 * step for step in range(40)] + [-3.0 - 0.01 * step for step in range(20)]))
+    assert [finding.code for finding in triage(path).findings] == ["EVAL004"]

@@ -2,9 +2,10 @@
 
 A bar is written anew for each step, after a carriage return or on a line of its own, with values behind its rate, or before its
 percentage as in `loss 2.31:  10%|█ | ...`; of several versions of one step the last counts. A bar that begins again after it was
-full is the next epoch: update N is the steps of the bars before it, plus its own. Values of a bar on validation or a test, and
-those that another line tells by a name of an evaluation, hold at the update before them. The rate of a bar is smoothed, and no
-time of a step.
+full is the next epoch: update N is the steps of the bars before it, plus its own; so is one that is full again after another
+bar, as OpenRLHF's between its episodes. Returns of a policy are values as losses are. Values of a bar on validation or a test,
+and those that another line tells by a name of an evaluation, hold at the update before them. The rate of a bar is smoothed, and
+no time of a step.
 """
 
 import re
@@ -35,7 +36,9 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _HELD_OUT = re.compile(r"(?<![a-z])(?:val|valid|validat\w*|eval\w*|dev|test\w*)(?![a-z])", re.IGNORECASE)
-_COUNTERS = frozenset({"epoch", "step", "train epoch", "training epoch"})
+_COUNTERS = frozenset({"epoch", "step", "global_step", "v_num", "train epoch", "training epoch"})
+_REDUCED = "reduced_train_loss"
+_SCORE = "microbench_score/"
 _OF_EVALUATIONS = frozenset({"val_loss", "val_ppl"})
 
 
@@ -54,34 +57,40 @@ class BarValues(Struct, frozen=True):
 
 
 class _Bar(Struct):
-    """The training bar of the moment: updates before it, and how far it is of how many steps."""
+    """The training bar of the moment: updates before it, how far it is of how many steps, and whether another bar came after."""
 
     before: int = 0
     done: int = 0
     total: int = 0
+    is_passed: bool = False
 
     def observe(self, done: int, total: int) -> int:
         """Take a version of the bar, and return the update that it stands at."""
-        if done < self.done and self.done == self.total:
+        if self.done == self.total and (done < self.done or self.is_passed):
             self.before += self.total
         elif total != self.total and self.total and done < self.done:
             self.before = 0
-        self.done, self.total = done, total
+        self.done, self.total, self.is_passed = done, total, False
         return self.before + done
 
 
 def detects(source: Source) -> bool:
-    """Tell by bars of several steps that show a loss, in more versions than other lines name one."""
+    """Tell by bars of several steps that show a loss or a return, in more versions than other lines name a loss."""
     if not is_text(source) or _MARK not in source.data[:HEAD_BYTES]:
         return False
-    steps: set[int] = set()
+    bars: list[bytes] = []
     others = 0
     for line in _LINE_END.split(source.data[:HEAD_BYTES]):
         if _MARK in line:
-            steps |= {found.step for found in _versions(line) if "train_loss_raw" in map(name_of, found.values)}
+            bars.append(line)
         else:
             others += b"loss" in line
+    steps = {found.step for found in _versions(b"\n".join(bars)) if any(map(_is_judged, found.values))}
     return len(steps) >= max(MIN_STEPS, others)
+
+
+def _is_judged(key: str) -> bool:
+    return (name_of(key) or "").startswith(("train_loss_raw", _SCORE))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -117,13 +126,17 @@ def _versions(data: bytes) -> Iterator[BarValues]:
         else:
             values |= _values(match[4])
             step = bar.observe(int(match[2]), int(match[3])) if values else 0
+            bar.is_passed |= not values
         if values and step > 0:
             yield BarValues(place, step, values)
 
 
 def _values(text: str) -> dict[str, float]:
     found = ((match[1].lower(), number(match[2])) for match in _VALUE.finditer(text))
-    return {key: value for key, value in found if value is not None and key not in _COUNTERS}
+    values = {key: value for key, value in found if value is not None and key not in _COUNTERS}
+    if _REDUCED in values and "loss" in values:
+        values["smoothed loss"] = values.pop("loss")  # Lightning's mean over the last steps
+    return values
 
 
 def _of_evaluation(key: str) -> str:
