@@ -1,0 +1,127 @@
+"""Kaldi's logs of nnet3, one after the other in one file: the objective of each iteration, and of models on held-out data.
+
+    nnet3-train ... "nnet3-am-copy --raw=true exp/tdnn/12.mdl -|" ...
+    LOG (nnet3-train[5.5]:PrintTotalStats():...) Overall average objective function for 'output' is -1.2 over 5056 frames.
+    LOG (nnet3-compute-prob[5.5]:...) Overall log-likelihood for 'output' is -1.3 per frame, over 4000 frames.
+
+The objective is a log-likelihood, of which more is better, so that the loss is its negative. An iteration of training begins with
+the model of its command: 12.mdl is that of iteration 13. A command that computes a probability judges a model, and does so on
+held-out data where its examples are called valid_diagnostic. Of the jobs of one iteration the mean over their frames is taken.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.text.error_lines import error_lines
+from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
+from ckaudit.importers.text.line_values import named_lines
+from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.prefix import blocks
+
+NAME = "Kaldi nnet3 logs"
+GENERIC = False
+HEAD_BYTES = 2**20
+MIN_OBJECTIVES = 3
+MAX_READ = 4096  # characters of a line in which a command names its model
+_OBJECTIVE = re.compile(
+    r"LOG \(nnet3-(?:chain-)?(train|compute-prob)\[.{0,160} "
+    r"Overall (?:average objective function|log-likelihood|log-probability) for 'output' is (\S{1,40})(?=\s)(.{0,120})"
+)
+_FRAMES = re.compile(r"over ([\d.]{1,20}(?:e[-+]?\d{1,3})?) frames")
+_COMMAND = re.compile(r"\s{0,4}(?:#\s{0,4})?nnet3-(?:chain-)?(train|compute-prob) ")
+_MODEL = re.compile(r"(?<![\w.])(\d{1,9})\.mdl\b")
+_ACCURACY = b"verage accuracy for 'output'"
+_HELD_OUT = "valid_diagnostic"
+_NUMBERED = "no command names the model of an iteration: objectives were numbered as they stand"
+
+
+class _Objective(Struct, frozen=True):
+    """One line with an objective.
+
+    Attributes:
+        line: Its number.
+        step: The iteration, None where no command before it names a model.
+        name: What its loss is called.
+        loss: The negative of the objective.
+        frames: How many it is a mean over.
+    """
+
+    line: int
+    step: int | None
+    name: str
+    loss: float
+    frames: float
+
+
+def detects(source: Source) -> bool:
+    """Tell by several lines with an objective of training."""
+    return is_text(source) and sum(each.name == "train_loss_raw" for each in _lines(source.data[:HEAD_BYTES])) >= MIN_OBJECTIVES
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the objectives.
+
+    Raises:
+        UnreadableError: Where none is a number.
+        UsageError: Where `columns` names what is not there.
+    """
+    found = list(_lines(source.data))
+    notes = ["the loss is the negative of the objective", "a step is an iteration of Kaldi's, which holds many updates"]
+    if any(each.step is None for each in found):
+        trained = [each for each in found if each.name == "train_loss_raw"]
+        found = [replace(each, step=place) for place, each in enumerate(trained, 1)]
+        notes.append(_NUMBERED)
+    notes += ["accuracies were left out"] if _ACCURACY in source.data else []
+    rows = step_lines(list(_means(found)))
+    log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [])
+
+    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
+        return replace(named_lines(rows, mapped, notes), step_unit="entry")
+
+    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, lambda _: True), meaning, no_run_facts))
+
+
+def _means(found: Sequence[_Objective]) -> Iterator[tuple[int, int, dict[str, float]]]:
+    """Yield a line, a step and its losses, each a mean over the frames of all jobs, in the order of steps."""
+    by_step: dict[int, dict[str, list[_Objective]]] = {}
+    for each in found:
+        by_step.setdefault(each.step or 0, {}).setdefault(each.name, []).append(each)
+    for step, losses in sorted(by_step.items()):
+        means = {
+            name: sum(each.loss * each.frames for each in jobs) / sum(each.frames for each in jobs)
+            for name, jobs in losses.items()
+        }
+        yield min(each.line for jobs in losses.values() for each in jobs), step, means
+
+
+def _lines(data: bytes) -> Iterator[_Objective]:
+    """Yield every objective of training, or of a model on data that is held out."""
+    begun: int | None = None
+    is_held_out = False
+    for block in blocks(data):
+        for line_number, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
+            line = line[:MAX_READ]  # noqa: PLW2901  a command of any length names its model early
+            if command := _COMMAND.match(line):
+                model = _MODEL.search(line, command.end())
+                begun, is_held_out = int(model[1]) if model else None, _HELD_OUT in line
+            elif "objective" in line or "log-" in line:
+                yield from _objective(line_number, line, begun, is_held_out=is_held_out)
+
+
+def _objective(line_number: int, line: str, begun: int | None, *, is_held_out: bool) -> Iterator[_Objective]:
+    match = _OBJECTIVE.search(line)
+    if match is None or (match[1] != "train" and not is_held_out):
+        return
+    frames = _FRAMES.search(match[3])
+    try:
+        loss, weight = -float(match[2]), float(frames[1]) if frames else 1.0
+    except ValueError:
+        return
+    trains = match[1] == "train"
+    step = None if begun is None else begun + trains
+    if weight > 0:
+        yield _Objective(line_number, step, "train_loss_raw" if trains else "val_loss", loss, weight)
