@@ -1,0 +1,91 @@
+"""The table that spaCy's training prints: losses summed since the row before, and scores on the development set.
+
+    E    #       LOSS TOK2VEC  LOSS NER  ENTS_F  ENTS_P  ENTS_R  SCORE
+    ---  ------  ------------  --------  ------  ------  ------  ------
+      0       0          0.00     39.74    0.00    0.00    0.00    0.00
+      0     200        229.30   1917.43   19.02   19.02   19.02    0.19
+
+`#` counts updates from 0, so # N is step N + 1. Losses are sums over the updates since the row before, and the loss of
+an update is their mean. Those of what only passes gradients on, TOK2VEC and TRANSFORMER, are none; those of several components
+are summed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from msgspec.structs import replace
+
+from ckaudit.importers.formats import csvfile
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import list_names
+from ckaudit.importers.tables.numbers import count_of, number
+from ckaudit.importers.text.log import is_text
+from ckaudit.importers.text.prefix import MAX_LINE, blocks
+
+NAME = "spaCy table"
+GENERIC = False
+HEAD_BYTES = 2**20
+MIN_ROWS = 2
+_BEGINS = re.compile(rb"(?<!\S)E {1,8}# {1,20}(?:LOSS|SCORE)")
+_BETWEEN = re.compile(r" {2,}")
+_LOSS = "LOSS "
+_SCORE = "SCORE"
+_PASSED_ON = frozenset({"LOSS TOK2VEC", "LOSS TRANSFORMER"})
+Row = dict[str, float]
+
+
+def detects(source: Source) -> bool:
+    """Tell by the line of names and rows below it."""
+    return is_text(source) and _BEGINS.search(source.data[:HEAD_BYTES]) is not None and len(list(_rows(source.data))) >= MIN_ROWS
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the table.
+
+    Raises:
+        UnreadableError: Where no column holds a value.
+        UsageError: Where `columns` names what is not there.
+    """
+    rows = list(_rows(source.data))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    losses = [name for name in names if name.startswith(_LOSS) and name not in _PASSED_ON]
+    updates = [int(rows[0]["#"]) + 1, *(int(after["#"] - before["#"]) for before, after in pairwise(rows))]
+    means = [_mean(row, losses, since) for row, since in zip(rows, updates, strict=True)]
+    others = [name for name in names[2:] if name not in (*losses, _SCORE)]
+    header = ["step", "train_loss_raw", f"microbench_score/{_SCORE.lower()}", *others]
+    lines = [
+        [str(int(row["#"]) + 1), mean, str(row.get(_SCORE, "")), *(str(row.get(name, "")) for name in others)]
+        for row, mean in zip(rows, means, strict=True)
+    ]
+    text = "\n".join("\t".join(line) for line in [header, *lines])
+    table, labels = csvfile.labelled_table(source.with_data(f"{text}\n".encode()), columns)
+    choices = csvfile.choices_of(table.header, columns, source.shown)
+    noted = replace(table, delimiter="", notes=[*table.notes, *_notes(losses)])
+    return csvfile.imported_runs(noted, labels, choices, source.shown, NAME)
+
+
+def _mean(row: Row, losses: Sequence[str], updates: int) -> str:
+    told = [row[name] for name in losses if name in row]
+    return str(sum(told) / updates) if told and updates > 0 else ""
+
+
+def _notes(losses: Sequence[str]) -> list[str]:
+    what = f"the sum of {list_names(losses)}" if len(losses) > 1 else list_names(losses)
+    taken = [f"train_loss_raw is the mean of {what} over the updates since the row before"] if losses else []
+    return ["# counts updates from 0: # N was taken as step N + 1", *taken]
+
+
+def _rows(data: bytes) -> Iterator[Row]:
+    """Yield the numbers of each row below the line of names, by name."""
+    names: list[str] = []
+    for line in (line for block in blocks(data) for line in [*block.lines, *([block.torn] if block.torn else [])]):
+        if len(line) > MAX_LINE:
+            continue
+        if _BEGINS.search(line[:200].encode()):
+            names = _BETWEEN.split(line.strip())
+            continue
+        cells = line.split() if names else []
+        if len(cells) == len(names) > 2 and names[1] == "#" and count_of(cells[1]) is not None:
+            values = {name: number(cell) for name, cell in zip(names, cells, strict=True)}
+            yield {name: value for name, value in values.items() if value is not None}
