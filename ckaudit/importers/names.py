@@ -340,7 +340,8 @@ def notes_on_left_out(names: Sequence[str], taken: Iterable[str] = ()) -> list[s
     names = [name for position, name in enumerate(names) if position not in positions]
     if not names:
         return notes
-    offer = "" if logs_rollouts(together) else offer_of(names)
+    has_loss = any(catalogue_name(name) == "train_loss_raw" for name in together)
+    offer = "" if has_loss or logs_rollouts(together) else offer_of(names)
     return [*notes, f"left out, because no common name says what they are: {list_names(names)}{'; ' if offer else ''}{offer}"]
 
 
