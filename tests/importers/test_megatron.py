@@ -228,3 +228,25 @@ def test_a_key_of_the_users_own(imported):
         line(1).replace("grad norm", "total norm") + line(2).replace("grad norm", "total norm"), "x.log", grad_norm="total norm"
     )
     assert curve(run, "grad_global_norm") == {1: 0.5, 2: 0.5}
+
+
+def test_overflows_state_the_loss_scale_and_the_timer_the_samples_per_second(imported):
+    start, lines, scale = "[2025-03-11 09:14:02,678] [INFO] ", [], 2**20
+    for step in range(10, 60, 10):
+        for _ in range(2 if step in (10, 40) else 0):
+            lines.append(
+                f"{start}[loss_scaler.py:183:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. "
+                f"Attempted loss scale: {scale}, reducing to {scale // 2}"
+            )
+            scale //= 2
+        lines += [
+            f"{start}[logging.py:96:log_dist] [Rank 0] step={step}, skipped=2, lr=[5.4e-06], mom=[(0.9, 0.95)]",
+            f"steps: {step} loss: {9 - step / 100:.4f} iter time (s): 0.515 samples/sec: 61.{step}",
+        ]
+        timed = f"{start}[timer.py:199:stop] epoch=0/micro_step={step}/global_step={step}, RunningAvgSamplesPerSec=62.3"
+        lines.append(f"{timed}, CurrSamplesPerSec=63.{step}, MemAllocated=4.31GB, MaxMemAllocated=11.2GB")
+    run = imported("\n".join([*lines, ""]), "ds.log")
+    assert curve(run, "loss_scale") == {10: 2**18, 40: 2**16}
+    assert curve(run, "samples_per_sec") == {step: 61 + step / 100 for step in range(10, 60, 10)}
+    alone = imported("\n".join(line for line in [*lines, ""] if not line.startswith("steps")), "ds.log")
+    assert curve(alone, "samples_per_sec") == {step: 63 + step / 100 for step in range(10, 60, 10)}

@@ -30,7 +30,9 @@ _ITERATION = re.compile(r"\biteration\s+(\d+)\s*/\s*(\d+)\s*\|")
 _VALUE = re.compile(r"\s*+([-+.\deEnaifNAIF]++)")
 _VALIDATION = re.compile(r"\s*validation (?:loss|results) at iteration\s+(\d+)(?: on validation set)?\s*\|")
 _DEEPSPEED = re.compile(r"\bstep=(\d+), skipped=(\d+), lr=\[([-+.\deE]+)")
-_PIPELINE = re.compile(r"\bsteps: (\d+) loss: ([-+.\deEnaif]+) iter time \(s\): ([.\d]+)")
+_PIPELINE = re.compile(r"\bsteps: (\d+) loss: ([-+.\deEnaif]+) iter time \(s\): ([.\d]+)(?: samples/sec: ([.\d]+))?")
+_TIMER = re.compile(r"\bglobal_step=(\d+), RunningAvgSamplesPerSec=([.\deE+]+), CurrSamplesPerSec=([.\deE+]+)")
+_OVERFLOW = re.compile(r"\bOVERFLOW!.{1,60}\bloss scale: [.\deE+]{1,30}, reducing to ([.\deE+]{1,30})")
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _FINAL = re.compile(
     r"validation (?:loss|results) at the end of training(?=[^|]{0,200}\bval)[^|]{0,400}\|\s*+lm.loss value: ([-+.\deEnaif]+)"
@@ -42,6 +44,7 @@ _FACTS = (
     ("vocabulary", re.compile(r"> padded vocab \(size: (\d+)\)")),
     ("world_size", re.compile(r"using world size: (\d+)")),
     ("final", _FINAL),
+    ("scale", _OVERFLOW),
     ("test", re.compile(r"validation (?:loss|results) at .{0,40}\b(test)\b")),
 )
 _MODEL = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "kv_channels", "num_experts")
@@ -57,11 +60,13 @@ _PLAIN = {
     "number of nan iterations": "nan_inf_events",
     "load balancing loss": "moe_load_balance_loss",
     "moe loss": "moe_load_balance_loss",
+    "samples/sec": "samples_per_sec",
 }
 _SECONDS = {"elapsed time per iteration (ms)": 1e-3, "elapsed time per iteration (s)": 1.0, "iter time (s)": 1.0}
 _TRAIN_LOSSES = ("lm loss", "loss", "total loss", "reduced train loss")
 _VALIDATION_LOSSES = ("validation lm loss", "validation loss", "validation total loss")
-_USED = ("step", "total", "lr", "skipped", "consumed samples", "global batch size")
+_SPEED_NOW = "samples/sec of the timer"
+_USED = (_SPEED_NOW, "step", "total", "lr", "skipped", "consumed samples", "global batch size")
 _TAKEN = frozenset({*_PLAIN, *_SECONDS, *_TRAIN_LOSSES, *_VALIDATION_LOSSES, *_USED})
 
 
@@ -85,7 +90,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no iteration has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    needles = ("checkpoint", "datetime", "padded vocab", "world size", "end of training", "test set", " ... ", "....")
+    needles = ("checkpoint", "datetime", "padded vocab", "world size", "end of training", "test set", " ... ", "....", "OVERFLOW")
     chosen = set(columns.values())
     hints = ("iteration", "step=", "steps: ")
     dialect = Dialect(NAME, hints, _cells, lambda key: key in chosen or is_wanted(key), is_derived, needles, _facts)
@@ -105,9 +110,17 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         others = (Cell(f"lr {number}", *value.span()) for number, value in enumerate(_NUMBER.finditer(line, match.end()), 1))
         return [Cell("step", *match.span(1)), Cell("skipped", *match.span(2)), Cell("lr", *match.span(3)), *others]
     if match := _PIPELINE.search(line, start):
-        rest = (Cell(f"samples {number}", *value.span()) for number, value in enumerate(_NUMBER.finditer(line, match.end()), 1))
-        return [Cell("step", *match.span(1)), Cell("loss", *match.span(2)), Cell("iter time (s)", *match.span(3)), *rest]
+        names = ("step", "loss", "iter time (s)", "samples/sec")
+        told = [Cell(name, *match.span(place)) for place, name in enumerate(names, 1) if match[place]]
+        return [*told, *_others(line, match.end())]
+    if match := _TIMER.search(line, start):
+        names = ("step", "samples/sec so far", _SPEED_NOW)
+        return [*(Cell(name, *match.span(place)) for place, name in enumerate(names, 1)), *_others(line, match.end())]
     return None
+
+
+def _others(line: str, start: int) -> Iterator[Cell]:
+    return (Cell(f"samples {number}", *value.span()) for number, value in enumerate(_NUMBER.finditer(line, start), 1))
 
 
 def _pairs(line: str, start: int, end: int) -> Iterator[Cell]:
@@ -209,7 +222,7 @@ def is_wanted(key: str) -> bool:
 
 def is_derived(key: str) -> bool:
     """Tell whether a key only repeats others in another form."""
-    return key.endswith(" ppl") or key.startswith(("lr ", "samples "))
+    return key.endswith(" ppl") or key.startswith(("lr ", "samples ", "samples/sec "))
 
 
 def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]) -> NamedLines:
@@ -220,10 +233,12 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     for key, factor in _SECONDS.items():
         if key in raw:
             columns.setdefault("step_time", raw[key].times(factor))
+    if _SPEED_NOW in raw:
+        columns.setdefault("samples_per_sec", raw[_SPEED_NOW])
     losses = {"train_loss_raw": _first(raw, _TRAIN_LOSSES), "val_loss": _first(raw, _VALIDATION_LOSSES)}
     columns |= {name: raw[key] for name, key in losses.items() if key and name not in mapped.values()}
     notes = _counted(columns, raw, facts)
-    notes += _deepspeed(columns, raw)
+    notes += _deepspeed(columns, raw) + _scales(columns, rows, facts)
     notes += _without_loss(columns, raw, losses["train_loss_raw"])
     notes += _not_computed(columns)
     return NamedLines(StepLines(rows.steps, rows.origin, columns), notes)
@@ -284,6 +299,20 @@ def _deepspeed(columns: Columns, raw: Columns) -> list[str]:
         if own is not None:
             return ["skipped updates were taken from DeepSpeed's own lines: Megatron's count stays 0 under DeepSpeed"]
     return []
+
+
+def _scales(columns: Columns, rows: StepLines, facts: Sequence[RunFact]) -> list[str]:
+    """Take the loss scale that lines of overflows state, at the line of a step behind them, where no line of a step has it."""
+    told = [(fact.line, value) for fact in facts if fact.key == "scale" and (value := number(fact.value)) is not None]
+    if not told or "loss_scale" in columns or not len(rows.steps):
+        return []
+    lines = rows.origin.lines
+    values = np.full(len(lines), np.nan)
+    for line, value in told:
+        if (place := int(np.searchsorted(lines, line))) < len(lines):
+            values[place] = value
+    columns["loss_scale"] = Numbers(values, ~np.isnan(values))
+    return ["loss_scale is what the last overflow before a line reduced it to; it is not recorded where none was"]
 
 
 def _without_loss(columns: Columns, raw: Columns, key: str) -> list[str]:

@@ -22,7 +22,7 @@ from ckaudit.importers.text.prefix import MAX_LINE, LinePrefix, blocks, mark_of,
 
 MAX_FORMS = 64
 CHUNK_LINES = 2**8  # the data of so many lines stays in the processor's cache
-MAX_FACTS = 10_000
+MAX_FACTS = 100_000
 
 
 class RunFact(Struct, frozen=True):
