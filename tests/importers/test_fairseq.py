@@ -127,3 +127,25 @@ def test_a_perplexity_beside_a_smoothed_loss_is_not_of_it(imported):
     assert "train_ppl" not in imported(TEXT, "train.log").rows[0]
     unsmoothed = imported(LOG, "train.log").rows[0]
     assert unsmoothed["train_ppl"] == 1024.0
+
+
+END = """Traceback (most recent call last):
+  File "train.py", line 343, in <module>
+    cli_main()
+FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.
+"""
+
+
+def test_an_exception_at_the_end_is_an_error(imported):
+    run = imported(LOG + END, "train.log")
+    assert noted(run, "errors: other exceptions once, 2 lines, first in line")
+    assert noted(run, "'FloatingPointError: Minimum loss scale reached")
+    rates = [row.get("error_event_rate/python") for row in run.rows]
+    assert rates[-1] == 1.0
+    assert set(rates[:-1]) <= {0.0, None}
+    text = "".join(
+        f"| epoch 001:    {n} / 3000 loss=9.5, ppl=700, wpb=3591, num_updates={n}, lr=1e-05\n" for n in range(100, 900, 100)
+    )
+    told = imported(text + END, "train.log")
+    assert noted(told, "the log tells no times")
+    assert "error_event_rate/python" not in told.table.names

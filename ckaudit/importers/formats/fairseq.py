@@ -27,6 +27,8 @@ from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import JsonRows, read_rows
 from ckaudit.importers.tables.numbers import Numbers, fill_missing, whole
+from ckaudit.importers.text.error_lines import ErrorLine, error_lines
+from ckaudit.importers.text.errors import HEARTBEAT, NO_TIMES, error_events, of_last_day, summary_of
 
 NAME = "fairseq log"
 GENERIC = False
@@ -107,8 +109,22 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     step_notes.extend(
         ["means of whole epochs were left out: the log has those of its intervals"] if "train" in lines.tags else []
     )
+    notes += _take_errors(series, error_lines(source.data), [lines.places[line - 1] for line in rows.lines])
     curves = Curves(steps, series, [*notes, *step_notes], mapped.layers)
     return [imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
+
+
+def _take_errors(series: dict[str, Numbers], seen: Sequence[ErrorLine], places: Sequence[int]) -> list[str]:
+    """Count the errors of the last day at each line where the log has times, and return notes on them."""
+    if not seen:
+        return []
+    events = error_events(seen, places)
+    clock = series["time"].values if "time" in series else None
+    for kind in dict.fromkeys(event.kind for event in events) if clock is not None else ():
+        rows = [event.row for event in events if event.kind == kind]
+        counts = of_last_day(np.array(rows, np.int64), clock[rows], clock)
+        series["heartbeat_missing" if kind == HEARTBEAT else f"error_event_rate/{kind}"] = whole(counts)
+    return [f"errors: {summary_of(seen)}", *([NO_TIMES] if clock is None else [])]
 
 
 def _lines(data: bytes) -> _Lines:

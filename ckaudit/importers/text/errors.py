@@ -15,6 +15,7 @@ DAY = 86_400.0
 MAX_SECONDS_APART = 300.0  # s; the lines of one trouble, on all ranks and in retries, come within minutes
 
 HEARTBEAT = "heartbeat"
+NO_TIMES = "the log tells no times, so its errors were not counted by the day"
 
 
 class ErrorEvent(Struct):
@@ -84,7 +85,7 @@ def add_rates(run: TextRun, troubles: Sequence[ErrorEvent], clock: Floats | None
             missing[trouble.row] = max(missing[trouble.row], trouble.ranks)
         _spread(run, "heartbeat_missing", missing)
     if others and clock is None:
-        notes.append("the log tells no times, so its errors were not counted by the day")
+        notes.append(NO_TIMES)
     elif others and clock is not None:
         for kind in dict.fromkeys(other.kind for other in others):
             rows = np.array([other.row for other in others if other.kind == kind], np.int64)
@@ -146,7 +147,7 @@ def _spread(run: TextRun, name: str, values: Floats) -> None:
 def _note(kind: str, troubles: Sequence[ErrorEvent]) -> str:
     """Return a note on events of one kind: how many, on which ranks, and the first line quoted."""
     seen = [line for trouble in troubles for line in trouble.seen]
-    first = seen[0]
+    first = next((line for line in seen if not line.consequence), seen[0])
     at = "" if first.mark.time is None else f" at {datetime.fromtimestamp(first.mark.time, UTC):%Y-%m-%d %H:%M:%S}"
     who = f" on {first.mark.who}" if first.mark.who else ""
     ranks = len({line.mark.who for line in seen} - {""})
