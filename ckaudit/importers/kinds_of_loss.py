@@ -35,8 +35,8 @@ _TRAIN = re.compile(r"(?:train|training|tr)_(?=.)")
 _MEASURE = re.compile(r"(?:mse|rmse|mae|huber|smooth_l1|l1|l2|bce|elbo)")
 _AT_THE_END = re.compile(r"_(?:train|training|tr)$")
 _POLICY = re.compile(
-    r"(?:.+_)?(?:policy(?:_gradient)?|pg|actor|critic|value(?:_function)?|vf?|(?<!cross_)entropy|ent_coef|alpha|surrogate)\d?_loss(?:_.+)?"
-    r"|(?:.+_)?loss_(?:policy|pg|actor|critic|value|vf|(?<!cross_)entropy)(?:_.+)?"
+    r"(?:.+_)?(?:policy(?:_gradient)?|pg|pi|actor|critic|value(?:_function)?|vf?|(?<!cross_)entropy|ent_coef|alpha|surrogate)\d?_loss(?:_.+)?"
+    r"|(?:.+_)?loss_(?:policy|pg|pi|actor|critic|value|vf|(?<!cross_)entropy)(?:_.+)?"
 )
 _DIFFERENCE = re.compile(r"(?:.+_)?(?:td|q|qf|bellman)\d?_loss|(?:.+_)?loss_(?:td|q|qf|bellman)\d?")
 _ROLLOUTS = re.compile(

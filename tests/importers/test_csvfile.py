@@ -300,3 +300,21 @@ def test_what_is_a_table_for_certain():
     assert not is_table(b"step 1, loss 2.5\nstep 2, loss 2.25\n")
     assert not is_table(b"step:1,loss:2.5\nstep:2,loss:2.25\n")
     assert not is_table(b"epoch 1 begins\n1,2\n")
+
+
+def test_stable_baselines_table_goes_by_the_steps_of_its_environment(imported):
+    header = "rollout/ep_rew_mean,time/fps,time/iterations,time/total_timesteps,train/loss,train/n_updates"
+    rows = [f"{20 + n},800,{n},{2048 * n},{'' if n == 1 else 9.5},{'' if n == 1 else 10 * (n - 1)}" for n in range(1, 6)]
+    run = imported("\n".join([header, *rows, ""]), "progress.csv")
+    assert [row["step"] for row in run.rows] == [2048 * n for n in range(1, 6)]
+    assert [row["microbench_score/rollout_ep_rew_mean"] for row in run.rows] == [20.0 + n for n in range(1, 6)]
+    assert any("step from time/total_timesteps" in note for note in run.notes)
+    assert "train_loss_raw" not in run.table.names
+
+
+def test_no_loss_of_a_policy_is_offered_beside_its_returns(imported):
+    run = imported(
+        "Epoch\tAverageEpRet\tLossPi\tLossV\tEntropy\n0\t-140.9\t-0.008\t316.1\t1.4\n1\t37.3\t-0.004\t338.1\t1.4\n", "p.txt"
+    )
+    assert [row["microbench_score/average_ep_ret"] for row in run.rows] == [-140.9, 37.3]
+    assert not any("--map" in note for note in run.notes)

@@ -55,6 +55,8 @@ GENERIC = True
 EPOCH = "epoch"
 A_COUNTER = re.compile(r"(?:^|[\W_])(?:steps?|iter(?:ation)?s?|updates?)$", re.IGNORECASE)
 """What the name of a column ends with that may count steps; its numbers must count, too."""
+OF_ENVIRONMENTS = ("total_timesteps", "timesteps_so_far", "total timesteps")
+"""Names of the count of an environment's steps, after their group's, as Stable-Baselines3 and OpenAI's baselines log it."""
 
 
 def detects(source: Source) -> bool:
@@ -163,7 +165,7 @@ def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]])
     """Return the columns to read: those of `choices`, of single tensors and layers, and what may count where no step is told."""
     chosen = {position for positions in choices.values() for position in positions}
     epoch = epoch_of(header)
-    counters = {position for position, name in enumerate(header) if A_COUNTER.search(name)}
+    counters = {position for position, name in enumerate(header) if A_COUNTER.search(name) or counts_environments(name)}
     axis = set() if "step" in choices else counters | ({epoch} if epoch is not None else set())
     times = named_times(header)
     return (
@@ -247,14 +249,20 @@ def _in_catalogue_unit(table: NumberTable, position: int) -> Numbers:
 
 
 def _unnamed_counter(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> int | None:
-    """Return the one column that nothing else is taken from, whose name ends as a counter's and whose numbers count rows."""
+    """Return the one column that nothing else is taken from, whose name ends as a counter's and whose numbers count rows.
+
+    The steps of an environment go before other counters, as in the records that the same programs print.
+    """
     used = {position for positions in choices.values() for position in positions}
-    counters = [
-        position
-        for position, column in table.columns.items()
-        if position not in used and A_COUNTER.search(table.header[position]) and _counts(column)
-    ]
+    free = [position for position, column in table.columns.items() if position not in used and _counts(column)]
+    counters = [position for position in free if counts_environments(table.header[position])]
+    counters = counters or [position for position in free if A_COUNTER.search(table.header[position])]
     return counters[0] if len(counters) == 1 else None
+
+
+def counts_environments(name: str) -> bool:
+    """Tell whether a column counts the steps of an environment by its name."""
+    return name.rpartition("/")[2] in OF_ENVIRONMENTS
 
 
 def _counts(column: Numbers, *, min_rising_share: float = 0.5) -> bool:

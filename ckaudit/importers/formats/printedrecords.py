@@ -30,7 +30,7 @@ GENERIC = True
 HEAD_BYTES = 2**18
 MIN_RECORDS = 2
 _ROW = re.compile(r"\|( {1,8})([A-Za-z_][\w/ .%-]{0,60}?) *+\| *+([^|]{0,40}?) *+\|")
-_STEP = ("total_timesteps", "timesteps_so_far", "total timesteps", "n_updates", "iterations", "steps")
+_STEP = (*csvfile.OF_ENVIRONMENTS, "n_updates", "iterations", "steps")
 Record = dict[str, str]
 
 
