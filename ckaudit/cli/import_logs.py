@@ -11,6 +11,7 @@ from ckaudit.cli.inputs import refuse_inputs
 from ckaudit.cli.options import Map, Which
 from ckaudit.cli.output import progress, say, write_text
 from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.material.counts import plural
 
 if TYPE_CHECKING:
     from ckaudit.importers import Imported
@@ -122,6 +123,6 @@ def _write(runs: "list[Imported]", folder: Path, *, force: bool, quiet: bool) ->
     for run, into in () if quiet else zip(runs, folders, strict=True):
         lines, names = len(run.table.steps), len(run.table.names) + len(run.table.texts)
         checkpoints = f", {len(run.documents):,} checkpoints" if run.documents else ""
-        say(f"wrote {into}: {lines:,} lines of {names:,} names{checkpoints}")
+        say(f"wrote {into}: {plural(lines, 'line')} of {plural(names, 'name')}{checkpoints}")
         for note in run.notes:
             say(f"note: {note}")

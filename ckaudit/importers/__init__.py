@@ -17,11 +17,12 @@ from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import formats
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.log_search import BESIDE, FoundLogs, find_logs, holds_logs, holds_others, note_on_others, runs_below
-from ckaudit.importers.names import list_names, shorten_name
+from ckaudit.importers.names import list_names, name_to_copy, shorten_name
 from ckaudit.importers.policy_columns import read_with
-from ckaudit.importers.tables.table import UTF16_MARKS
+from ckaudit.importers.tables.table import UTF16_MARKS, text_of
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.errors import summary_of
+from ckaudit.importers.text.line_values import repeated_names
 
 __all__ = ["ImportOptions", "Imported", "import_runs", "import_source", "importers", "is_known", "logs_below", "run_named"]
 
@@ -226,9 +227,21 @@ def _unknown(source: Source) -> UnreadableError:
             f"{source.shown} holds no step of a training that is known, but errors: {errors}",
             hint="Name the log of the same run that holds its steps; together they can be judged.",
         )
-    first = source.head.lstrip().splitlines()[0][:40].decode("utf-8", errors="replace")
+    first = source.head.lstrip().splitlines()[0].decode("utf-8", errors="replace")[:40]
     kind = "a JSON document of another kind" if first.startswith("{") else "text"
+    names = [] if first.startswith("{") else repeated_names(text_of(head))
     return UnreadableError(
         f"{source.shown} is no log that is known: expected {expected}, found {kind} that starts {first!r}",
-        hint="`ckaudit import --formats` lists them. Write its series to a CSV file with a header line, or name a run folder.",
+        hint=_how_to_read(names),
+    )
+
+
+def _how_to_read(names: Sequence[str]) -> str:
+    """Return what to do with a text of no known format, in whose lines some names stand before numbers again and again."""
+    if not names:
+        return "`ckaudit import --formats` lists them. Write its series to a CSV file with a header line, or name a run folder."
+    listed = list_names(names, shorten=name_to_copy)
+    return (
+        f"Its lines hold numbers by name, as {listed}. Where they name a step, `ckaudit import FILE --format keyvalue --map "
+        "loss=NAME -o run/` reads them; where they name epochs, --format epochlog does. `ckaudit import --formats` lists all."
     )

@@ -1,19 +1,16 @@
-"""Names of logged quantities: those of the catalogue, what other programs call them, and notes on which were taken for what.
+"""Names of logged quantities: those of the catalogue, and what other programs call them.
 
 The names of all that was logged also tell what kind of loss a run has.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from shlex import quote
 
 from ckaudit.contract.schema.score_names import HELD_OUT, SCORE_WORDS, is_score
 from ckaudit.errors import UsageError
 from ckaudit.importers.kinds_of_loss import (
     COMPONENT,
-    adversarial_losses,
-    held_out_twin,
     is_of_policy,
     is_test_loss_name,
     logs_rollouts,
@@ -45,6 +42,7 @@ CATALOGUE = frozenset(
 SLICE = "slice_val_loss/"
 SHORT_NAMES = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 MAX_SHOWN = 48
+MAX_COPIED = 400
 _TRAIN = "tr|train|training"
 _SPEED = "perf_|speed_|time_|throughput_|curr_|(?:avg_)?ips_"
 _PATTERNS = {
@@ -108,6 +106,11 @@ def shorten_name(text: str) -> str:
     return writable(text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}...")
 
 
+def name_to_copy(text: str) -> str:
+    """Return a foreign name that somebody may want to copy: whole, unless it is longer than any line."""
+    return writable(text if len(text) <= MAX_COPIED else f"{text[: MAX_COPIED - 3]}...")
+
+
 def writable(text: str) -> str:
     r"""Return text that can be written as UTF-8: JSON may hold halves of a surrogate pair.
 
@@ -117,13 +120,13 @@ def writable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def list_names(names: Sequence[str], *, max_names: int = 6) -> str:
-    """Return names as a list for a sentence.
+def list_names(names: Sequence[str], *, max_names: int = 6, shorten: Callable[[str], str] = shorten_name) -> str:
+    """Return names as a list for a sentence, each shortened.
 
     >>> list_names(["a", "b", "c"], max_names=2)
     'a, b and 1 more'
     """
-    shown = ", ".join(map(shorten_name, names[:max_names]))
+    shown = ", ".join(map(shorten, names[:max_names]))
     return f"{shown} and {len(names) - max_names} more" if len(names) > max_names else shown
 
 
@@ -302,94 +305,6 @@ def resolve_columns(columns: Mapping[str, str], headers: Sequence[str]) -> dict[
 
 def _nearest(name: str, candidates: Sequence[str]) -> str:
     near = get_close_matches(name, candidates, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(map(shorten_name, near))}?" if near else f"There is {list_names(candidates)}."
-
-
-def note_on_taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
-    """Return a note on which of the log's own names was taken for each catalogue name; empty where none was.
-
-    Args:
-        chosen: The log's own name by catalogue name.
-        many: The plural of what the log's names stand for.
-
-    >>> note_on_taken({"val_loss": "eval", "slice_val_loss/a": "a", "slice_val_loss/b": "b"}, many="columns")
-    ['taken: val_loss from eval, 2 columns of slice_val_loss from a, b']
-    """
-    slices = [logged for name, logged in chosen.items() if name.startswith(SLICE)]
-    pairs = [f"{name} from {shorten_name(logged)}" for name, logged in chosen.items() if not name.startswith(SLICE)]
-    if slices:
-        pairs.append(f"{len(slices)} {many} of slice_val_loss from {list_names(slices, max_names=2)}")
-    return [f"taken: {', '.join(pairs)}"] if pairs else []
-
-
-def could_be(name: str, others: Sequence[str]) -> str:
-    """Return a note on what else could have been taken for a catalogue name."""
-    return f"{name} could also be {list_names(others)}, which holds no more values; --map decides otherwise"
-
-
-def notes_on_left_out(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
-    """Return notes on the names that were left out; empty where none was.
-
-    Args:
-        names: What was left out.
-        taken: What was not: rewards among it tell that a loss is a policy's.
-    """
-    together = [*names, *taken]
-    positions = {position for position in policy_losses(together) if position < len(names)}
-    notes = policy_note(names, [names[position] for position in sorted(positions)])
-    names = [name for position, name in enumerate(names) if position not in positions]
-    if not names:
-        return notes
-    has_loss = any(catalogue_name(name) == "train_loss_raw" for name in together)
-    offer = "" if has_loss or logs_rollouts(together) else offer_of(names)
-    return [*notes, f"left out, because no common name says what they are: {list_names(names)}{'; ' if offer else ''}{offer}"]
-
-
-def policy_note(names: Sequence[str], losses: Sequence[str] | None = None) -> list[str]:
-    """Return a note on the losses among names that are those of a policy, with the option that takes what may be a whole one.
-
-    Args:
-        names: What was logged.
-        losses: Those of a policy, where they are known.
-
-    >>> print(*policy_note(["policy_loss", "value_loss"]))
-    policy_loss, value_loss were left out: they are losses of a policy, whose data and targets change with it
-    """
-    losses = [names[position] for position in policy_losses(names)] if losses is None else losses
-    if not losses:
-        return []
-    whole = next((name for name in losses if not is_of_policy(name)), "")
-    beside = "beside rewards of rollouts " if catalogue_name(whole) else ""
-    offer = f"; --map {quote(f'loss={whole}')} takes it all the same" if whole else ""
-    is_one = len(losses) == 1
-    was, are = ("was", "it is the loss") if is_one else ("were", "they are losses")
-    return [f"{list_names(losses)} {was} left out: {beside}{are} of a policy, whose data and targets change with it{offer}"]
-
-
-def offer_of(names: Sequence[str]) -> str:
-    """Return the option that takes the first name that may be the training loss; empty where none may be."""
-    against = adversarial_losses(names)
-    apart = () if against is None else (names[against.generator], names[against.discriminator])
-    losses = [name for name in names if looks_like_a_loss(name) and name not in apart]
-    if not losses:
-        return ""
-    twin = held_out_twin(losses[0], names)
-    beside = f" --map {quote(f'val_loss={twin}')}" if twin else ""
-    also = f", {shorten_name(twin)} for that of validation" if twin else ""
-    return f"--map {quote(f'loss={losses[0]}')}{beside} would take {shorten_name(losses[0])} for the training loss{also}"
-
-
-def hint_of(names: Sequence[str], what: str) -> str:
-    """Return what to do where no name is known: the first that may be the loss, or a score that is none, or how to name one.
-
-    >>> hint_of(["epoch", "acc"], "COLUMN").partition(":")[0]
-    'acc is a score, and no check judges how a training goes by scores alone'
-    """
-    scores = [name for name in names if is_named_like_a_score(name)]
-    if offer := offer_of(names):
-        return offer
-    if not scores:
-        return f"Name them, as in --map loss={what} --map step={what}."
-    are = "is a score" if len(scores) == 1 else "are scores"
-    alone = f"{list_names(scores)} {are}, and no check judges how a training goes by scores alone"
-    return f"{alone}: log the training loss beside them, or name it with --map loss={what}."
+    if near:
+        return f"Did you mean {' or '.join(map(name_to_copy, near))}?"
+    return f"There is {list_names(candidates, shorten=name_to_copy)}." if candidates else ""

@@ -251,7 +251,7 @@ def test_a_late_evaluation_is_sorted_in(imported):
 def test_of_two_values_at_one_step_the_later_holds(imported):
     run = imported("step,loss\n1,3\n1,2\n2,1\n")
     assert curve(run, "train_loss_raw") == {1: 2.0, 2: 1.0}
-    assert noted(run, "1 values stand twice at one step")
+    assert noted(run, "1 value stands twice at one step")
 
 
 def test_a_clock_is_taken_only_if_it_tells_unix_time(imported):

@@ -112,7 +112,7 @@ def test_a_state_before_the_planned_end_is_said_to_be_one(trained):
 def test_a_second_evaluation_of_a_step_holds(trained):
     run = trained({"eval_loss": 3.0, "step": 10}, {"eval_loss": 2.0, "step": 10})
     assert run.rows == [{"step": 10, "val_loss": 2.0}]
-    assert noted(run, "1 values stand twice")
+    assert noted(run, "1 value stands twice")
 
 
 def test_a_member_can_be_named_by_the_user(trained):

@@ -183,7 +183,7 @@ def test_a_run_from_the_beginning_is_another_run(tmp_path):
 def test_a_start_that_fell_at_once_is_no_run(imported):
     run = imported("".join(line(step) for step in (1, 2, 3, *range(1, 20))), "x.log")
     assert len(run.rows) == 19
-    assert any("1 starts that ended within" in note for note in run.notes)
+    assert any("1 start that ended within" in note for note in run.notes)
 
 
 def test_lines_that_every_rank_prints_are_taken_once(imported):

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import list_names, note_on_taken, resolve_columns, shorten_name
+from ckaudit.importers.names import list_names, resolve_columns, shorten_name
+from ckaudit.importers.notes_on_names import note_on_taken
 from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import NumberTable, read_numbers, sniff_table

@@ -34,7 +34,7 @@ from ckaudit.importers.ckernel_artifacts import (
 )
 from ckaudit.importers.importer import Document, Imported, Source
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
-from ckaudit.importers.names import notes_on_left_out
+from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.merge import MergedLines, merge_columns, merge_notes
 from ckaudit.importers.tables.numbers import number, step_number
 

@@ -16,18 +16,8 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import adversarial_losses
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.names import (
-    catalogue_name,
-    could_be,
-    factor_of,
-    hint_of,
-    list_names,
-    note_on_taken,
-    notes_on_left_out,
-    policy_losses,
-    recognise_columns,
-    resolve_columns,
-)
+from ckaudit.importers.names import catalogue_name, factor_of, list_names, policy_losses, recognise_columns, resolve_columns
+from ckaudit.importers.notes_on_names import could_be, hint_of, note_on_taken, notes_on_left_out
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,

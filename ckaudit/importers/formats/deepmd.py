@@ -10,7 +10,8 @@ import numpy as np
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import note_on_taken, notes_on_left_out, resolve_columns
+from ckaudit.importers.names import resolve_columns
+from ckaudit.importers.notes_on_names import note_on_taken, notes_on_left_out
 from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.numbers import numbers, steps_from
 

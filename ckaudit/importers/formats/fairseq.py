@@ -119,12 +119,14 @@ def _take_errors(series: dict[str, Numbers], seen: Sequence[ErrorLine], places: 
     if not seen:
         return []
     events = error_events(seen, places)
-    clock = series["time"].values if "time" in series else None
-    for kind in dict.fromkeys(event.kind for event in events) if clock is not None else ():
+    if "time" not in series:
+        return [f"errors: {summary_of(seen)}", NO_TIMES]
+    clock = series["time"].values
+    for kind in dict.fromkeys(event.kind for event in events):
         rows = [event.row for event in events if event.kind == kind]
         counts = of_last_day(np.array(rows, np.int64), clock[rows], clock)
         series["heartbeat_missing" if kind == HEARTBEAT else f"error_event_rate/{kind}"] = whole(counts)
-    return [f"errors: {summary_of(seen)}", *([NO_TIMES] if clock is None else [])]
+    return [f"errors: {summary_of(seen)}"]
 
 
 def _lines(data: bytes) -> _Lines:

@@ -21,7 +21,8 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import logs_rollouts, loss_kind_of_names
-from ckaudit.importers.names import CATALOGUE, SLICE, catalogue_name, notes_on_left_out, resolve_columns, slices_of, writable
+from ckaudit.importers.names import CATALOGUE, SLICE, catalogue_name, resolve_columns, slices_of, writable
+from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.jsonrows import sample
 from ckaudit.importers.tables.merge import merge, merge_notes
 from ckaudit.importers.tables.numbers import number, step_number

@@ -13,7 +13,8 @@ from msgspec import UNSET
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import hint_of, list_names, policy_losses
+from ckaudit.importers.names import list_names, policy_losses
+from ckaudit.importers.notes_on_names import hint_of
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,

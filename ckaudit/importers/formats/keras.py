@@ -16,7 +16,8 @@ from msgspec import UNSET
 from ckaudit.contract.io.codec import decode
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import hint_of, list_names
+from ckaudit.importers.names import list_names
+from ckaudit.importers.notes_on_names import hint_of
 from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, map_members, name_of
 from ckaudit.importers.tables.jsonrows import JsonRows

@@ -110,12 +110,11 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         others = (Cell(f"lr {number}", *value.span()) for number, value in enumerate(_NUMBER.finditer(line, match.end()), 1))
         return [Cell("step", *match.span(1)), Cell("skipped", *match.span(2)), Cell("lr", *match.span(3)), *others]
     if match := _PIPELINE.search(line, start):
-        names = ("step", "loss", "iter time (s)", "samples/sec")
-        told = [Cell(name, *match.span(place)) for place, name in enumerate(names, 1) if match[place]]
-        return [*told, *_others(line, match.end())]
+        told = zip(("step", "loss", "iter time (s)", "samples/sec"), range(1, 5), strict=True)
+        return [*(Cell(name, *match.span(place)) for name, place in told if match[place]), *_others(line, match.end())]
     if match := _TIMER.search(line, start):
-        names = ("step", "samples/sec so far", _SPEED_NOW)
-        return [*(Cell(name, *match.span(place)) for place, name in enumerate(names, 1)), *_others(line, match.end())]
+        timed = zip(("step", "samples/sec so far", _SPEED_NOW), range(1, 4), strict=True)
+        return [*(Cell(name, *match.span(place)) for name, place in timed), *_others(line, match.end())]
     return None
 
 

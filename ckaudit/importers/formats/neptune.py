@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.parquetfile import MAGIC, coded, columns_of, numbers_of, opened, texts_of
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import list_names, note_on_taken, notes_on_left_out, resolve_columns, writable
+from ckaudit.importers.names import list_names, resolve_columns, writable
+from ckaudit.importers.notes_on_names import note_on_taken, notes_on_left_out
 from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.field_map import Names, name_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, aligned, steps_from

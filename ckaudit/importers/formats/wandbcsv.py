@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import catalogue_name, list_names, notes_on_left_out, resolve_columns, shorten_name, writable
+from ckaudit.importers.names import catalogue_name, list_names, resolve_columns, shorten_name, writable
+from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.curves import Curves, imported_run, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import NumberTable, read_numbers, sniff_table

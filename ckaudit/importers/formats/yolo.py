@@ -11,7 +11,8 @@ import numpy as np
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats.csvfile import epoch_of
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import notes_on_left_out, parts_of_loss, resolve_columns
+from ckaudit.importers.names import parts_of_loss, resolve_columns
+from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.curves import Curves, imported_run, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.tables.table import NumberTable, read_numbers, sniff_table

@@ -12,9 +12,10 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported
 from ckaudit.importers.kinds_of_loss import loss_kind_of_names, take_turns
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
-from ckaudit.importers.names import SLICE, list_names, policy_note, shorten_name, slices_of
+from ckaudit.importers.names import SLICE, list_names, shorten_name, slices_of
+from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from, without_placeholders
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, counted, steps_from, without_placeholders
 
 CALLS = "_step"  # of Weights & Biases
 CARRIED = "steps are those of {}; an entry without it stands where the last one with it stood"
@@ -201,7 +202,9 @@ def steps_of(values: Numbers, lines: Sequence[int]) -> tuple[NDArray[np.int64], 
     if not len(without_step):
         return steps, []
     first = lines[without_step[0]]
-    return steps, [f"{len(without_step):,} rows have no whole step of 0 or more and were left out, first line {first:,}"]
+    return steps, [
+        f"{counted(len(without_step), 'row has', 'rows have')} no whole step of 0 or more: left out, first line {first:,}"
+    ]
 
 
 def steps_of_tokens(tokens: Numbers, per_update: Numbers) -> NDArray[np.int64] | None:

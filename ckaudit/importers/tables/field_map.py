@@ -16,16 +16,15 @@ from ckaudit.importers.kinds_of_loss import (
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     catalogue_name,
-    could_be,
     factor_of,
     is_test_loss,
-    notes_on_left_out,
     policy_losses,
     resolve_columns,
     test_loss_of,
     writable,
 )
-from ckaudit.importers.names import note_on_taken as taken_note
+from ckaudit.importers.notes_on_names import could_be, notes_on_left_out
+from ckaudit.importers.notes_on_names import note_on_taken as taken_note
 from ckaudit.importers.tables.curves import broken_losses, drop_placeholders, take_sum
 from ckaudit.importers.tables.data_loading_time import may_time_a_step, named_times, take_times
 from ckaudit.importers.tables.jsonrows import JsonRows

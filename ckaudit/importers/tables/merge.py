@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.importer import Row, rows_of
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, numbers, unrecorded_column
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, counted, numbers, unrecorded_column
 from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead, note_on_torn
 
 Entry = tuple[int, Mapping[str, float | str]]
@@ -181,7 +181,8 @@ def merge_notes(merged: MergedLines) -> list[str]:
             "later holds from there on; if these are several runs, give each a file of its own"
         )
     if merged.replaced:
-        notes.append(f"{merged.replaced:,} values stand twice at one step: the later one was taken")
+        notes.append(f"{counted(merged.replaced, 'value stands', 'values stand')} twice at one step: the later one was taken")
     if merged.disordered:
-        notes.append(f"{merged.disordered:,} entries stand below their place in the order of steps: they were sorted in")
+        one, many = "entry stands below its place", "entries stand below their place"
+        notes.append(f"{counted(merged.disordered, one, many)} in the order of steps: sorted in")
     return notes

@@ -44,6 +44,15 @@ class Numbers(Struct, frozen=True, eq=False):
         return Numbers(self.values * factor, self.recorded)
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """Return a count and what is said of so many.
+
+    >>> counted(1, "line stands", "lines stand"), counted(1200, "line stands", "lines stand")
+    ('1 line stands', '1,200 lines stand')
+    """
+    return f"1 {one}" if count == 1 else f"{count:,} {many}"
+
+
 def count_of(text: str) -> int | None:
     """Return the count that a text says; None where it says none, or a longer one than anything is counted to.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, from_arrow, number, numbers
+from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, from_arrow, number, numbers
 
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
 HEAD_BYTES = 2**16
@@ -355,12 +355,13 @@ class _OddRows(Struct):
         notes = []
         if self.ragged:
             notes.append(
-                f"{self.ragged:,} rows are not as wide as the header, first {self.first}: "
+                f"{counted(self.ragged, 'row is', 'rows are')} not as wide as the header, first {self.first}: "
                 "missing cells count as not recorded, surplus ones were left out"
             )
         if self.lost:
             notes.append(
-                f"{self.lost:,} records have a cell without end and were left out, first before line {self.first_lost:,}"
+                f"{counted(self.lost, 'record has', 'records have')} a cell without end: left out, first before line "
+                f"{self.first_lost:,}"
             )
         if torn:
             notes.append("the last line has no line end, so the file may have been cut there; a row cut short was left out")

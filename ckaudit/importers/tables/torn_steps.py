@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from ckaudit.importers.tables.numbers import counted
+
 MAX_TORN_ROWS = 2  # that one torn line leaves: its beginning, and its end with the line behind it
 FAR_BACK = 3  # steps between two lines: whoever began again so far back would have logged more lines since
 FAR_AHEAD = 50  # of them: digits of two steps in a row make one ten times as large or more
@@ -60,7 +62,7 @@ def _usual_rise(steps: NDArray[np.int64]) -> float:
 
 def note_on_torn(count: int) -> list[str]:
     """Return a note on rows that were left out; none where there were none."""
-    what = "1 line was" if count == 1 else f"{count:,} lines were"
+    what = counted(count, "line was", "lines were")
     return (
         [f"{what} left out: the step stands alone, far from those around it, as of lines that are torn or fused"] if count else []
     )

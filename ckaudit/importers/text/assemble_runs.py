@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.io.fast_jsonl import LineTable
-from ckaudit.importers.tables.numbers import Numbers, unrecorded_column
+from ckaudit.importers.tables.numbers import Numbers, counted, unrecorded_column
 from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints
 from ckaudit.importers.text.line_reader import StepLines
@@ -95,7 +95,7 @@ def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) 
         if _same(run, before):
             run.notes.append(f"it says line by line what run {number} says: the file may hold one log twice")
     if replaced:
-        notes.append(f"{replaced:,} values stand twice at one step: the later one was taken")
+        notes.append(f"{counted(replaced, 'value stands', 'values stand')} twice at one step: the later one was taken")
     runs[0].notes = [*notes, *runs[0].notes]
     return runs
 
@@ -204,7 +204,8 @@ def _without_false_starts(runs: list[TextRun]) -> list[TextRun]:
     left_out = len(runs) - 1 - len(real)
     runs = [*real, runs[-1]]
     if left_out:
-        runs[-1].notes.append(f"{left_out:,} starts that ended within {FEW_ROWS} lines were left out: the training began again")
+        what = counted(left_out, "start that ended", "starts that ended")
+        runs[-1].notes.append(f"left out: {what} within {FEW_ROWS} lines, before the training began again")
     return runs
 
 
@@ -225,9 +226,8 @@ def _in_order(part: LogPart, notes: list[str]) -> LogPart:
     order = np.argsort(rows.steps, kind="stable")
     if (order[1:] > order[:-1]).all():
         return part
-    notes.append(
-        f"{int((np.diff(rows.steps) < 0).sum()):,} lines stand below their place in the order of steps: they were sorted in"
-    )
+    below = counted(int((np.diff(rows.steps) < 0).sum()), "line stands below its place", "lines stand below their place")
+    notes.append(f"{below} in the order of steps: sorted in")
     return replace(part, rows=merge_lines(rows.at(order))[0])
 
 

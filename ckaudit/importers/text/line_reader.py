@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, unrecorded_column
+from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, counted, unrecorded_column
 from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, ErrorLine, error_line, lines_with
 from ckaudit.importers.text.line_patterns import (
     NO_RANK,
@@ -211,7 +211,7 @@ class _Scanner:
         with np.errstate(invalid="ignore"):
             good = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
         if not good.all():
-            self.notes.append(f"{int((~good).sum()):,} lines have no whole step of 0 or more and were left out")
+            self.notes.append(f"{counted(int((~good).sum()), 'line has', 'lines have')} no whole step of 0 or more: left out")
         rows = StepLines(np.where(good, steps, 0).astype(np.int64), origin, columns).kept(good)
         order = np.argsort(rows.origin.lines, kind="stable")
         return rows if (order[1:] > order[:-1]).all() else rows.at(order)

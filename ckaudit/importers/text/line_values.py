@@ -1,6 +1,7 @@
 """What lines of text say by name: pairs of a name and a number, what the catalogue calls them, and columns under those names."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -15,6 +16,7 @@ from ckaudit.importers.tables.numbers import Numbers, fill_missing
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import StepLines
 from ckaudit.importers.text.log import NamedLines
+from ckaudit.importers.text.prefix import MAX_LINE
 
 PAIR = re.compile(
     r"(?<![\w./-])([A-Za-z_](?:[\w/.@]|-(?=[A-Za-z]))*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*[:=]\s*|\s+)"
@@ -155,6 +157,13 @@ def with_test_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, 
     keys = list(columns)
     tested = None if "val_loss" in mapped.values() else test_loss_of(keys)
     return mapped if tested is None else {keys[tested]: "val_loss", **mapped}
+
+
+def repeated_names(text: str, *, max_lines: int = 2000, min_lines: int = 3) -> list[str]:
+    """Return the names that stand before a number in several of the first lines, those of most lines first."""
+    lines = (line for line in text.splitlines()[:max_lines] if len(line) <= MAX_LINE)
+    counts = Counter(name for line in lines for name in dict.fromkeys(pair[1] for pair in PAIR.finditer(line)))
+    return [name.lower() for name, count in counts.most_common() if count >= min_lines and catalogue_name(name) != "step"]
 
 
 def value_cells(line: str, begin: int = 0, phase: str = "") -> list[Cell]:

@@ -9,7 +9,8 @@ from ckaudit.contract.schema.manifest import Manifest, Session, StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import loss_kind_of_names, take_turns
-from ckaudit.importers.names import list_names, notes_on_left_out, resolve_columns, slices_of
+from ckaudit.importers.names import list_names, name_to_copy, resolve_columns, slices_of
+from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of
 from ckaudit.importers.tables.table import UTF16_MARKS, is_table
 from ckaudit.importers.tables.torn_steps import note_on_torn
@@ -89,7 +90,7 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
 def _which_keys(keys: Sequence[str]) -> str:
     """Return the hint that names the keys there are."""
     return "Say which is the training loss, as in --map loss=KEY" + (
-        f"; the keys are {list_names(sorted(keys))}." if keys else "."
+        f"; the keys are {list_names(sorted(keys), shorten=name_to_copy)}." if keys else "."
     )
 
 

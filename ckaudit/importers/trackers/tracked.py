@@ -15,10 +15,7 @@ from ckaudit.importers.kinds_of_loss import adversarial_losses, loss_kind_of_nam
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import (
     catalogue_name,
-    could_be,
     list_names,
-    note_on_taken,
-    notes_on_left_out,
     parts_of_loss,
     policy_losses,
     recognise_columns,
@@ -26,6 +23,7 @@ from ckaudit.importers.names import (
     slices_of,
     writable,
 )
+from ckaudit.importers.notes_on_names import could_be, note_on_taken, notes_on_left_out
 from ckaudit.importers.tables.curves import broken_losses
 from ckaudit.importers.tables.merge import merge_notes
 from ckaudit.importers.tables.numbers import number, step_number

@@ -145,9 +145,9 @@ def loss_spike(
     reported = {*map(id, serious)}
     if alone := [incident for incident in judged if id(incident) not in reported]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
-        yield Hit.at(
-            steps, "note", f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once", where="loss"
-        )
+        one = "1 isolated point of the loss stands out of its noise and is gone at once"
+        many = f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once"
+        yield Hit.at(steps, "note", one if len(steps) == 1 else many, where="loss")
 
 
 def _softened(hit: Hit) -> Hit:
