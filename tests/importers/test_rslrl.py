@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ckaudit.audit import triage
-from ckaudit.importers import Imported
+from ckaudit.importers import Imported, import_runs
 from tests.loops import for_each
 
 Import = Callable[..., Imported]
@@ -68,3 +68,14 @@ def test_a_reward_that_is_lost_is_found(tmp_path: Path) -> None:
     path = tmp_path / "rsl.log"
     path.write_text(log(EARLIER, [0.2 * n for n in range(60)] + [-20.0 - 0.1 * (n % 3) for n in range(40)]))
     assert [finding.code for finding in triage(path).findings] == ["EVAL004"]
+
+
+def test_iterations_that_begin_anew_are_another_run_and_a_resume_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "rsl.log"
+    path.write_text(log(LATER, [1.0, 2.0, 3.0]) * 2)
+    assert [len(run.rows) for run in import_runs(path)] == [3, 3]
+    resumed = LATER.format(line="#" * 80, n=1, reward=9.0) + LATER.format(line="#" * 80, n=2, reward=9.5)
+    path.write_text(log(LATER, [1.0, 2.0, 3.0]) + resumed)
+    (run,) = import_runs(path)
+    assert [row.get("session") for row in run.rows] == [0, 0, 0, 1, 1]
+    assert [row["microbench_score/mean_reward"] for row in run.rows] == [1.0, 2.0, 3.0, 9.0, 9.5]

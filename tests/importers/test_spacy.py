@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.importers import Imported
+from ckaudit.importers import Imported, import_runs
 
 Import = Callable[..., Imported]
 HEAD = """[i] Pipeline: ['tok2vec', 'ner']
@@ -56,3 +56,10 @@ def test_a_loss_that_explodes_is_found(tmp_path: Path) -> None:
     path = tmp_path / "spacy.log"
     path.write_text(table([40.0, *(1900.0 * 0.9**n for n in range(12)), *(9000.0 * 2**n for n in range(18))], [0.5] * 31))
     assert triage(path).severity == "sev1"
+
+
+def test_a_table_that_begins_again_is_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "spacy.log"
+    path.write_text(table([40.0, 1900.0, 1500.0], [0.1] * 3) + table([30.0, 1000.0], [0.2] * 2))
+    runs = import_runs(path)
+    assert [[row["train_loss_raw"] for row in run.rows] for run in runs] == [[40.0, 9.5, 7.5], [30.0, 5.0]]

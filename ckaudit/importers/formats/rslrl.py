@@ -6,7 +6,8 @@
                  Mean reward: 4.21
               Iteration time: 0.65s
 
-Iterations count from 0, so iteration N is step N + 1. What all blocks say is read as a CSV file, a row for each.
+Iterations count from 0, so iteration N is step N + 1; where they begin anew, another run does. What all blocks say is
+read as a CSV file, a row for each.
 """
 
 import re
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.long_form import numbered_starts
 from ckaudit.importers.text.log import is_text
 from ckaudit.importers.text.prefix import MAX_LINE, blocks
 
@@ -45,6 +47,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what is not there.
     """
     records = [record for record in _records(source.data) if len(record) > 1]
+    started = numbered_starts([int(record["step"]) for record in records])
+    records = [{"run": str(run), **record} for run, record in zip(started, records, strict=True)] if started[-1] > 1 else records
     names = list(dict.fromkeys(name for record in records for name in record))
     rows = [[record.get(name, "") for name in names] for record in records]
     text = "\n".join("\t".join(row) for row in [names, *rows])

@@ -7,7 +7,7 @@
 
 `#` counts updates from 0, so # N is step N + 1. Losses are sums over the updates since the row before, and the loss of
 an update is their mean. Those of what only passes gradients on, TOK2VEC and TRANSFORMER, are none; those of several components
-are summed.
+are summed. A table that begins again is another run.
 """
 
 import re
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import list_names
+from ckaudit.importers.tables.long_form import numbered_starts
 from ckaudit.importers.tables.numbers import count_of, number
 from ckaudit.importers.text.log import is_text
 from ckaudit.importers.text.prefix import MAX_LINE, blocks
@@ -50,7 +51,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     rows = list(_rows(source.data))
     names = list(dict.fromkeys(name for row in rows for name in row))
     losses = [name for name in names if name.startswith(_LOSS) and name not in _PASSED_ON]
-    updates = [int(rows[0]["#"]) + 1, *(int(after["#"] - before["#"]) for before, after in pairwise(rows))]
+    started = numbered_starts([int(row["#"]) for row in rows])
+    updates = [int(rows[0]["#"]) + 1, *(_since(before["#"], after["#"]) for before, after in pairwise(rows))]
     means = [_mean(row, losses, since) for row, since in zip(rows, updates, strict=True)]
     others = [name for name in names[2:] if name not in (*losses, _SCORE)]
     header = ["step", "train_loss_raw", f"microbench_score/{_SCORE.lower()}", *others]
@@ -58,11 +60,18 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         [str(int(row["#"]) + 1), mean, str(row.get(_SCORE, "")), *(str(row.get(name, "")) for name in others)]
         for row, mean in zip(rows, means, strict=True)
     ]
+    if started[-1] > 1:
+        header, lines = ["run", *header], [[str(run), *line] for run, line in zip(started, lines, strict=True)]
     text = "\n".join("\t".join(line) for line in [header, *lines])
     table, labels = csvfile.labelled_table(source.with_data(f"{text}\n".encode()), columns)
     choices = csvfile.choices_of(table.header, columns, source.shown)
     noted = replace(table, delimiter="", notes=[*table.notes, *_notes(losses)])
     return csvfile.imported_runs(noted, labels, choices, source.shown, NAME)
+
+
+def _since(before: float, after: float) -> int:
+    """Return the updates between two rows; the first row of a training that begins anew has all up to it."""
+    return int(after - before) if after > before else int(after) + 1
 
 
 def _mean(row: Row, losses: Sequence[str], updates: int) -> str:
@@ -86,6 +95,6 @@ def _rows(data: bytes) -> Iterator[Row]:
             names = _BETWEEN.split(line.strip())
             continue
         cells = line.split() if names else []
-        if len(cells) == len(names) > 2 and names[1] == "#" and count_of(cells[1]) is not None:
+        if len(cells) == len(names) > 2 and names[1] == "#" and (updates := count_of(cells[1])) is not None:
             values = {name: number(cell) for name, cell in zip(names, cells, strict=True)}
-            yield {name: value for name, value in values.items() if value is not None}
+            yield {name: value for name, value in values.items() if value is not None} | {"#": float(updates)}

@@ -155,3 +155,18 @@ def split_note(name: str, split: LabelColumn) -> str:
     return f"{shorten_name(name)} tells rows apart: {taken} are of held-out data" + (
         f", {list_names(left_out)} were left out" if left_out else ""
     )
+
+
+def numbered_starts(steps: Sequence[int]) -> list[int]:
+    """Return for each step which training it is of, from 1: another begins where steps go back to where the one before began.
+
+    >>> numbered_starts([1, 2, 3, 2, 3, 1, 2])
+    [1, 1, 1, 1, 1, 2, 2]
+    """
+    numbers: list[int] = []
+    begin = number = 0
+    for place, step in enumerate(steps):
+        if not place or (step <= begin and step < steps[place - 1]):
+            begin, number = step, number + 1
+        numbers.append(number)
+    return numbers
