@@ -184,3 +184,14 @@ def test_a_step_of_all_steps_begins_a_line(imported):
     assert curve(run, "tokens_per_sec") == {1: 17921784.0, 500: 8217810.0, 1000: 8195099.0}
     assert curve(run, "step_time") == pytest.approx({500: 48 / 499, 1000: 48 / 500})
     assert run.manifest.planned_steps == 4000
+
+
+def test_a_loss_beside_returns_of_rollouts_is_left_out_unless_it_is_named_or_breaks(imported):
+    lines = [f"step {step} total_loss: {0.5 + step / 1000} ep_rew_mean: {step / 10} lr: 0.001\n" for step in range(10, 200, 10)]
+    run = imported("".join(lines), "rl.log")
+    assert set(run.table.names) == {"learning_rate", "microbench_score/ep_rew_mean"}
+    assert any("total_loss was left out: beside rewards of rollouts" in note for note in run.notes)
+    assert not any("train_loss_raw" in note for note in run.notes)
+    assert "train_loss_raw" in imported("".join(lines), "rl.log", loss="total_loss").table.names
+    broken = imported("".join(lines[:-1]) + lines[-1].replace("total_loss: 0.69", "total_loss: nan"), "rl.log")
+    assert "train_loss_raw" in broken.table.names

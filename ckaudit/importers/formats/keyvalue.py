@@ -19,6 +19,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import shorten_name
+from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
@@ -31,6 +32,7 @@ from ckaudit.importers.text.line_values import (
     UNIT,
     Columns,
     is_wanted,
+    losses_of_policy,
     name_of,
     names_seconds,
     parts_of,
@@ -182,14 +184,15 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     taken = []
     parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()}
     mapped = {**parts, **with_test_loss(raw, mapped)}
+    hidden = losses_of_policy(raw, mapped)
     for key, column in raw.items():
         name = mapped.get(key) or (common if (common := name_of(key)) not in mapped.values() else None)
-        if name and (scaled := _scaled(key, name, column)) is not None:
+        if name and key not in hidden and (scaled := _scaled(key, name, column)) is not None:
             columns[name] = fill_missing(columns[name], scaled) if name in columns else scaled
             taken.append(f"{name} from {shorten_name(key)}")
     if "total" in raw:
         columns[".planned"] = raw["total"]
-    notes = _estimates(columns, raw, mapped)
+    notes = policy_note(list(raw), hidden) + _estimates(columns, raw, mapped)
     timed, together = take_data_time(columns, raw)
     notes += timed + _durations(columns, rows) + take_rate(columns, raw)
     notes += _tokens(columns, rows, facts)

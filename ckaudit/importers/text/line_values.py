@@ -8,8 +8,9 @@ from functools import lru_cache
 import numpy as np
 
 from ckaudit.contract.schema.loss_names import loss_part_of
-from ckaudit.importers.kinds_of_loss import adversarial_losses, loss_parts
-from ckaudit.importers.names import catalogue_name, is_test_loss, shorten_name, test_loss_of
+from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts
+from ckaudit.importers.names import catalogue_name, is_test_loss, policy_losses, shorten_name, test_loss_of
+from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.curves import take_sum
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.numbers import Numbers, fill_missing
@@ -82,6 +83,18 @@ def names_seconds(key: str) -> bool:
     return key not in _OWN and name_of(key) == "step_time"
 
 
+def losses_of_policy(raw: Mapping[str, Numbers], mapped: Mapping[str, str]) -> list[str]:
+    """Return the keys of finite training losses beside the returns of a policy, but for those that the user named.
+
+    One that is no number is none of them, for that is an illness of any loss.
+    """
+    keys = list(raw)
+    if "train_loss_raw" in mapped.values() or not logs_rollouts(keys):
+        return []
+    losses = [keys[position] for position in policy_losses(keys) if name_of(keys[position]) == "train_loss_raw"]
+    return [key for key in losses if np.isfinite(raw[key].values[raw[key].recorded]).all()]
+
+
 def take_data_time(columns: Columns, raw: Mapping[str, Numbers]) -> tuple[list[str], tuple[str, ...]]:
     """Take the time of a step and the share of it that waited for data, where lines hold both; return a note and their keys."""
     times = named_times(list(raw))
@@ -129,12 +142,19 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     taken = []
     parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()}
     mapped = {**parts, **with_test_loss(rows.columns, mapped)}
+    hidden = losses_of_policy(rows.columns, mapped)
     for key, column in rows.columns.items():
         name = mapped.get(key) or name_of(key)
-        if name and name not in ("step", "time") and (name != "step_time" or key in mapped or names_seconds(key)):
+        if (
+            name
+            and key not in hidden
+            and name not in ("step", "time")
+            and (name != "step_time" or key in mapped or names_seconds(key))
+        ):
             columns[name] = fill_missing(columns[name], column) if name in columns else column
             taken.append(f"{name} from {shorten_name(key)}")
     told = [f"taken: {', '.join(taken)}"] if taken else []
+    told += policy_note(list(rows.columns), hidden)
     timed, together = take_data_time(columns, rows.columns)
     told += timed + take_rate(columns, rows.columns)
     keys = list(rows.columns)
