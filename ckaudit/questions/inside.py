@@ -14,6 +14,7 @@ from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.heads import head_kind_share, head_similarity
 from ckaudit.metrics.probes import probe_shift_loss
 from ckaudit.metrics.weights import relative_movement, weight_rms
+from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.questions.question import (
     FINDINGS,
     SeriesAnswer,
@@ -31,6 +32,7 @@ from ckaudit.rules.attention.redundant_heads import redundant_heads
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import is_adaptive
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -173,12 +175,13 @@ def content_or_position(
 @question(
     "D3.4",
     needs=[relative_movement],
-    wants=[FACTS],
+    wants=[FACTS, optimizer_adapts],
     rules=("weights_grow", "weights_shrink", "decay_outweighs_learning", "weights_jump"),
 )
 def weights_changed_most(
     moved: Series,
     facts: Manifest | None,
+    adapts: Series | None,
     *,
     top: float = 1 / 3,
     watch: float = 0.5,
@@ -195,8 +198,8 @@ def weights_changed_most(
     Fewer.
     ## Bad
     No projection came `min_relative_movement` as far as an embedding or a norm did, nor `hardly` of where it started: only these
-    moved. A head that starts anew moves far in every fine-tuning, and is not compared. Under plain SGD embeddings move further
-    than all else, for nothing evens their gradients out: fifty times as far in a healthy BERT. The others are starting values.
+    moved. A head that starts anew moves far in every fine-tuning, and is not compared. Nor is anything bad under plain SGD, where
+    embeddings move further than all else, for nothing evens their gradients out. The others are starting values.
     """
     table = table_of(facts)
     step, row = last_row(moved)
@@ -209,7 +212,8 @@ def weights_changed_most(
     text = f"by step {step} furthest from where they started: {changes}; {core:.0%} of the first {len(first)} are core weights"
     furthest = max(row[name] for name in ranked if table.kind(name) in CORE)
     beside = max((row[name] for name in ranked if table.kind(name) in BESIDE), default=0.0)
-    stands = beside > 0 and furthest <= min_relative_movement * beside and furthest < hardly
+    is_even = adapts is None or is_adaptive(adapts)
+    stands = is_even and beside > 0 and furthest <= min_relative_movement * beside and furthest < hardly
     numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
     return SeriesAnswer(word="bad" if stands else word_if_low(core, watch=watch, bad=0), sentence=text, numbers=numbers)
 

@@ -43,12 +43,16 @@ def middle_matrix(model: nn.Module) -> tuple[str, nn.Parameter]:
 
 
 def middle_part(model: nn.Module) -> str:
-    """Return the name of the module around the matrix in the middle: an attention, an MLP, or one layer where it stands alone."""
+    """Return the name of the module around the matrix in the middle: an attention, an MLP, or one layer where it stands alone.
+
+    A module with half of all that is trained is no part.
+    """
     name = middle_matrix(model)[0]
     module = name.partition(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
     around = module.rpartition(".")[0]
-    whole = sum(weight.numel() for weight in model.parameters())
-    size = sum(weight.numel() for weight in model.get_submodule(around).parameters()) if around else whole
+    whole, size = (
+        sum(weight.numel() for weight in of.parameters() if weight.requires_grad) for of in (model, model.get_submodule(around))
+    )
     return around if size < whole / 2 else module
 
 
