@@ -29,6 +29,7 @@ from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.data.target_misalignment import ONE_BATCH, target_misalignment
 from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
@@ -69,7 +70,7 @@ SEVERAL_JUMPS = 3
 
 @cause(
     prior=-1.0,
-    explains=[nonfinite_values, loss_spike],
+    explains=[nonfinite_values, loss_spike, target_misalignment],
     follows=[token_drift, exploding_gradient, frequent_clipping, update_out_of_band, activation_drift, skipped_updates, overflow],
     wants=[
         loss_scale,
@@ -144,6 +145,15 @@ def bad_batch(
         yield from _unstable(spike, flags, update, lead, spike.first_step + short, large_update, strong)
         yield from _gradient(gradient, spike, jump, medium, is_own=is_own)
         yield from _tokens(findings, tokens, spike, short, strong)
+    else:
+        yield from _of_one_batch(findings, strong)
+
+
+def _of_one_batch(findings: Findings, strong: float) -> Iterator[Evidence]:
+    """Judge a run in which nothing breaks and nothing jumps, by targets that are wrong once."""
+    wrong = findings.first(target_misalignment)
+    if wrong is not None and wrong.message.endswith(ONE_BATCH):
+        yield supports(strong, f"at step {wrong.first_step} alone {wrong.message}", wrong)
 
 
 def _unstable(

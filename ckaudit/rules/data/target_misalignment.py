@@ -17,6 +17,8 @@ from ckaudit.run.spans import spans
 BEYOND_CHANCE = 0.3
 """Share of targets that are the next token of no text by chance, whose commonest ones come a tenth to a fifth of the time."""
 
+ONE_BATCH = "a single batch is not like the others"
+
 
 @rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass, FACTS, explained_share], unit="1")
 def target_misalignment(
@@ -34,7 +36,8 @@ def target_misalignment(
     ## What it checks
     The share of targets that are the next input token. It is exactly 1 in a healthy language model: below `min_match` part of the
     targets belongs to something else (sev1), below `sev0_match` most of them do (sev0, playbook D2.4 and the label rule of
-    trainproof). In the lab's dev split healthy runs have 1.0, shuffled targets 0.08, a third of noisy labels 0.7.
+    trainproof); at a single checkpoint, after which all is right again, it is one batch (sev2). In the lab's dev split healthy
+    runs have 1.0, shuffled targets 0.08, a third of noisy labels 0.7.
     ## Why it matters
     The model learns the frequencies of tokens and nothing else, while the loss falls as if all were well.
     ## False alarms
@@ -62,10 +65,12 @@ def target_misalignment(
     )
     for severity, lowest, limit, what in grades:
         for span in spans(match, (match.values >= lowest) & (match.values < limit)):
+            of_one_batch = span.points == 1 and bool((match.values[match.steps > span.last] >= min_match).any())
+            grade: Severity = "sev2" if of_one_batch else severity
             yield Hit.over(
                 span,
-                severity if is_known else least,
-                "only {value:.1%} of the targets are the token that follows the input: " + what,
+                grade if is_known else least,
+                "only {value:.1%} of the targets are the token that follows the input: " + (ONE_BATCH if of_one_batch else what),
                 badness=-match.values,
                 value=match.values,
                 limit=limit,
