@@ -26,8 +26,6 @@ _HEAD = 4096
 TRAINER_STATE = "trainer_state.json"
 LOSS_CURVES = "training_loss_curve*.json"
 MERGED = b'"checkpoints"'  # a viewer's file of several checkpoints, which an importer reads
-LOGS = (".csv", ".csv.gz", ".csv.zst", ".tsv", ".jsonl", ".ndjson", ".parquet", TRAINER_STATE)
-"""What the names of logs end with."""
 
 
 @takes_any_numbers

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -23,8 +22,6 @@ from ckaudit.plugins import broken
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps
-
-Reason = Literal["not_recorded", "not_in_these_steps", "broke"]
 
 OF_METRICS = ("claimed_value", "nearest_allowed_value")  # their labels are metrics
 

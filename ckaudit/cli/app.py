@@ -53,7 +53,7 @@ Exit codes:
 """
 
 
-# `ckaudit --version` where other words stand beside it; with_all_phases it is answered before Typer is loaded.
+# `ckaudit --version` beside other words; alone, it is answered before Typer is loaded.
 def print_version(value: bool) -> None:
     """Print the version and leave, if the option was given."""
     if value:

@@ -38,7 +38,6 @@ Exit codes:
 
 AXES = ("step", "tokens", "loss")
 WORDS_BY_GRAVITY = ("within_noise", "better", "different", "worse")  # the least grave first
-MODES = ("exact", "parity", "resume", "replicas")
 
 Runs = Annotated[
     list[str],

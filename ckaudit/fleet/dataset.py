@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.contract.schema.numbers import Number
-from ckaudit.errors import CkauditError, UnreadableError
+from ckaudit.errors import CkauditError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,18 +43,6 @@ class Stored(Struct, frozen=True):
 
     runs: list[FleetRun] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-
-
-def read_runs(folder: Path | str) -> list[FleetRun]:
-    """Return the newest row of every run of a data set, in the order of names; files that cannot be read are passed over.
-
-    Raises:
-        UnreadableError: Where there is no data set.
-    """
-    folder = Path(folder)
-    if not (folder / "runs").is_dir():
-        raise UnreadableError(f"{folder} holds no data set of a fleet", hint="`ckaudit fleet` writes one: name its folder.")
-    return read_stored(folder).runs
 
 
 def read_stored(folder: Path) -> Stored:

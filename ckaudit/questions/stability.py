@@ -1,11 +1,8 @@
 """Phase 4: is it stable? Spikes, gradients that vanish or explode, clipping, activations and the schedule."""
 
-import inspect
-
 import numpy as np
 
 from ckaudit.causes.cause import Findings
-from ckaudit.causes.optimization.missing_warmup import missing_warmup
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.activations import activation_outlier_rate, activation_std
@@ -54,7 +51,6 @@ from ckaudit.run.spikes import sustained_growth
 from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
 
-EARLY_STEPS: int = inspect.signature(missing_warmup.function).parameters["early"].default
 MIN_AT_THE_END: int = frequent_clipping.thresholds["min_points"]
 
 FELT_LOSS_SHARE: float = exploding_gradient.thresholds["felt_loss_share"]

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.fleet import Curve, FleetFinding, FleetRun
-from ckaudit.errors import CkauditError, UnreadableError
-from ckaudit.fleet.dataset import TABLES, DatasetWriter, read_runs, read_stored
+from ckaudit.errors import CkauditError
+from ckaudit.fleet.dataset import TABLES, DatasetWriter, read_stored
 
 FINDING = FleetFinding(
     code="LOSS001", name="loss_spike", severity="sev1", message="a jump", where="loss", first_step=5, last_step=9
@@ -49,7 +49,7 @@ def write(folder: Path, *batches: list[FleetRun], close: bool = True) -> None:
 def test_rows_come_back_as_they_were(tmp_path, close):
     rows = [row("runs/a"), row("runs/b", findings=[], loss=None, vital={}, state={}, facts={}), row("c", severity=None)]
     write(tmp_path, rows[:1], rows[1:], close=close)
-    assert read_runs(tmp_path) == sorted(rows, key=lambda run: run.run)
+    assert read_stored(tmp_path).runs == sorted(rows, key=lambda run: run.run)
     assert all(len(list((tmp_path / table).iterdir())) == (1 if close else 2) for table in TABLES)
 
 
@@ -57,7 +57,7 @@ def test_the_newest_row_of_a_run_counts_whoever_wrote_it_first(tmp_path):
     old, new = row("a", verdict="old"), row("a", verdict="new", audited=1_700_000_009.0)
     write(tmp_path, [new])
     write(tmp_path, [old])
-    assert read_runs(tmp_path) == [new]
+    assert read_stored(tmp_path).runs == [new]
 
 
 def test_other_programs_read_every_table(tmp_path):
@@ -95,8 +95,6 @@ def test_a_broken_file_costs_nothing_but_itself(tmp_path):
 
 def test_where_no_data_set_is(tmp_path):
     assert read_stored(tmp_path / "nothing").runs == []
-    with pytest.raises(UnreadableError, match="holds no data set"):
-        read_runs(tmp_path)
     (tmp_path / "file").write_text("x")
     with pytest.raises(CkauditError, match="cannot write to"):
         DatasetWriter(tmp_path / "file")
@@ -124,14 +122,14 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path, monkeypatch):
     with pytest.raises(CkauditError, match="No space left on device"):
         writer.add([row("c")])
     writer.close()  # the parts hold the same as what they would be joined to
-    assert [run.run for run in read_runs(tmp_path)] == ["a", "b"]
+    assert [run.run for run in read_stored(tmp_path).runs] == ["a", "b"]
 
 
 def _write_many(folder: Path, writer: int) -> None:
     writing = DatasetWriter(folder)
     for batch in range(10):
         writing.add([row(f"{writer}-{batch}-{number}") for number in range(5)])
-        read_runs(folder)  # readers see whole files only, while others write and join theirs
+        read_stored(folder)  # readers see whole files only, while others write and join theirs
     writing.close()
 
 
@@ -160,5 +158,5 @@ def test_a_row_of_a_later_version_is_read_as_far_as_it_is_known(tmp_path):
     document = json.loads(table.column("document")[0].as_py()) | {"something_new": [1]}
     table = table.set_column(table.column_names.index("document"), "document", [[json.dumps(document)]])
     pq.write_table(table, path)
-    assert read_runs(tmp_path) == [row("a")]
+    assert read_stored(tmp_path).runs == [row("a")]
     assert msgspec.json.decode(json.dumps(document), type=FleetRun) == replace(row("a"))

@@ -30,13 +30,6 @@ def sample_indices(size: int, count: int = GRID_SIZE) -> NDArray[np.intp]:
     return np.arange(count) * size // max(count, 1)
 
 
-def sample_grid(values: ArrayLike) -> Floats:
-    """Return the sampled rows and columns of the last two dimensions, shape (..., <= 32, <= 32)."""
-    array = np.asarray(values, dtype=np.float64)
-    rows, columns = sample_indices(array.shape[-2]), sample_indices(array.shape[-1])
-    return array[..., rows[:, None], columns]
-
-
 def pack(values: ArrayLike) -> PackedGrid:
     """Return finite values as bytes: value = min + (max - min) * byte / 255, off by at most half of such a step."""
     array = np.asarray(values, dtype=np.float64)

@@ -14,7 +14,6 @@ from ckaudit.importers.tables.jsonrows import read_rows, sample
 
 NAME = "LLaMA-Factory trainer_log.jsonl"
 GENERIC = False
-FILE = "trainer_log.jsonl"
 
 _NAMES: Names = {
     "current_steps": Mapped("step"),

@@ -87,9 +87,7 @@ def draw(split: WildSplit, seed: int, index: int) -> Draw:
     family = _in_turn(families, index, f"{split}/{seed}/families")
     healthy = vary(FAMILIES[family], source)
     in_turn = [_in_turn(sorted(FAULTS), index + later, f"{split}/{seed}/faults") for later in range(len(FAULTS))]
-    fault = next(
-        name for name in in_turn if not (FAULTS[name].loop and healthy.through in BY_TRL) and FAULTS[name].suits(healthy)
-    )
+    fault = next(name for name in in_turn if _suits(FAULTS[name], healthy))
     if FAULTS[fault].loop and healthy.through not in ("loop", "accelerate"):
         healthy = _through(healthy, source.choice(("loop", "accelerate")))
     healthy = FAULTS[fault].on(healthy)

@@ -95,13 +95,13 @@ class CheckpointSchedule:
         *,
         forgive_norm: bool = False,
     ) -> None:
-        """Keep a finished step, and see whether it holds an event, beside others that are known of it; see `Events.see`."""
+        """Keep a finished step, and see whether it holds an event beside `others` that are known; see `EventDetector.observe`."""
         self._box.add(moment)
         if events := [*self._events.observe(moment.loss, norm, norms, forgive_norm=forgive_norm), *others]:
             self.latest, self._event_step = events, moment.step
 
     def pass_by(self, moment: "HistoryStep", norm: float, lowest: float) -> bool:
-        """Keep a step of finite numbers and tell so, if it holds no event; otherwise nothing is kept, and `see` has to.
+        """Keep a step of finite numbers and tell so, if it holds no event; otherwise nothing is kept, and `observe` has to.
 
         Args:
             moment: The step, with its loss.
@@ -199,7 +199,7 @@ class EventDetector:
         return events
 
     def pass_by(self, loss: float, norm: float, lowest: float) -> bool:
-        """Tell whether a step holds no event, and count it if so; otherwise nothing is counted, and `see` has to.
+        """Tell whether a step holds no event, and count it if so; otherwise nothing is counted, and `observe` has to.
 
         Args:
             loss: Training loss, finite.
