@@ -27,7 +27,7 @@ from ckaudit.contract.schema.import_options import ImportOptions  # noqa: E402
 from ckaudit.contract.schema.report import Report  # noqa: E402
 from ckaudit.errors import CkauditError, UsageError  # noqa: E402
 from ckaudit.importers import import_runs  # noqa: E402
-from ckaudit.material.counts import wilson  # noqa: E402
+from ckaudit.run.robust import wilson  # noqa: E402
 
 INDEX = Path(__file__).with_suffix(".json")
 KEPT = ROOT / "fixtures"

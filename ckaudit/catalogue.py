@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from inspect import signature
 from pkgutil import walk_packages
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ckaudit.plugins import GROUPS, has_any, load
 
@@ -47,6 +48,12 @@ class Catalogue(Generic[Unit]):
                 load(self._package)
             self._all = dict(sorted(self._entered.items()))
         return self._all
+
+
+def thresholds_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the keyword-only parameters of a unit's function, which are its thresholds, and their defaults."""
+    parameters = signature(function).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
 
 
 def import_all(package: str) -> None:

@@ -11,6 +11,7 @@ FLOORS = {
     "errors": 0,
     "optional": 0,
     "plugins": 0,
+    "wording": 0,
     "catalogue": 1,
     "remote": 1,
     "contract": 2,

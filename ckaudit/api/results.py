@@ -12,7 +12,6 @@ from ckaudit.contract.schema.diff import Outcome as GateOutcome
 from ckaudit.contract.schema.fleet import CommonCause, Fleet, FleetRun
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Report, Severity
 from ckaudit.errors import UsageError
-from ckaudit.material.counts import plural
 from ckaudit.remote.addresses import with_addresses
 from ckaudit.reports import notebook, render
 from ckaudit.reports.escape import visible
@@ -20,6 +19,7 @@ from ckaudit.reports.metric_series import write
 from ckaudit.reports.outcome import ExitOutcome, outcome
 from ckaudit.reports.terminal.screen_text import badge
 from ckaudit.run.series import Series
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -25,7 +25,7 @@ from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import list_files, list_folder
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import takes_any_numbers
-from ckaudit.contract.schema.report import VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, worst
+from ckaudit.contract.schema.report import VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, gravest
 from ckaudit.contract.summaries import across_files, same_kind
 from ckaudit.contract.violations import UNKNOWN_FIELD, UNKNOWN_WORD, kind
 from ckaudit.metrics import Metric
@@ -180,7 +180,7 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
         command="triage",
         subject=run.name,
         verdict=headline(checks, diagnoses, findings, run, vital=vital, hidden=hidden, normal=normal),
-        severity=worst(findings),
+        severity=gravest(finding.severity for finding in findings),
         judged=judged(vital, checks),
         vital=vital,
         to_judge_more=to_judge_more(run, vital),

@@ -8,10 +8,10 @@ from ckaudit.audit.response_plan import from_the_start
 from ckaudit.audit.vital_checks import judged, limits
 from ckaudit.causes import causes
 from ckaudit.contract.schema.report import SEVERITIES, Check, Diagnosis, Finding, VitalCheck
-from ckaudit.material.counts import plural
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.run import Run
+from ckaudit.wording import plural
 
 SURE = 0.5
 """A cause less likely than not is named as a guess only."""

@@ -15,6 +15,7 @@ from ckaudit.audit.coverage.applicability import OUR_RECORDER, source_of, traine
 from ckaudit.contract.schema.report import Check, Report, VitalCheck, VitalOutcome
 from ckaudit.metrics import metrics
 from ckaudit.run.run import Run
+from ckaudit.wording import first_names
 
 Writer = Literal["recorder", "huggingface", "lightning", "files", "log"]
 Judged = Literal["all", "limited", "nothing"]
@@ -200,8 +201,7 @@ def limits(vital: Sequence[VitalCheck], *, shown: int = 3) -> str:
     open_checks = [check for check in vital if check.outcome == "not_judged"]
     asked = [check for check in vital if check.outcome in ("judged", "not_judged")]
     missing = list(dict.fromkeys(check.missing or "" for check in open_checks))
-    more = f" and {len(missing) - shown} more" if len(missing) > shown else ""
-    return f"{len(open_checks)} of {len(asked)} vital checks could not judge: {', '.join(missing[:shown])}{more}"
+    return f"{len(open_checks)} of {len(asked)} vital checks could not judge: {first_names(missing, shown)}"
 
 
 def limited(report: Report) -> str:

@@ -10,6 +10,7 @@ from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.rules.rule import Input, Rule, rules
+from ckaudit.wording import first_names
 
 Sign = Rule | ViolationKind  # of an illness, or of a broken file
 
@@ -162,5 +163,4 @@ def named(places: Collection[str]) -> str:
     >>> named(["b", "a", "c"])
     'a and 2 more'
     """
-    first = min(places)
-    return first if len(places) == 1 else f"{first} and {len(places) - 1} more"
+    return first_names(sorted(places), 1)

@@ -10,9 +10,8 @@ import typer
 
 from ckaudit.cli.lab.record import count
 from ckaudit.cli.lab.wild import seed_number
-from ckaudit.cli.options import checked_choice, format_option
+from ckaudit.cli.options import checked_choice, format_option, seconds
 from ckaudit.cli.output import check_folder, fit_to_stdout, progress, say, write_text
-from ckaudit.cli.watch import seconds
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS
 

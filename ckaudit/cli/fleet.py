@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Annotated
@@ -145,7 +144,8 @@ def command(
         like=like or (),
         group_by=[name.strip() for word in group_by or () for name in word.split(",") if name.strip()],
     )
-    chosen = engine_at(engine, workers=workers(jobs), seconds=seconds(timeout))
+    limit = options.seconds(timeout, "--timeout", allow_zero=False) if timeout else None
+    chosen = engine_at(engine, workers=workers(jobs), seconds=limit)
     with progress_bar() as progress:
         fleet = audit_fleet(request, chosen, progress=progress)
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
@@ -192,21 +192,6 @@ def workers(word: str) -> int | None:
     if not (word.isascii() and word.isdecimal() and 1 <= int(word) <= 1024):
         raise UsageError(f"--jobs {word!r} is no number of processes", hint="write it as digits from 1 to 1024, such as --jobs 8")
     return int(word)
-
-
-def seconds(word: str) -> float | None:
-    """Return the seconds that a word says, None for an empty one.
-
-    Raises:
-        UsageError: Where it is no number above 0.
-    """
-    try:
-        found = float(word) if word else None
-    except ValueError:
-        found = 0.0
-    if found is None or 0 < found < inf:
-        return found
-    raise UsageError(f"--timeout {word!r} is no number of seconds", hint="write it in digits, such as --timeout 60")
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def write(fleet: "Fleet", html: str, reports: str, choice: "ImportOptions", gate
     if not html:
         return
     from ckaudit.reports.html.fleet import page
-    from ckaudit.reports.words import plural
+    from ckaudit.wording import plural
 
     links: dict[str, str] = {}
     if reports:

@@ -10,8 +10,8 @@ from ckaudit.cli import options
 from ckaudit.cli.measure_options import Into, Step, check_into
 from ckaudit.cli.output import say
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.material.counts import plural
 from ckaudit.remote.addresses import as_given
+from ckaudit.wording import plural
 
 EPILOG = """
 \b

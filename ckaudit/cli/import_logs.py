@@ -11,7 +11,7 @@ from ckaudit.cli.inputs import refuse_inputs
 from ckaudit.cli.options import Map, Which
 from ckaudit.cli.output import progress, say, write_text
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.material.counts import plural
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     from ckaudit.importers import Imported

@@ -55,6 +55,6 @@ def _is_part(target: Path, folder: Path) -> bool:
 
 
 def _is_of_run(name: str) -> bool:
-    from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+    from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, REFERENCE_NAME, SCALARS_PATTERN
 
-    return name in (MANIFEST_NAME, "reference.npz") or any(pattern.match(name) for pattern in (CHECKPOINT_NAME, SCALARS_NAME))
+    return name in (MANIFEST_NAME, REFERENCE_NAME) or any(pattern.match(name) for pattern in (CHECKPOINT_NAME, SCALARS_PATTERN))

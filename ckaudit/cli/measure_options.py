@@ -9,8 +9,8 @@ import typer
 from ckaudit.cli.options import SEVERITIES, format_option, severity
 from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
-from ckaudit.material.counts import plural
 from ckaudit.reports import FEW_FORMATS
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import OutputRequest

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -93,6 +94,17 @@ def step(word: str | None, option: str = "--step") -> int | None:
     if not (word.isascii() and word.isdecimal()):
         raise UsageError(f"{option} {word!r} is not a whole number", hint=f"write it as digits, such as {option} 500")
     return int(word)
+
+
+def seconds(word: str, option: str, *, allow_zero: bool = True) -> float:
+    """Return the seconds that `word` names, or raise `UsageError`."""
+    try:
+        number = float(word)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < inf or (number == 0 and not allow_zero):
+        raise UsageError(f"{option} {word!r} is no number of seconds", hint=f"write it like {option} 60")
+    return number
 
 
 SaveMap = Annotated[bool, typer.Option("--save-map", help="Write what --map names into ckaudit.toml, for the next call.")]

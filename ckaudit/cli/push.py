@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ckaudit.cli.options import seconds
 from ckaudit.cli.output import say, write_text
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.material.counts import plural
 from ckaudit.remote.location import shown
 from ckaudit.reports.escape import visible
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     from ckaudit.remote.spool import Spool
@@ -35,18 +36,27 @@ Runs = Annotated[
 ]
 To = Annotated[str, typer.Option("--to", metavar="ADDRESS", help="Put a run folder up at this address.", show_default=False)]
 List = Annotated[bool, typer.Option("--list", "-l", help="Only say what waits.")]
-TimeOut = Annotated[
-    str, typer.Option("--time-out", metavar="SECONDS", help="Give up after so long without any progress.", show_default="60")
+Timeout = Annotated[
+    str, typer.Option("--timeout", metavar="SECONDS", help="Give up after so long without any progress.", show_default="60")
 ]
+OldTimeout = Annotated[str, typer.Option("--time-out", hidden=True)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")]
 
 
-def command(runs: Runs = None, *, to: To = "", list_only: List = False, time_out: TimeOut = "", quiet: Quiet = False) -> int:
+def command(
+    runs: Runs = None,
+    *,
+    to: To = "",
+    list_only: List = False,
+    timeout: Timeout = "",
+    time_out: OldTimeout = "",
+    quiet: Quiet = False,
+) -> int:
     """Put up runs whose recorder could not, because it was killed or the storage was out of reach."""
     from ckaudit.recorder.files.upload_spool import spool_named, spool_to
     from ckaudit.remote.spool import spools
 
-    patience = _seconds(time_out)
+    patience = seconds(timeout or time_out or "60", "--timeout")
     if to and (len(runs or []) != 1 or list_only):
         raise UsageError("--to puts one run folder up", hint="ckaudit push RUN --to ADDRESS")
     chosen = [spool_to((runs or [])[0], to)] if to else [spool_named(name) for name in runs] if runs else [*spools()]
@@ -82,13 +92,3 @@ def _push(spool: "Spool", patience: float, *, quiet: bool) -> int:
         done = f"put up {plural(count, 'file')}" if count else "everything was up"
         say(f"{shown(spool.address)}: {done}")
     return 0
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text or 60)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e9:
-        raise UsageError(f"--time-out {text} is no number of seconds", hint="such as --time-out 300")
-    return seconds

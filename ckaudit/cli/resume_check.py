@@ -8,7 +8,7 @@ import typer
 from ckaudit.cli.options import AllowEmpty, FailOn, Format, Output, Quiet, Verbose, base, severity
 from ckaudit.cli.output import progress, say
 from ckaudit.errors import UsageError
-from ckaudit.material.counts import plural
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     from ckaudit.resume.check import ResumeCheckResult

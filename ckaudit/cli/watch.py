@@ -141,8 +141,8 @@ def command(
     shown = options.checked_choice(format, FORMATS, "format") if format else "panel" if terminal and not many else "text"
     if shown == "panel" and not terminal:
         raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
-    after = seconds(stall_after, "--stall-after") if stall_after else None
-    patience, pause = seconds(wait or "0", "--wait"), seconds(every or "30", "--every")
+    after = options.seconds(stall_after, "--stall-after") if stall_after else None
+    patience, pause = options.seconds(wait or "0", "--wait"), options.seconds(every or "30", "--every")
     from ckaudit.cli.policy_options import hold_like, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
@@ -179,17 +179,6 @@ def _exporter(where: str) -> "Exporter | None":
 
     refuse_inputs(Path(where))
     return Exporter(where, _warn)
-
-
-def seconds(word: str, option: str) -> float:
-    """Return the seconds that a word names, or raise `UsageError`."""
-    try:
-        number = float(word)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise UsageError(f"{option} {word!r} is no number of seconds", hint=f"write it like {option} 60")
-    return number
 
 
 def _workers(line: str, url: str) -> "list[Worker]":

@@ -7,15 +7,13 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from ckaudit.errors import UsageError
-from ckaudit.remote.location import is_uri, scheme_of, shown
+from ckaudit.remote.location import has_wildcard, is_uri, scheme_of, shown
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.fleet.find_runs import FoundRuns
     from ckaudit.policy.gate import Gate
     from ckaudit.watch.many_runs import Place, Sources
-
-_MAGIC = "*?["
 
 
 def are_many(runs: Sequence[str]) -> bool:
@@ -84,4 +82,4 @@ def _place(name: str, path: str, found: "FoundRuns", key: bytes) -> "Place":
 
 
 def _is_pattern(run: str) -> bool:
-    return any(letter in run for letter in _MAGIC) and (is_uri(run) or not Path(run).exists())
+    return has_wildcard(run) and (is_uri(run) or not Path(run).exists())

@@ -7,7 +7,8 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.io.grids import GRID_SIZE, GridEncoding
+from ckaudit.contract.io.grids import GridEncoding
+from ckaudit.contract.schema.checkpoint import GRID_SIZE
 
 Kind = Literal["numbers", "outputs", "distributions", "activations", "weights", "attention", "gradients"]
 

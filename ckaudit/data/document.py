@@ -12,9 +12,9 @@ from msgspec import Struct
 from ckaudit.contract.schema.raw_measurements import Measure, Missing
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.material.columns import Columns, WrongValue
-from ckaudit.material.counts import wilson
 from ckaudit.material.files import WRONG_TYPE, FaultReporter
 from ckaudit.material.records import Record
+from ckaudit.run.robust import wilson
 
 COLUMNS = Columns(
     {

@@ -15,8 +15,8 @@ from ckaudit.contract.schema.raw_measurements import Cluster, Measure, Missing
 from ckaudit.data.document import Document, Values, not_recorded, rate
 from ckaudit.data.pii import mask_pii
 from ckaudit.errors import UsageError
-from ckaudit.material.counts import plural
 from ckaudit.optional import install_command
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.raw_measurements import Measure
 from ckaudit.data.document import NO_TEXT, Document, Values, not_recorded, rate
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.material.counts import plural
 from ckaudit.optional import install_command
+from ckaudit.wording import plural
 
 UNCOUNTED = "shares are of tokens, and not every document says how many it has: add a column tokens, or give --tokenizer"
 MAX_LABELS = 200

@@ -23,10 +23,10 @@ from ckaudit.data.gauges import (
     token_drift,
 )
 from ckaudit.data.pii import KINDS, addresses
-from ckaudit.material.counts import plural
 from ckaudit.material.files import FaultCollector, FaultReporter
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading
+from ckaudit.wording import plural
 
 
 # How many documents hold personal data (M51, the part that patterns can find).

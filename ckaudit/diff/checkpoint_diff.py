@@ -13,7 +13,7 @@ from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike,
 from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.diff.checkpoint_values import RECORDING, decoded, document_bytes, is_number, number_of, values
 from ckaudit.diff.distribution_drift import drifts_of
-from ckaudit.material.counts import plural
+from ckaudit.wording import first_names, plural
 
 ALONE = Noise(source="none", message="two checkpoints have no noise to be compared with: every difference is told")
 
@@ -158,8 +158,7 @@ def _shown(value: Any) -> str:
 
 def _unlike(places: Mapping[str, list[str]], which: str) -> Iterator[Unlike]:
     for section, names in places.items():
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        message = f"{section} of {', '.join(names[:_MAX_NAMED])}{more} stand only in the {which}"
+        message = f"{section} of {first_names(names, _MAX_NAMED)} stand only in the {which}"
         left, right = (str(len(names)), None) if which == "first" else (None, str(len(names)))
         yield Unlike(name=section, kind="model", left=left, right=right, invalidates=["tensors"], message=message)
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit import __version__
 from ckaudit.contract.schema.diff import VERSION, Comparison, Pair, Word
-from ckaudit.material.counts import plural
+from ckaudit.wording import plural
 
 GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded", "better", "within_noise", "same")
 """Words for a pair, the one to look at first in front: findings go before what nobody can tell."""

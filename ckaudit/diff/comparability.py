@@ -10,8 +10,8 @@ from ckaudit.contract.schema.diff import Kind, Unlike
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
 from ckaudit.diff.checkpoint_values import brief
 from ckaudit.diff.same_batches import PER_STEP, batch_mismatches, update_mismatches
-from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
+from ckaudit.wording import first_names, plural
 
 TRAINING = (*PER_STEP, "loss_at_equal_tokens", "loss_at_equal_time")
 
@@ -319,8 +319,7 @@ def _tensor_fact(fact: TensorFacts, field: str) -> Any:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    return f"{plural(len(names), 'tensor')} ({', '.join(names[:_MAX_NAMED])}{more})"
+    return f"{plural(len(names), 'tensor')} ({first_names(names, _MAX_NAMED)})"
 
 
 def _loss_scale(left: Run, right: Run) -> Iterator[Unlike]:

@@ -15,9 +15,9 @@ from ckaudit.diff.checkpoint_values import Document, read_document, tells_time
 from ckaudit.diff.comparability import find_mismatches
 from ckaudit.diff.exact_values import UnequalValue, describe_difference, unequal_leaves
 from ckaudit.errors import UnreadableError
-from ckaudit.material.counts import plural
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
+from ckaudit.wording import plural
 
 TITLE = "Are both runs the same to the last bit?"
 

@@ -6,12 +6,10 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.diff import Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
+from ckaudit.contract.schema.diff import BAD_WORDS, OPEN_WORDS, Answer, Comparison, Gated, Outcome, Pair, Unlike, Word
 from ckaudit.diff.run_pair import is_decisive
 from ckaudit.policy.policy_schema import GateTerms, Policy, allowed_share
 
-OPEN = ("incomparable", "not_recorded")
-BAD = ("worse", "different")
 ROUNDING = 1 + 1e-9  # a tenth more of 2.0 is 2.2, and 2.2 - 2.0 a little more than 0.2
 SURROUNDINGS = ("environment", "cadence")  # kinds of difference that nobody has to expect
 
@@ -79,7 +77,7 @@ def _excused(pair: Pair, terms: GateTerms) -> Pair:
     minor = bool(pair.gained) and not any(is_decisive(finding, is_coarser=is_coarser) for finding in pair.gained)
     excuses = [
         "only findings that come and go with the seed, the machine or the number format"
-        if minor and answer.question == "health" and answer.word in BAD and answer.question in terms.counts()
+        if minor and answer.question == "health" and answer.word in BAD_WORDS and answer.question in terms.counts()
         else _excuse(answer, terms)
         for answer in pair.answers
     ]
@@ -90,8 +88,8 @@ def _outvoted(pairs: Sequence[Pair], terms: GateTerms) -> list[Pair]:
     """Return pairs in which an answer that is worse than too few good runs says that it does not count."""
     excuses = {}
     for question in terms.counts():
-        answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN]
-        bad = [answer for answer in answers if answer.word in BAD and not answer.excused]
+        answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN_WORDS]
+        bad = [answer for answer in answers if answer.word in BAD_WORDS and not answer.excused]
         if bad and 2 * len(bad) <= len(answers):
             excuses[question] = f"so against {len(bad)} of {len(answers)} good runs only"
     return [
@@ -99,7 +97,7 @@ def _outvoted(pairs: Sequence[Pair], terms: GateTerms) -> list[Pair]:
             pair,
             answers=[
                 replace(answer, excused=excuses[answer.question])
-                if answer.question in excuses and answer.word in BAD and not answer.excused
+                if answer.question in excuses and answer.word in BAD_WORDS and not answer.excused
                 else answer
                 for answer in pair.answers
             ],
@@ -112,7 +110,7 @@ def _excuse(answer: Answer, terms: GateTerms) -> str | None:
     if answer.question not in terms.counts():
         return "the gate does not ask this question"
     allowed = terms.allowance(answer.question)
-    if answer.word not in BAD or allowed is None:
+    if answer.word not in BAD_WORDS or allowed is None:
         return None
     lost, part = _lost(answer, allowed), allowed_share(allowed)
     limit = float(allowed) if part is None else part
@@ -150,8 +148,8 @@ def _of(pairs: Sequence[Pair], question: str) -> list[Answer]:
 
 def _worse(pairs: Sequence[Pair], question: str) -> str:
     """Return why a question fails, or an empty string: worse than most of the good runs, with the middle one's sentence."""
-    answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN]
-    bad = [answer for answer in answers if answer.word in BAD and not answer.excused]
+    answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN_WORDS]
+    bad = [answer for answer in answers if answer.word in BAD_WORDS and not answer.excused]
     if not bad:
         return ""
     middle = min(bad, key=lambda candidate: abs(_value(candidate.left) - median(_value(answer.left) for answer in bad)))
@@ -168,13 +166,13 @@ def _unanswered(pairs: Sequence[Pair], question: str) -> str:
     """Return why a question has no answer against any good run, or an empty string; what no good run records is not asked."""
     answers = _of(pairs, question)
     asked = [answer for answer in answers if answer.word == "incomparable" or answer.left is not None]
-    if not asked or any(answer.word not in OPEN for answer in asked):
+    if not asked or any(answer.word not in OPEN_WORDS for answer in asked):
         return ""
     return f"{_in_words(question)}: {asked[0].message}"
 
 
 def _is_answered(pairs: Sequence[Pair], question: str) -> bool:
-    return any(answer.word not in OPEN for answer in _of(pairs, question))
+    return any(answer.word not in OPEN_WORDS for answer in _of(pairs, question))
 
 
 def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: GateTerms) -> list[str]:

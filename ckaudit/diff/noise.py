@@ -7,11 +7,8 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.run.medians import median
-from ckaudit.run.robust import MAD_TO_SIGMA
+from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_STANDARD_ERROR_FACTOR
 from ckaudit.run.series import Floats, Steps
-
-MEDIAN = math.sqrt(math.pi / 2)
-"""Standard error of a median over that of a mean, for normal values."""
 
 SEED = 1.0
 """What a seed does to the level, over the noise of one point: see docs/diff-calibration.md."""
@@ -126,7 +123,7 @@ def stretches(
     apart, correlation = np.minimum(bound, _scatter(between, cut, ends)), _correlation(between, cut, ends)
     points = np.maximum(1.0, (ends - cut) * (1 - correlation) / (1 + correlation))
     pace = _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, max_noise_ratio)
-    known = ((MEDIAN if size > 2 else 1.0) * apart) ** 2 / points / (1 + 1 / runs)  # of one run
+    known = ((MEDIAN_STANDARD_ERROR_FACTOR if size > 2 else 1.0) * apart) ** 2 / points / (1 + 1 / runs)  # of one run
     of_seeds = (seed * alone) ** 2 / 2 + (ahead * pace) ** 2
     shrunk = np.sqrt(YOUNG_STEPS / np.maximum(YOUNG_STEPS, steps[ends - 1]))
     factors = np.append(np.geomspace(*SEEDS, GRID), np.geomspace(SEEDS[1], FAR_SEED, GRID)[1:])[:, None] * shrunk  # (G, K)

@@ -9,10 +9,10 @@ import numpy as np
 from ckaudit.audit.load_run import open_run
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
 from ckaudit.contract.schema.numbers import takes_any_numbers
-from ckaudit.material.counts import plural
 from ckaudit.metrics.words import replica_agreement
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, Steps
+from ckaudit.wording import plural
 
 TITLE = "Do all ranks hold the same parameters?"
 NOISE = Noise(source="identical", message="replicas hold the same bytes: nothing is put down to chance")

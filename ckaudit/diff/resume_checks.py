@@ -11,10 +11,10 @@ from ckaudit.contract.schema.manifest import Session
 from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.report import Finding
 from ckaudit.diff.same_batches import batches
-from ckaudit.material.counts import plural
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
+from ckaudit.wording import plural
 
 STEPS_AFTER_RESUME = 10  # steps after a resume that are looked at
 

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from ckaudit.audit.judge import judge
 from ckaudit.audit.load_run import open_run
-from ckaudit.contract.schema.diff import Answer, Noise, Pair, Word
+from ckaudit.contract.schema.diff import BAD_WORDS, Answer, Noise, Pair, Word
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.contract.schema.numbers import takes_any_numbers
 from ckaudit.diff.comparability import find_mismatches
 from ckaudit.diff.resume_checks import RESUME_CHECKS, ResumePoint
-from ckaudit.material.counts import plural
 from ckaudit.metrics import Metric
 from ckaudit.rules.data.repeated_batch import repeated_batch
 from ckaudit.rules.resume.optimizer_state_reset import optimizer_state_reset
@@ -25,12 +24,11 @@ from ckaudit.run.memory import ResultCache
 from ckaudit.run.run import Labels, Run
 from ckaudit.run.run_facts import resumed as later_sessions
 from ckaudit.run.series import Series
+from ckaudit.wording import plural
 
 RULES = (seam_jump, optimizer_state_reset, weights_not_as_saved, learning_rate_jump, repeated_batch)
 
 NOISE = Noise(source="residuals", message="each side of a resume is judged by the other: by the limits of the rules on resumes")
-
-_BAD: tuple[Word, ...] = ("worse", "different")
 
 
 def resume_reads() -> frozenset[str]:
@@ -75,7 +73,7 @@ def _pair(name: str, other: str, run: Run, resumes: list[ResumePoint], left: Run
         return _as_pair(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
     findings = judge(run, RULES).findings
     answers = [answer for resume in resumes for answer in _answers(resume.knowing(findings), len(resumes) > 1)]
-    bad = sorted((answer for answer in answers if answer.word in _BAD), key=lambda answer: _BAD.index(answer.word))
+    bad = sorted((answer for answer in answers if answer.word in BAD_WORDS), key=lambda answer: BAD_WORDS.index(answer.word))
     good = [answer for answer in answers if answer.word == "same"]
     if bad:
         return _as_pair(name, other, bad[0].word, bad[0].message, answers, left, right)

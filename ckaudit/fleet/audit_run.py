@@ -22,7 +22,7 @@ from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.fleet import Curve, FleetFinding, FleetRun, Status, VitalState
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import encode_float, takes_any_numbers
-from ckaudit.contract.schema.report import SEVERITIES, Finding, VitalCheck, worst
+from ckaudit.contract.schema.report import SEVERITIES, Finding, VitalCheck, gravest
 from ckaudit.errors import CkauditError
 from ckaudit.fleet.like import gate_with_siblings
 from ckaudit.fleet.source import RunSource
@@ -87,20 +87,20 @@ def row_of(run: Run, name: str, source: RunSource) -> FleetRun:
     checks = [*explained.applied.checks, *broken_plugins()]
     vital = vital_checks(run, checks)
     first = next(iter(explained.diagnoses), None)
-    gravest = next(iter(findings), None)
+    top = next(iter(findings), None)
     return FleetRun(
         run=name,
         source="" if name == source.name else source.name,
         status="audited",
-        severity=worst(findings),
+        severity=gravest(finding.severity for finding in findings),
         verdict=_verdict(explained, vital),
         judged=judged(vital, checks),
         cause=first.cause if first else None,
         cause_title=first.title if first else None,
         confidence=first.confidence if first else None,
         knob=first.knob if first else None,
-        first_step=gravest.first_step if gravest else None,
-        where=(gravest.group or gravest.where) if gravest else None,
+        first_step=top.first_step if top else None,
+        where=(top.group or top.where) if top else None,
         last_step=run.last_step,
         vital=vital_states(vital, findings),
         findings=[_short(finding) for finding in findings[:MAX_FINDINGS]],

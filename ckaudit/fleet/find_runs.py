@@ -21,7 +21,7 @@ from ckaudit.fleet.dataset import TABLES
 from ckaudit.fleet.fingerprint import State
 from ckaudit.importers import is_known, is_one_log, places_below
 from ckaudit.importers.log_search import MAX_SHOWN
-from ckaudit.remote.location import is_uri, scheme_of, shown
+from ckaudit.remote.location import has_wildcard, is_uri, scheme_of, shown
 
 MAX_ENTRIES = 5_000_000
 """Files and folders below one folder that are looked at."""
@@ -29,7 +29,6 @@ MAX_ENTRIES = 5_000_000
 MAX_TRIED = 8
 """Folders inside a folder that are looked into before every importer is asked about it."""
 
-_MAGIC = "*?["
 _OF_DATASET = re.compile(rf"(?:^|/)(?:{'|'.join(TABLES)})/part-\d{{8}}T\d{{6}}-[0-9a-f]{{12}}(?:-\d+)?\.parquet$")
 
 
@@ -96,11 +95,11 @@ def _add_remote(pattern: str, audit: bytes, found: FoundRuns) -> None:
 def _matches(pattern: str) -> Iterator[tuple[Path, bool]]:
     """Yield the paths that a pattern stands for, and whether the user named them letter by letter."""
     path = Path(pattern)
-    if os.path.lexists(path) or not any(letter in pattern for letter in _MAGIC):
+    if os.path.lexists(path) or not has_wildcard(pattern):
         yield path, True
         return
     parts = path.parts
-    start = next(index for index, part in enumerate(parts) if any(letter in part for letter in _MAGIC))
+    start = next(index for index, part in enumerate(parts) if has_wildcard(part))
     base, wanted = Path(*parts[:start]), parts[start:]
     try:
         matches = [match for match in base.glob(str(Path(*wanted))) if _is_meant(match, base, wanted)]

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ckaudit import __version__
 from ckaudit.contract.schema.fleet import VERSION, Fleet, FleetGroup, FleetRun
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
-from ckaudit.contract.schema.report import SEVERITIES, Severity
+from ckaudit.contract.schema.report import SEVERITIES, gravest
 from ckaudit.errors import UsageError
 from ckaudit.fleet.common_causes import common_causes
 from ckaudit.fleet.dataset import DatasetWriter, Stored, read_stored
@@ -20,9 +20,9 @@ from ckaudit.fleet.find_runs import FoundRuns, find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.like import with_own_siblings
 from ckaudit.fleet.source import RunSource, portable
-from ckaudit.material.counts import plural
 from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.remote.location import is_uri
+from ckaudit.wording import plural
 
 BATCH_SECONDS = 1.0
 """Between two batches at least; more where the audit has been running for long, so that they do not become too many."""
@@ -175,7 +175,7 @@ def fleet_of(
         tool=f"ckaudit {__version__}",
         subject=list(request.patterns),
         verdict=verdict(runs),
-        severity=severity_of(runs),
+        severity=gravest(run.severity for run in runs),
         runs=runs,
         common_causes=common_causes([*runs, *beside]),
         grouped_by=fields,
@@ -236,17 +236,11 @@ def is_ill(run: FleetRun) -> bool:
 
 def lasting_share(run: FleetRun) -> float:
     """Return which share of its record the gravest finding of a run takes, 0 where that is not known."""
-    gravest = next(iter(run.findings), None)
-    if gravest is None or gravest.first_step is None or not run.last_step:
+    top = next(iter(run.findings), None)
+    if top is None or top.first_step is None or not run.last_step:
         return 0.0
-    end = run.last_step if gravest.last_step is None else gravest.last_step
-    return (end - gravest.first_step) / run.last_step
-
-
-def severity_of(runs: Iterable[FleetRun]) -> Severity | None:
-    """Return the gravest finding of any run; None: there is none."""
-    found = {run.severity for run in runs}
-    return next((severity for severity in SEVERITIES if severity in found), None)
+    end = run.last_step if top.last_step is None else top.last_step
+    return (end - top.first_step) / run.last_step
 
 
 def resolve_fields(names: Sequence[str], runs: Iterable[FleetRun]) -> list[str]:

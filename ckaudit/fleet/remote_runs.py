@@ -1,25 +1,22 @@
 """Runs at addresses: found by the names of the objects alone, from one listing, and known again by sizes and versions."""
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from posixpath import basename, dirname
 from typing import NamedTuple
 
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_PATTERN
 from ckaudit.errors import UsageError
 from ckaudit.fleet.find_runs import is_of_dataset
 from ckaudit.fleet.fingerprint import State
 from ckaudit.importers.log_search import could_be_log
-from ckaudit.remote.location import shown
+from ckaudit.remote.location import has_wildcard, shown
 from ckaudit.remote.mirror import objects_below
 from ckaudit.remote.storage import Entry
 
 MAX_OBJECTS = 5_000_000
 """Objects below one address that are listed."""
-
-_MAGIC = re.compile(r"[*?\[]")
 
 
 class RemoteRuns(NamedTuple):
@@ -71,7 +68,7 @@ def _split(pattern: str) -> tuple[str, str]:
     """Return the address before the first part with a wild card, and the rest."""
     scheme, _, rest = pattern.partition("://")
     parts = rest.split("/")
-    first = next((number for number, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+    first = next((number for number, part in enumerate(parts) if has_wildcard(part)), len(parts))
     if first == 0:
         raise UsageError(f"{shown(pattern)!r} names no bucket", hint="write it like 's3://bucket/runs/*'")
     return f"{scheme}://{'/'.join(parts[:first])}".rstrip("/"), "/".join(parts[first:]).rstrip("/")
@@ -111,7 +108,7 @@ def _folders(name: str) -> Iterator[str]:
 
 
 def _is_ours(name: str) -> bool:
-    return name == MANIFEST_NAME or bool(SCALARS_NAME.match(name) or CHECKPOINT_NAME.match(name))
+    return name == MANIFEST_NAME or bool(SCALARS_PATTERN.match(name) or CHECKPOINT_NAME.match(name))
 
 
 def _may_tell(entry: Entry) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.io.codec import encode
-from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name
+from ckaudit.contract.io.files import MANIFEST_NAME, SCALARS_NAME, checkpoint_file_name
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.checkpoint import VERSION as CHECKPOINT
 from ckaudit.contract.schema.numbers import encode_float
@@ -89,7 +89,7 @@ def _files(run: Imported) -> Iterator[tuple[str, bytes]]:
     manifest = replace(run.manifest, notes=list(run.notes)) if run.notes else run.manifest
     yield MANIFEST_NAME, encode(manifest)
     if len(run.table.steps):
-        yield "scalars.jsonl", b"".join(_lines(run))
+        yield SCALARS_NAME, b"".join(_lines(run))
     for document in run.documents:
         yield checkpoint_file_name(document["step"]), encode({"schema_version": CHECKPOINT, **document})
 

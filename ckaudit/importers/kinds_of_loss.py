@@ -27,7 +27,7 @@ _OF_PICTURES = re.compile(r"(^|_)(m?ap_?\d*|map50(_95)?|miou|iou|psnr|ssim|fid|d
 _OF_TOKENS = re.compile(
     r"(^|_)(ppl|perplexity|bpb|bpc|mfu|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)"
 )
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _HELD_OUT = frozenset({*HELD_OUT.split("|"), "test", "testing"})
 _VALIDATION = re.compile(rf"(?:{HELD_OUT})_(.+)|(.+)_(?:{HELD_OUT})")
 _TEST_LOSS = re.compile(rf"(?:test|testing)_{COMPONENT}loss(?:es)?")
@@ -117,7 +117,7 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
     >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"])
     False
     """
-    plain = [NO_LETTERS.sub("_", _CAMEL.sub("_", header).lower()).strip("_") for header in headers]
+    plain = [NO_LETTERS.sub("_", CAMEL.sub("_", header).lower()).strip("_") for header in headers]
     by_episodes = {"episode", "episodes"} & {*plain} and any(REWARDS.search(name) for name in plain)
     both = any(pair <= {*plain} for pair in ({"reward", "return"}, {"rm", "ret"}))  # OpenRLHF's, written out and short
     return bool(by_episodes) or both or any(_ROLLOUTS.search(name) for name in plain)
@@ -225,7 +225,7 @@ def _validated(form: str) -> str:
 
 
 def _form(name: str) -> str:
-    return NO_LETTERS.sub("_", _CAMEL.sub("_", name.rsplit(" - ", 1)[-1]).lower()).strip("_")
+    return NO_LETTERS.sub("_", CAMEL.sub("_", name.rsplit(" - ", 1)[-1]).lower()).strip("_")
 
 
 def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
@@ -239,7 +239,7 @@ def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
     >>> loss_kind_of_names(["step", "loss", "tokens"]), loss_kind_of_names(["step", "loss", "accuracy"])
     ('nats_per_token', None)
     """
-    plain = [NO_LETTERS.sub("_", _CAMEL.sub("_", name).lower()).strip("_") for name in names]
+    plain = [NO_LETTERS.sub("_", CAMEL.sub("_", name).lower()).strip("_") for name in names]
     if any(pattern.search(name) for name in plain for pattern in (REWARDS, _OTHER_LOSS, _OF_PICTURES)):
         return "other"
     return "nats_per_token" if any(_OF_TOKENS.search(name) for name in plain) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_PATTERN
 from ckaudit.contract.io.folder import holds_run, shown_name
 from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
@@ -217,7 +217,7 @@ def _files(root: Source, folder: Path, names: list[str], detect: Detect) -> Iter
     stems = set()
     for name in sorted(names, key=lambda name: (_rank(name), name)):
         stem = name.partition(".")[0]
-        if _rank(name) == len(_ENDINGS) or stem in stems or CHECKPOINT_NAME.match(name) or SCALARS_NAME.match(name):
+        if _rank(name) == len(_ENDINGS) or stem in stems or CHECKPOINT_NAME.match(name) or SCALARS_PATTERN.match(name):
             continue
         relative = (folder / name).as_posix()
         source = root.inside(relative)

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from ckaudit.contract.schema.score_names import HELD_OUT, SCORE_WORDS, is_score
 from ckaudit.errors import UsageError
 from ckaudit.importers.kinds_of_loss import (
+    CAMEL,
     COMPONENT,
     is_of_policy,
     is_test_loss_name,
@@ -18,6 +19,7 @@ from ckaudit.importers.kinds_of_loss import (
     of_policy,
     only_loss,
 )
+from ckaudit.wording import first_names
 
 CATALOGUE = frozenset(
     """
@@ -98,7 +100,6 @@ _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
 _DATA_LAST = re.compile(rf"((?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|perplexity|acc|accuracy))_({_TRAIN}|{HELD_OUT})")
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def shorten_name(text: str) -> str:
@@ -126,8 +127,7 @@ def list_names(names: Sequence[str], *, max_names: int = 6, shorten: Callable[[s
     >>> list_names(["a", "b", "c"], max_names=2)
     'a, b and 1 more'
     """
-    shown = ", ".join(map(shorten, names[:max_names]))
-    return f"{shown} and {len(names) - max_names} more" if len(names) > max_names else shown
+    return first_names([*map(shorten, names)], max_names)
 
 
 def catalogue_name(header: str) -> str | None:
@@ -152,7 +152,7 @@ def catalogue_name(header: str) -> str | None:
     if match := _SLICE.fullmatch(column):
         return f"{SLICE}{match[1]}"
     bare = _UNIT.sub("", column).strip()
-    forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in (bare, _CAMEL.sub("_", bare))]
+    forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in (bare, CAMEL.sub("_", bare))]
     forms = [f"{form.removesuffix('losses')}loss" if form.endswith("losses") else form for form in forms]
     forms += [f"{match[2]}_{match[1]}" for form in forms if (match := _DATA_LAST.fullmatch(form))]
     if scored := next((form for form in forms if is_score(form)), None):
@@ -202,7 +202,7 @@ def is_named_like_a_score(header: str) -> bool:
 
 
 def _words_of(header: str) -> set[str]:
-    return set(re.split(r"[^a-z0-9]+", _CAMEL.sub(" ", header).lower()))
+    return set(re.split(r"[^a-z0-9]+", CAMEL.sub(" ", header).lower()))
 
 
 def factor_of(header: str) -> float:

@@ -15,13 +15,14 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from ckaudit import __version__
+from ckaudit.contract.io.files import REFERENCE_NAME
 from ckaudit.errors import UnreadableError
 from ckaudit.lab import archive
 from ckaudit.lab.change import Change
 from ckaudit.lab.training_spec import Recipe
 
 State = Literal["missing", "unreadable", "stale", "older", "fresh"]
-LEFT_OUT = ("reference.npz",)  # read by a recorder that resumes, never by an audit
+LEFT_OUT = (REFERENCE_NAME,)  # read by a recorder that resumes, never by an audit
 HERE = Path(__file__).parent
 LABELS_ONLY = ("specs.py", "labels.py")
 LOOP = ("change.py", "corpora", "models", "plan.py", "task.py", "training.py")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, REFERENCE_NAME, SCALARS_PATTERN
 from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.lab.cache import keep
@@ -73,7 +73,7 @@ def recorded(folder: Path) -> Iterator[None]:
 
 def _check_written(folder: Path) -> None:
     there = list(folder.iterdir()) if folder.is_dir() else []
-    logged = any(SCALARS_NAME.match(file.name) and file.stat().st_size for file in there)
+    logged = any(SCALARS_PATTERN.match(file.name) and file.stat().st_size for file in there)
     if not logged or folder / MANIFEST_NAME not in there:
         raise CkauditError(f"the training ran, but could not be recorded in {folder}", hint="is the disk full?")
 
@@ -130,7 +130,7 @@ def within_reach(folder: Path, aim: str = "write into", *, option: str = "--out"
 
 def _is_of_a_run(file: Path) -> bool:
     name = file.name
-    named = name in (MANIFEST_NAME, "reference.npz") or bool(CHECKPOINT_NAME.match(name) or SCALARS_NAME.match(name))
+    named = name in (MANIFEST_NAME, REFERENCE_NAME) or bool(CHECKPOINT_NAME.match(name) or SCALARS_PATTERN.match(name))
     return named and file.is_file()
 
 

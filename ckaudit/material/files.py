@@ -14,7 +14,7 @@ from ckaudit.contract.io.folder import refuse_special, shown_name
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import kind
 from ckaudit.errors import UnreadableError
-from ckaudit.material.counts import plural
+from ckaudit.wording import plural
 
 Form = Literal["text", "lines", "parquet"]
 

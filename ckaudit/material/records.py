@@ -18,6 +18,7 @@ from ckaudit.errors import UsageError
 from ckaudit.material.columns import Columns, has_column
 from ckaudit.material.files import NOT_JSON, NOT_PARQUET, NOT_UTF8, TOO_LONG, FaultReporter, SampleFile
 from ckaudit.optional import install_command
+from ckaudit.wording import first_names
 
 MAX_FILE = 256 * 2**30
 
@@ -72,8 +73,7 @@ class MappedColumns:
         there = list(dict.fromkeys([*self._others, *(column_names(parquet) if parquet else ())]))
         if near := get_close_matches(column, there, n=1):
             return f"did you mean {near[0]}?"
-        rest = f" and {len(there) - MAX_SHOWN:,} more" if len(there) > MAX_SHOWN else ""
-        return f"the columns are {', '.join(there[:MAX_SHOWN])}{rest}" if there else "the records are empty"
+        return f"the columns are {first_names(there, MAX_SHOWN)}" if there else "the records are empty"
 
 
 class Record(Struct, frozen=True):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
 from ckaudit.run.rises import SOLVED
-from ckaudit.run.robust import MEDIAN_COST, difference_noise
+from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_vocabulary
@@ -337,7 +337,7 @@ def ends_no_higher(loss: Series | None, *, felt: float, last: float = math.inf, 
     if len(values) < 3:
         return False
     *before, end = (median(part) for part in np.array_split(values, 3))
-    error = MEDIAN_COST * float(np.nan_to_num(difference_noise(values))) / math.sqrt(len(values) / 3)
+    error = MEDIAN_STANDARD_ERROR_FACTOR * float(np.nan_to_num(difference_noise(values))) / math.sqrt(len(values) / 3)
     return end - min(before) <= max(felt * (max(*before, end) - min(*before, end)), deviations * error)
 
 

@@ -12,7 +12,7 @@ from ckaudit.metrics.pairs import together
 from ckaudit.run.column_builder import LOSS_FUNCTIONS
 from ckaudit.run.falls import ends_lower, fall_accelerates, never_falls
 from ckaudit.run.medians import median
-from ckaudit.run.robust import MEDIAN_COST, difference_noise
+from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
 from ckaudit.run.run import Run
 from ckaudit.run.run_facts import may_have_taken_all_steps
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
@@ -245,7 +245,7 @@ def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
     level = abs(median(losses))
     by_losses = difference_noise(losses) / level if level and len(losses) > 2 else 0.0
     own = SMALL_SAMPLE * float(np.std(saved, ddof=1)) if paired else math.inf
-    return MEDIAN_COST * min(by_losses, own) / math.sqrt(len(saved))
+    return MEDIAN_STANDARD_ERROR_FACTOR * min(by_losses, own) / math.sqrt(len(saved))
 
 
 @metric(unit="1", reads=["loss_function.value", train_loss_raw], source="PyTorch: what torch.nn.functional returns", memory=1)

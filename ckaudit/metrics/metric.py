@@ -74,6 +74,11 @@ def metric(
     return enter
 
 
+def metrics_among(inputs: Iterable[object]) -> list[Metric]:
+    """Return the metrics among the inputs of a rule or a question."""
+    return [each for each in inputs if isinstance(each, Metric)]
+
+
 def metrics() -> dict[str, Metric]:
     """Return every metric by name, sorted; those of plugins come in after our own."""
     return _METRICS.units()

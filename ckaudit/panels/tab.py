@@ -12,7 +12,6 @@ from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.panels import Answered, Chart, Tab
 from ckaudit.contract.schema.report import Answer, Check, Finding
 from ckaudit.contract.schema.report import Word as AnswerWord
-from ckaudit.material.counts import plural
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries, entry_of, owner_of
 from ckaudit.panels.checkpoint_charts import FIELD, grids, ridges, why_none
@@ -21,6 +20,7 @@ from ckaudit.panels.scene import Scene, metrics_of
 from ckaudit.questions.question import questions
 from ckaudit.rules import rules
 from ckaudit.run.run import Run
+from ckaudit.wording import plural
 
 Drawn = Callable[[Scene], Chart | None]
 Painter = Callable[["TabBuilder"], tuple[Answered, str] | None]

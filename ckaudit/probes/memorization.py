@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns, Units, WrongValue, count_of, text_of, units_of
-from ckaudit.material.counts import plural, wilson
 from ckaudit.material.files import WRONG_TYPE, FaultCollector
 from ckaudit.material.records import Progress, Reading, Record
+from ckaudit.run.robust import wilson
+from ckaudit.wording import plural
 
 COLUMNS = Columns(
     {

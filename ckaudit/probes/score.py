@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns, Units, WrongValue, units_of
-from ckaudit.material.counts import plural
 from ckaudit.material.files import WRONG_TYPE, FaultCollector
 from ckaudit.material.records import Progress, Reading, Record
 from ckaudit.probes.passages import HELD_OUT, TRAIN, Passage
+from ckaudit.wording import plural
 
 COLUMNS = Columns(
     {

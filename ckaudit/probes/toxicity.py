@@ -16,10 +16,11 @@ from msgspec import Struct, field
 
 from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing, gathered
 from ckaudit.material.columns import Columns, WrongValue, probability, text_of
-from ckaudit.material.counts import plural, wilson
 from ckaudit.material.files import WRONG_TYPE, FaultCollector
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading, Record
+from ckaudit.run.robust import wilson
+from ckaudit.wording import plural
 
 COLUMNS = Columns(
     {

@@ -21,7 +21,7 @@ from ckaudit.metrics.replay import replay_first_difference, replay_identical, re
 from ckaudit.metrics.weights import relative_movement, update_norm, update_to_weight_global, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import element_type
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, not_applicable, not_recorded, question, word_if_high, worst_of
-from ckaudit.questions.values import largest, last_row, listed, points, ratio_of_alike, row_of, smallest, uneven_list, why_no_fall
+from ckaudit.questions.values import largest, last_row, points, ratio_of_alike, row_of, smallest, uneven_list, why_no_fall
 from ckaudit.questions.weight_updates import (
     answer_from_checkpoints,
     last_with_learning_rate,
@@ -40,6 +40,7 @@ from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Series
 from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
+from ckaudit.wording import first_names
 
 NOTE_RATIO: float = vanishing_gradient.thresholds["note_ratio"]
 MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
@@ -53,8 +54,7 @@ MAX_RATIO: float = vanishing_gradient.thresholds["max_ratio"]
         "nonfinite_values",
         "hidden_nonfinite",
         "initial_loss_off",
-        *("loss_inputs_wrong", "loss_term_not_learnt", "posterior_collapse", "discriminator_wins"),
-        "loss_not_falling",
+        *("loss_inputs_wrong", "loss_term_not_learnt", "posterior_collapse", "discriminator_wins", "loss_not_falling"),
         "score_stands",
         "loss_frozen",
         "loss_rises",
@@ -204,7 +204,7 @@ def parameter_dead(
     faint = [name for name, value in latest.items() if value < alive]
     low, low_value = smallest(latest)
     text = f"at step {step} the smallest gradient of {len(latest)} trainable tensors is {low_value:.3g}, of {low}"
-    text += f"; below {dead if now else alive:.0e} are {listed(now or faint)}" if faint else ""
+    text += f"; below {dead if now else alive:.0e} are {first_names(now or faint, 3)}" if faint else ""
     numbers = {"smallest": low_value, "tensors": float(len(latest)), "dead": float(len(now))}
     word: Word = "bad" if both and not 0 < max(latest.values()) <= alive else "watch" if faint else "good"
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)

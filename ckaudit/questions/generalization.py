@@ -7,7 +7,6 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
-from ckaudit.material.counts import plural
 from ckaudit.metrics.divergence import val_rise
 from ckaudit.metrics.loss import slice_val_loss, train_loss_at_evals, train_loss_raw, train_val_gap, val_loss
 from ckaudit.metrics.memorization import forgetting
@@ -23,8 +22,9 @@ from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.rises import is_negligible, sustained_rise
-from ckaudit.run.robust import MEDIAN_COST, difference_noise
+from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
 from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.wording import plural
 
 RISE: float = overfitting.thresholds["min_rise"]
 MIN_EVALS: int = overfitting.thresholds["min_evals"]
@@ -259,7 +259,7 @@ def _slopes(loss: Series, slope: Series | None, enough: int, *, parts: int = 10,
     places, stages = medians_of_parts(steps.astype(float), count), medians_of_parts(values, count)
     way = np.diff(places) / 1000
     noise = difference_noise(values)
-    error = MEDIAN_COST * noise * math.sqrt(2 / (len(values) // count)) / float(way[-1])
+    error = MEDIAN_STANDARD_ERROR_FACTOR * noise * math.sqrt(2 / (len(values) // count)) / float(way[-1])
     return places[1:].astype(np.int64), np.diff(stages) / way, error
 
 

@@ -26,7 +26,7 @@ from ckaudit.questions.question import (
     word_if_low,
     worst_of,
 )
-from ckaudit.questions.values import is_matrix, largest, last_row, listed, points
+from ckaudit.questions.values import is_matrix, largest, last_row, points
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.redundant_heads import redundant_heads
 from ckaudit.rules.rule import FACTS
@@ -35,6 +35,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_adaptive
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of
+from ckaudit.wording import first_names
 
 CORE = ("attention", "mlp", "router")
 
@@ -130,7 +131,7 @@ def heads_redundant(
     name, value = largest(row)
     share = len(same) / len(row)
     text = f"at step {step} {len(same)} of {len(row)} heads have a cosine above {alike:.2g} to another of their layer"
-    text += f": {listed(same)}" if same else f"; the largest is {value:.3g}, of {name}"
+    text += f": {first_names(same, 3)}" if same else f"; the largest is {value:.3g}, of {name}"
     numbers = {"heads": float(len(row)), "alike": float(len(same)), "share": share, "largest": value}
     word = lenient_before(word_if_high(share, watch=watch, bad=bad), step, early)
     return SeriesAnswer(word=word, sentence=text, numbers=numbers)

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from ckaudit.catalogue import Catalogue
+from ckaudit.catalogue import Catalogue, thresholds_of
 from ckaudit.contract.schema.report import WORDS, Word
 from ckaudit.metrics import Metric
+from ckaudit.metrics.metric import metrics_among
 from ckaudit.rules.rule import FactsMarker
 
 
@@ -69,13 +70,12 @@ class Question(Struct, frozen=True, eq=False):
     @property
     def metrics(self) -> list[Metric]:
         """The metrics among the inputs."""
-        return [metric for metric in (*self.needs, *self.wants) if isinstance(metric, Metric)]
+        return metrics_among((*self.needs, *self.wants))
 
     @property
     def thresholds(self) -> dict[str, Any]:
         """Keyword-only parameters and their defaults."""
-        parameters = inspect.signature(self.function).parameters.values()
-        return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+        return thresholds_of(self.function)
 
 
 _QUESTIONS: Catalogue[Question] = Catalogue("question", "ckaudit.questions")

@@ -217,13 +217,3 @@ def above_best(rise: float, best: float) -> str:
     ('25.0% above its best', '33 above its best, -3')
     """
     return f"{rise:.1%} above its best" if best > 0 and rise < 10 else f"{rise * abs(best):.4g} above its best, {best:.4g}"
-
-
-def listed(names: Sequence[str], *, max_names: int = 3) -> str:
-    """Return names in a row, and how many more there are.
-
-    >>> listed(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
-    """
-    more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
-    return ", ".join(names[:max_names]) + more

@@ -5,7 +5,7 @@ import numpy as np
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.questions.question import SeriesAnswer, not_recorded
-from ckaudit.questions.values import last_row, listed, points, row_of
+from ckaudit.questions.values import last_row, points, row_of
 from ckaudit.rules.loss.loss_frozen import loss_frozen
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.updates.barely_moving import barely_moving, idle_experts
@@ -14,6 +14,7 @@ from ckaudit.run.cancelled_gradients import cancelled, half_precision_gains
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.tensors import table_of
+from ckaudit.wording import first_names
 
 MIN_CHECKPOINTS: int = barely_moving.thresholds["min_points"]
 MIN_RELATIVE_MOVEMENT: float = barely_moving.thresholds["min_relative_movement"]
@@ -36,7 +37,8 @@ def unchanged_by_last_update(
     row = {name: value for name, value in row_of(trainable, int(rows[-1])).items() if not _is_dropped(name, step, gradient)}
     still = [name for name, value in row.items() if value == 0]
     text = f"step {step} updates {len(row) - len(still)} of {len(row)} trainable tensors"
-    return still, text + (f", not {listed(still)}" if still else ""), {"tensors": float(len(row)), "still": float(len(still))}
+    text += f", not {first_names(still, 3)}" if still else ""
+    return still, text, {"tensors": float(len(row)), "still": float(len(still))}
 
 
 def _is_dropped(name: str, step: int, gradient: Series | None) -> bool:
@@ -86,7 +88,7 @@ def answer_from_checkpoints(seen: Series, gradient: Series | None, findings: Fin
     fed = _with_gradient(still, gradient)
     numbers = {"tensors": float(len(shown)), "still": float(len(still))}
     text = f"by step {seen.steps[-1]} {len(shown) - len(still)} of {len(shown)} trainable tensors have changed in what "
-    text += "checkpoints show of them" + (f", not {listed(fed or still)}" if still else "")
+    text += "checkpoints show of them" + (f", not {first_names(fed or still, 3)}" if still else "")
     if len(still) == len(shown) and not _loss_stands(findings):
         text += ": unless the loss stands, these are not the weights that train"
         fed = []

@@ -8,6 +8,8 @@ ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://", re.ASCII)
 EXTRA_OF = {"s3": "remote", "http": "remote", "memory": "remote", "hdfs": "hdfs", "gs": "gs", "az": "az"}
 """The kinds of storage that are read, and the extra of this package that brings what reads them."""
 
+WILDCARDS = frozenset("*?[")
+
 SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "https": "http", "webhdfs": "hdfs"}
 """Other schemes of a kind."""
 
@@ -19,6 +21,15 @@ def is_uri(text: str) -> bool:
     (True, False, False)
     """
     return ADDRESS.match(text) is not None
+
+
+def has_wildcard(text: str) -> bool:
+    """Tell whether a text has a letter that stands for others, as in runs/*.
+
+    >>> has_wildcard("runs/seed-?"), has_wildcard("runs/nano")
+    (True, False)
+    """
+    return not WILDCARDS.isdisjoint(text)
 
 
 def scheme_of(uri: str) -> str:

@@ -11,7 +11,8 @@ from ckaudit.reports.escape import escaped
 from ckaudit.reports.terminal.charts import sparkline, starts
 from ckaudit.reports.terminal.screen_text import pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
-from ckaudit.reports.words import interval, likelihood, number, plural
+from ckaudit.reports.words import interval, likelihood, number
+from ckaudit.wording import first_names, plural
 
 MAX_LABEL_COLUMNS = 32  # columns of a label at most
 LAST_VALUE_COLUMNS = 12  # columns for the last value
@@ -190,13 +191,9 @@ def _many(members: Sequence[Return], *, max_names: int = 3) -> str:
     back = [member.step for member in members if member.step is not None]
     away = [member.name for member in members if member.step is None and member.seen_until is not None]
     parts = [f"{len(back)} of {len(members)} back" + (f", from step {min(back)} to step {max(back)}" if back else "")]
-    parts += [f"not back: {_some(away, max_names)}"] if away else []
-    parts += [f"never recorded again: {_some(unseen, max_names)}"] if unseen else []
+    parts += [f"not back: {first_names(away, max_names)}"] if away else []
+    parts += [f"never recorded again: {first_names(unseen, max_names)}"] if unseen else []
     return "; ".join(parts)
-
-
-def _some(names: Sequence[str], max_names: int) -> str:
-    return ", ".join(names[:max_names]) + (f" and {len(names) - max_names} more" if len(names) > max_names else "")
 
 
 def finding_line(finding: Finding) -> str:
@@ -211,4 +208,4 @@ def other_events(autopsy: Autopsy, *, max_names: int = 8) -> str:
     if not events:
         return ""
     named = [f"{event.event_step} ({', '.join(event_triggers(event))})" for event in events]
-    return f"Other events: {_some(named, max_names)}."
+    return f"Other events: {first_names(named, max_names)}."

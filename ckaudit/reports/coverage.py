@@ -2,18 +2,18 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from shlex import quote
 from typing import Any
 
 import msgspec
 
 from ckaudit.audit.coverage.table import Coverage, Line, Remedy, Row, Young
-from ckaudit.material.counts import plural
 from ckaudit.metrics.catalogue import RANKS, Importance
 from ckaudit.reports.escape import backticks, escaped, prose, visible
 from ckaudit.reports.json import dumps, with_head
 from ckaudit.reports.view import View
+from ckaudit.wording import first_names, plural
 
 LEVELS = "must, should, nice: how much a {scale} run in its {stage} stage needs a number, read by a rule or by you"
 NEEDED = {"must": "that it must have", "should": "that it should have", "nice": "nice to have"}
@@ -106,9 +106,9 @@ def headline(coverage: Coverage, *, max_names: int | None = 3) -> str:
         return f"{text}; number {best} below lets {which}." if freed else f"{text}; what follows brings them."
     if coverage.young:
         judged = f"{coverage.checks - len(coverage.young)} of {coverage.checks} checks can judge this run"
-        return f"{judged}; too few points yet for {first_of([young.name for young in coverage.young], max_names=max_names)}."
+        return f"{judged}; too few points yet for {first_names([young.name for young in coverage.young], max_names)}."
     if coverage.remedies and coverage.remedies[0].readers:
-        readers = first_of([_name(reader) for reader in coverage.remedies[0].readers], max_names=max_names)
+        readers = first_names([_name(reader) for reader in coverage.remedies[0].readers], max_names)
         return f"Every check has the numbers that it needs; number 1 below adds evidence for {readers}."
     if coverage.remedies:
         return "Every check has the numbers that it needs. What follows is for those who read the run, the most needed first."
@@ -135,12 +135,12 @@ def title_of(place: int, remedy: Remedy, coverage: Coverage, *, max_names: int |
     """Return the number of a remedy and why it comes where it does: whom it lets judge or adds to, or who would read it."""
     freed = [waiting.name for waiting in coverage.waiting if waiting.place == place]
     if freed:
-        named, joined = first_of(freed, max_names=max_names), _joined(place, coverage, "; with")
+        named, joined = first_names(freed, max_names), _joined(place, coverage, "; with")
         return f"{place}. Lets {plural(len(freed), 'check')} judge: {named}{joined}"
     if joined := _joined(place, coverage, "With"):
         return f"{place}. {joined}"
     if remedy.readers:
-        return f"{place}. Adds evidence for {first_of([*map(_name, remedy.readers)], max_names=max_names)}"
+        return f"{place}. Adds evidence for {first_names([*map(_name, remedy.readers)], max_names)}"
     levels = {row.name: row.level for row in coverage.rows}
     counts = Counter(levels[name] for name in remedy.names)
     counted = ", ".join(f"{plural(counts[level], 'number')} {NEEDED[level]}" for level in RANKS if counts[level])
@@ -193,17 +193,7 @@ def young_sentence(young: Young) -> str:
 
 def line_text(line: Line, *, max_names: int | None = 3) -> str:
     """Return when a line of the program comes, and the first of what it records."""
-    return f"{line.when}: {first_of(line.brings, max_names=max_names)}" if line.brings else line.when
-
-
-def first_of(names: Sequence[str], *, max_names: int | None = 3) -> str:
-    """Return the first names, and how many more there are; None: all of them.
-
-    >>> first_of(["val_loss", "val_ppl"]), first_of("abcdef")
-    ('val_loss, val_ppl', 'a, b, c and 3 more')
-    """
-    more = f" and {len(names) - max_names} more" if max_names is not None and len(names) > max_names else ""
-    return ", ".join(names[:max_names]) + more
+    return f"{line.when}: {first_names(line.brings, max_names)}" if line.brings else line.when
 
 
 def _joined(place: int, coverage: Coverage, start: str) -> str:

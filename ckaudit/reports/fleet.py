@@ -7,7 +7,8 @@ from ckaudit.contract.schema.fleet import Fleet, FleetGroup, FleetRun
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.view import View
-from ckaudit.reports.words import likelihood, plural
+from ckaudit.reports.words import likelihood
+from ckaudit.wording import first_names, plural
 
 HEAD = ("severity", "run", "since step", "where", "first cause", "change first", "not judged")
 MAX_SHARING = 5
@@ -111,13 +112,7 @@ def rest_sentence(rest: Sequence[FleetRun]) -> str:
 
 def sharing(sentence: str, runs: Sequence[str]) -> str:
     """Return what runs share, with the names of the first of them."""
-    return f"{sentence.rstrip('.')}. Runs: {first_names(runs)}" if runs else sentence
-
-
-def first_names(runs: Sequence[str]) -> str:
-    """Return the names of the first runs, and how many more there are."""
-    more = f" and {len(runs) - MAX_SHARING:,} more" if len(runs) > MAX_SHARING else ""
-    return f"{', '.join(runs[:MAX_SHARING])}{more}"
+    return f"{sentence.rstrip('.')}. Runs: {first_names(runs, MAX_SHARING)}" if runs else sentence
 
 
 GROUP_HEAD = ("runs", "ill", "share", "commonest cause")

@@ -11,6 +11,7 @@ from ckaudit.reports import words
 from ckaudit.reports.escape import visible
 from ckaudit.reports.report_sections import policy_sentences, suppressed_of, why_suppressed
 from ckaudit.reports.view import PLAIN, View
+from ckaudit.wording import plural
 
 # XML 1.0 allows no other characters (section 2.2), not even as references.
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -104,7 +105,7 @@ def _body(check: Check, findings: list[Finding], suppressions: list[Suppressed],
         return f"<system-out>{_escape(severe + _text(findings, suppressions, view))}</system-out>"
     if suppressions:
         reasons = ", ".join(dict.fromkeys(why_suppressed(suppressed) for suppressed in suppressions))
-        message = f"{words.plural(len(suppressions), 'finding')} accepted: {reasons}"
+        message = f"{plural(len(suppressions), 'finding')} accepted: {reasons}"
         return f"<skipped message={_attribute(message)}/>"
     return None
 
@@ -113,7 +114,7 @@ def _failure(check: Check, findings: list[Finding], suppressions: list[Suppresse
     """Return the failure with the first finding as its message."""
     severity = findings[0].severity if findings else check.severity
     first = findings[0].message if findings else check.detail or check.title
-    message = first if len(findings) < 2 else f"{words.plural(len(findings), 'finding')}, first: {first}"
+    message = first if len(findings) < 2 else f"{plural(len(findings), 'finding')}, first: {first}"
     text = _escape(_text(findings, suppressions, view))
     return f"<failure type={_attribute(severity)} message={_attribute(message)}>{text}</failure>"
 
@@ -125,7 +126,7 @@ def _text(findings: list[Finding], suppressions: list[Suppressed], view: View) -
     if len(findings) > len(shown):
         lines.append(f"... and {len(findings) - len(shown):,} more")
     if suppressions:
-        lines.append(f"and {words.plural(len(suppressions), 'finding')} accepted")
+        lines.append(f"and {plural(len(suppressions), 'finding')} accepted")
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ from ckaudit.reports.report_sections import (
 from ckaudit.reports.terminal.charts import curve
 from ckaudit.reports.terminal.screen_text import badge
 from ckaudit.reports.view import PLAIN, View
+from ckaudit.wording import plural
 
 
 def render(report: Report, view: View = PLAIN) -> str:
@@ -100,7 +101,7 @@ def _accepted(report: Report, view: View) -> str:
     findings = [(suppressed.finding, escaped(why_suppressed(suppressed))) for suppressed in shown]
     rows = [f"| {finding.severity} | {code(finding.code)} | {_where(finding, view.base)} | {why} |" for finding, why in findings]
     more = len(report.suppressed) - len(shown)
-    head = f"<details><summary>Accepted: {words.plural(len(report.suppressed), 'finding')}</summary>"
+    head = f"<details><summary>Accepted: {plural(len(report.suppressed), 'finding')}</summary>"
     table = ["| severity | code | where | why |", "|---|---|---|---|", *rows]
     return "\n".join([head, "", *table, *(["", f"... and {more:,} more"] if more else []), "", "</details>"])
 
@@ -130,7 +131,7 @@ def _footer(report: Report) -> Iterator[str]:
     """Yield what was audited and counted, and what could not be judged."""
     counts = words.by_severity(report.findings) or "no findings"
     at = "" if report.step is None else f" at step {report.step}"
-    yield f"{escaped(report.subject)}{at}: {counts}, {words.plural(report.files, 'file')} read, {escaped(report.tool)}"
+    yield f"{escaped(report.subject)}{at}: {counts}, {plural(report.files, 'file')} read, {escaped(report.tool)}"
     if sentence := words.not_judged(report):
         yield sentence
 

@@ -11,6 +11,7 @@ from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.json import dumps
 from ckaudit.reports.terminal.screen_text import columns, pad, paint, printable, wrap
 from ckaudit.reports.view import PLAIN, View
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     from ckaudit.audit.memorization_curve import MemorizationPoint
@@ -126,8 +127,7 @@ def _markdown(measures: Measures) -> Iterator[str]:
 
 
 def _counted(measures: Measures) -> str:
-    records = "1 record" if measures.records == 1 else f"{measures.records:,} records"
-    return f"{records} in {'1 file' if measures.files == 1 else f'{measures.files:,} files'}"
+    return f"{plural(measures.records, 'record')} in {plural(measures.files, 'file')}"
 
 
 def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:

@@ -9,16 +9,17 @@ from ckaudit.audit.measure import MeasuredMetric, Measurement
 from ckaudit.contract.schema import panels
 from ckaudit.contract.schema.diff import Comparison, Pair
 from ckaudit.contract.schema.fleet import Fleet
-from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.numbers import Number, finite
 from ckaudit.contract.schema.report import Chart, Finding, Report
 from ckaudit.reports.fleet import HEAD, cells, listed_and_counted, rest_sentence
 from ckaudit.reports.markup import Markup, join, tag
 from ckaudit.reports.svg.picture import run_names
-from ckaudit.reports.svg.plot import described, finite, plot
+from ckaudit.reports.svg.plot import described, plot
 from ckaudit.reports.svg.scale import part_of
 from ckaudit.reports.terminal.screen_text import badge
 from ckaudit.reports.view import View
-from ckaudit.reports.words import is_limited, not_judged, number, plural, standing
+from ckaudit.reports.words import is_limited, not_judged, number, standing
+from ckaudit.wording import plural
 
 MAX_ROWS = 8
 """Findings that are shown; the text and the JSON leave none out."""

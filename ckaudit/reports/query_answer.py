@@ -11,7 +11,7 @@ from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.reports.metric_series import quoted
 from ckaudit.reports.terminal.screen_text import columns, pad, paint, printable
 from ckaudit.reports.view import View
-from ckaudit.reports.words import plural
+from ckaudit.wording import plural
 
 MAX_ROWS = 200
 WIDEST, LEAST = 100, 8

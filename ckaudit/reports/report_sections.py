@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from msgspec import UNSET
 
 from ckaudit.contract.schema.report import Derived, GradToWeight, Report, ResumeCheckpoint, Suppressed, Tau
-from ckaudit.reports import words
 from ckaudit.reports.words import number
+from ckaudit.wording import plural
 
 DERIVED = ("divergence_step", "tau", "spike_flags", "grad_to_weight")
 CHECKPOINT_HEAD = ("step", "size", "written (UTC)", "took", "weights", "optimizer", "good", "lacks", "where")
@@ -56,7 +56,7 @@ def _counts(report: Report) -> Iterator[str]:
     if normal:
         parts.append(f"{normal:,} normal among its siblings")
     total = len(report.suppressed)
-    yield f"{words.plural(total, 'finding')} {'does' if total == 1 else 'do'} not count: {', '.join(parts)}"
+    yield f"{plural(total, 'finding')} {'does' if total == 1 else 'do'} not count: {', '.join(parts)}"
 
 
 def _stale(report: Report, limit: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ from ckaudit.audit.autopsy import Autopsy
 from ckaudit.audit.coverage.table import Coverage
 from ckaudit.audit.drop import Drop
 from ckaudit.contract.schema.published import DIALECT
+from ckaudit.explain.docstring import ARGUMENT
 from ckaudit.lab.drill.outcomes import DrillReport
 from ckaudit.reports import coverage
 from ckaudit.reports.json import VERSIONS
@@ -24,7 +25,6 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     VERSIONS["DrillReport"]: DrillReport,
 }
 MORE: dict[str, dict[str, type[msgspec.Struct]]] = {coverage.VERSION: {"counts": coverage.Counts}}
-MEMBER = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.DOTALL | re.MULTILINE)
 
 
 @cache
@@ -71,7 +71,7 @@ def _describe(definition: dict[str, Any]) -> None:
     """Give each member of a type its line of the docstring; what such a type has is always written."""
     text, _, members = inspect.cleandoc(definition.get("description", "")).partition("Attributes:\n")
     definition["description"] = " ".join(text.split())
-    for name, description in MEMBER.findall(members):
+    for name, description in ARGUMENT.findall(members):
         definition["properties"][name]["description"] = " ".join(re.sub(r"\bNone\b", "null", description).split())
     if members:
         definition["required"] = list(definition["properties"])

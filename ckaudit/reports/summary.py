@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator
 
+from ckaudit.contract.schema.numbers import finite
 from ckaudit.contract.schema.panels import Chart, Panels
 from ckaudit.contract.schema.report import Report
 from ckaudit.reports import markdown
 from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.svg.picture import SIGNATURE, run_names, word_of_comparison
-from ckaudit.reports.svg.plot import finite
 from ckaudit.reports.terminal.charts import sparkline
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.reports.words import number

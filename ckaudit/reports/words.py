@@ -5,9 +5,8 @@ from collections.abc import Iterable
 
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import SEVERITIES, Check, Diagnosis, Finding, Report, Severity
-from ckaudit.material import counts
+from ckaudit.wording import plural
 
-plural = counts.plural
 LIKELIHOOD = ((0.90, "very likely"), (0.66, "likely"), (0.33, "as likely as not"), (0.10, "unlikely"), (0.0, "very unlikely"))
 
 

@@ -8,10 +8,9 @@ from msgspec import UNSET, Struct, field
 
 from ckaudit import __version__
 from ckaudit.contract.io.folder import refuse_shut, shown_name
-from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, SkipReason, worst
+from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, SkipReason, gravest
 from ckaudit.contract.violations import kinds_of
 from ckaudit.errors import UnreadableError
-from ckaudit.material.counts import plural
 from ckaudit.resume import catalogue, trends
 from ckaudit.resume.catalogue import COMMAND, LEFT_OVER, SHARD_MISSING
 from ckaudit.resume.checksums import read_list
@@ -19,6 +18,7 @@ from ckaudit.resume.examine import ExaminedCheckpoint, examine
 from ckaudit.resume.find import Window, find
 from ckaudit.resume.open_file import is_there
 from ckaudit.resume.trends import checkpoints_of_one_form
+from ckaudit.wording import plural
 
 TRENDS = (trends.size_jumps, trends.time_jumps, trends.missing_files, trends.wrong_steps, trends.missing_parts)
 
@@ -226,7 +226,7 @@ def make_report(subject: str, checkpoints: Checkpoints, findings: Sequence[Findi
         command=COMMAND,
         subject=subject,
         verdict=_sentence(checkpoints, ordered),
-        severity=worst(ordered),
+        severity=gravest(finding.severity for finding in ordered),
         findings=ordered,
         checks=_checks(checkpoints, ordered),
         notes=notes,

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.report import Finding, ResumeCheckpoint
-from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import (
     BREAKING,
     CHECKSUM,
@@ -37,6 +36,7 @@ from ckaudit.resume.roles import PARTS, Inventory
 from ckaudit.resume.safetensors_files import read_safetensors
 from ckaudit.resume.scan import scan
 from ckaudit.resume.tensor_files import read_torch
+from ckaudit.wording import first_names, plural
 
 MAX_JSON = 64 * 2**20
 
@@ -318,7 +318,7 @@ def judge_names(content: Content, file: str) -> list[Finding]:
             RUNS_CODE.at(file, f"unpickling it would call {len(dangerous) - 5:,} other names", found=", ".join(dangerous[5:50]))
         )
     if others := [name for name in foreign if name not in dangerous]:
-        message = f"unpickling it needs {', '.join(others[:5])}" + (f" and {len(others) - 5:,} more" if len(others) > 5 else "")
+        message = f"unpickling it needs {first_names(others, 5)}"
         findings.append(FOREIGN_CLASS.at(file, message, where=others[0], also=others[1:50]))
     return findings
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ckaudit.contract.schema.report import Finding
-from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import BAD_OPTIMIZER, BAD_WEIGHTS, DAMAGED
 from ckaudit.resume.content import ELEMENTS, ByteRange, Content, ElementType, StoredTensor
 from ckaudit.resume.open_file import OpenFile
 from ckaudit.resume.tensor_files import storages
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

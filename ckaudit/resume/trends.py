@@ -7,10 +7,10 @@ from statistics import median
 
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import ViolationKind
-from ckaudit.material.counts import plural
 from ckaudit.resume.catalogue import NO_OPTIMIZER, NO_WEIGHTS, PART_MISSING, SHARD_MISSING, SIZE_JUMP, STEP_MISMATCH, TIME_JUMP
 from ckaudit.resume.examine import ExaminedCheckpoint
 from ckaudit.resume.find import DATA, STEP
+from ckaudit.wording import plural
 
 MIN_CHECKPOINTS = 3  # two cannot tell which of them is odd
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.catalogue import Catalogue
+from ckaudit.catalogue import Catalogue, thresholds_of
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity, SkipReason
 from ckaudit.contract.summaries import ONE_OF
 from ckaudit.metrics import Metric, metrics
+from ckaudit.metrics.metric import metrics_among
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spans import Span, spans
 
@@ -196,13 +197,12 @@ class Rule(Struct, frozen=True, eq=False):
     @property
     def metrics(self) -> list[Metric]:
         """The metrics among the inputs."""
-        return [metric for metric in (*self.needs, *self.wants) if isinstance(metric, Metric)]
+        return metrics_among((*self.needs, *self.wants))
 
     @property
     def thresholds(self) -> dict[str, Any]:
         """Keyword-only parameters and their defaults."""
-        parameters = inspect.signature(self.function).parameters.values()
-        return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+        return thresholds_of(self.function)
 
 
 _RULES: Catalogue[Rule] = Catalogue("rule", "ckaudit.rules", before_plugins=metrics)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ckaudit.contract.schema.tensor_names import other_attention_projections
-from ckaudit.run.column_builder import DTYPES
+from ckaudit.run.column_builder import HALF_TYPES
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable
 
-HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
 TAKEN_OUT = "biases and scales that a normalization or a softmax takes out"
 KINDS = {"key_bias": "key biases", "unused": "parts that the forward pass does not use"}
 

@@ -21,9 +21,9 @@ from ckaudit.contract.schema.checkpoint import Checkpoint, HeadKind
 from ckaudit.contract.unknown_fields import with_open_words
 from ckaudit.run.memory import array_on_disk, scratch_file
 from ckaudit.run.run import Grids
+from ckaudit.run.scalars import FILLED
 from ckaudit.run.series import Floats, Mask, Series, empty
 
-ALWAYS = ("loss", "scalars.*")
 WEIGHT_GRID = "weights.*.sampled_grid_32x32"
 GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32", WEIGHT_GRID)
 """Matrices that a metric may ask for."""
@@ -120,7 +120,7 @@ def _paths() -> Iterator[str]:
 def decoder(paths: frozenset[str]) -> msgspec.json.Decoder[Any]:
     """Return a decoder of checkpoints that keeps only the named paths, and each file's identity."""
     wanted: dict[str, set[str]] = {}
-    for path in (*paths, *ALWAYS):
+    for path in (*paths, *FILLED):
         section, _, rest = path.partition(".")
         wanted.setdefault(section, set()).add(rest.removeprefix("*.").removesuffix(".*"))
         if path in BOX:
@@ -334,6 +334,7 @@ class _Words(dict[Any, float]):
 
 
 DTYPES = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
+HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
 """Element types in the order of the numbers that they are read as."""
 
 OPTIMIZERS = (

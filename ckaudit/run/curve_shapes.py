@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ckaudit.run.medians import median
 from ckaudit.run.rises import PRIOR_NOISE, sustained_rise
-from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_COST, difference_noise, parts_of, rank_trend
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, MEDIAN_STANDARD_ERROR_FACTOR, difference_noise, parts_of, rank_trend
 from ckaudit.run.series import Floats, Steps
 from ckaudit.run.spikes import lone_peaks
 
@@ -82,7 +82,7 @@ def _rise_of_thirds(values: Floats, share: float, large: float) -> Turn | None:
     if len(values) < ENOUGH_FOR_NOISE:
         return None
     before, after = median(values[:third]), median(values[-third:])
-    error = difference_noise(values) * float(np.sqrt(2 / third)) * MEDIAN_COST
+    error = difference_noise(values) * float(np.sqrt(2 / third)) * MEDIAN_STANDARD_ERROR_FACTOR
     first, last = values[:third], values[-third:]
     is_large = after > (1 + large) * before and np.quantile(last, 0.25) > np.quantile(first, 0.75)
     enough = before + max(share * before, (3 if is_large else 5) * error)

@@ -12,7 +12,7 @@ from ckaudit.run.rises import PRIOR_NOISE, sustained_rise
 from ckaudit.run.robust import (
     ENOUGH_FOR_NOISE,
     MAD_TO_SIGMA,
-    MEDIAN_COST,
+    MEDIAN_STANDARD_ERROR_FACTOR,
     begins_with_its_run,
     difference_noise,
     log_noise,
@@ -67,7 +67,7 @@ def fall_between_thirds(values: Floats) -> Fall:
     """
     third = max(1, len(values) // 3)
     noise = difference_noise(values) if len(values) >= 5 else math.nan
-    error = noise * math.sqrt(2 / third) * (MEDIAN_COST if third > 2 else 1.0)
+    error = noise * math.sqrt(2 / third) * (MEDIAN_STANDARD_ERROR_FACTOR if third > 2 else 1.0)
     return Fall(median(values[:third]), median(values[-third:]), error)
 
 
@@ -120,7 +120,7 @@ def fall_accelerates(values: Floats, *, parts: int = 9, min_deviations: float = 
     if len(values) < parts:
         return False
     levels, third = [median(part) for part in np.array_split(values, parts)], parts // 3
-    error = MEDIAN_COST * difference_noise(values) * math.sqrt(2 * parts / len(values))
+    error = MEDIAN_STANDARD_ERROR_FACTOR * difference_noise(values) * math.sqrt(2 * parts / len(values))
     fall = levels[-third] - levels[-1]
     return fall > max(levels[0] - levels[third - 1], min_deviations * error) and levels[-1] == min(levels)
 
@@ -231,7 +231,9 @@ def early_fall(steps: Steps, values: Floats, early: float) -> EarlyFall:
     around = slice(max(0, inside - 1 - few // 2), inside + few // 2)
     start, soon, end = (median(values[part]) for part in (slice(3), around, slice(-few, None)))
     first, then, last = (median(steps[part]) for part in (slice(3), around, slice(-few, None)))
-    return EarlyFall(start, soon, end, MEDIAN_COST * noise * np.sqrt(1 / 3 + 1 / few), (then - first) / (last - first))
+    return EarlyFall(
+        start, soon, end, MEDIAN_STANDARD_ERROR_FACTOR * noise * np.sqrt(1 / 3 + 1 / few), (then - first) / (last - first)
+    )
 
 
 def steepest_tenth(steps: Steps, values: Floats) -> float:

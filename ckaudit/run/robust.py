@@ -2,7 +2,7 @@
 
 All of it holds for any number of points from three on, for any unit and any sign. A long curve is first reduced to the medians of
 equal parts, so that every length is judged alike. Noise is taken from second differences, in which neither a trend nor a single
-jump is seen.
+jump is seen. How sure a share is that was counted on a sample stands here too.
 """
 
 import math
@@ -22,7 +22,7 @@ PARTS = 48
 BLOCKS = 24
 """The same of a curve that is judged by its whole course, in which single parts count less."""
 
-MEDIAN_COST = 1.2533
+MEDIAN_STANDARD_ERROR_FACTOR = 1.2533
 """The standard error of a median over that of a mean, of normal values: the square root of pi / 2."""
 
 ENOUGH_FOR_NOISE = 8
@@ -284,3 +284,22 @@ def bfloat16_step(values: Floats) -> Floats:
     exact = (single == values) & (single.view(np.uint32) & BFLOAT16_TAIL == 0) & (values != 0)
     _, exponent = np.frexp(np.where(exact, values, 1.0))
     return np.where(exact, np.ldexp(1.0, exponent - 1 - BFLOAT16_DIGITS), 0.0)
+
+
+def wilson(hits: float, of: int, *, z: float = 1.959964) -> tuple[float, float]:
+    """Return the interval that holds the true share in 95 % of samples (Wilson 1927, JASA 22:209).
+
+    Unlike the usual plus or minus it stays within 0 to 1, and says something of zero hits too.
+
+    Args:
+        hits: How many had it; an expectation where that is what is known.
+        of: How many were looked at, at least 1.
+        z: Quantile of the normal distribution; the default is that of 97.5 %.
+
+    >>> [round(end, 4) for end in wilson(0, 10)]
+    [0.0, 0.2775]
+    """
+    share, weight = hits / of, z * z / of
+    middle = (share + weight / 2) / (1 + weight)
+    half = z * math.sqrt(share * (1 - share) / of + weight / (4 * of)) / (1 + weight)
+    return max(0.0, middle - half), min(1.0, middle + half)

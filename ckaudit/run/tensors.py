@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import UNSET, Struct
 
 from ckaudit.contract.schema.manifest import LossKind, Manifest, NoGradient, TensorFacts
-from ckaudit.contract.schema.tensor_names import NAMES, block_of, no_gradient_by_name
+from ckaudit.contract.schema.tensor_names import NAMES, NUMBER, block_of, no_gradient_by_name
 from ckaudit.run.series import Floats
 
 NOT_OF_TOKENS = "the loss is not one of tokens"
@@ -20,7 +20,6 @@ BRANCHES = ("attention", "mlp")
 MAX_BLOCKS = 2000
 """Two for each of a thousand layers (Wang et al. 2022): more are no blocks, but names that are ever new."""
 
-_DEPTH = re.compile(r"(?:^|[._/])(?P<depth>\d+)(?=[._/]|$)")
 _EXPERT = re.compile(r"(^|[._])experts?[._]?\d+([._]|$)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
 _PRODUCT = re.compile(r"mm\b|conv|linear|matmul|einsum|mv\b|rnn|lstm|gru")
@@ -45,7 +44,7 @@ class TensorTable(Struct, frozen=True):
         fact = self.facts.get(name)
         if fact is not None:
             return None if fact.depth is UNSET else fact.depth
-        match = _DEPTH.search(name)
+        match = NUMBER.search(name)
         return int(match["depth"]) if match else None
 
     def kind(self, name: str) -> str:

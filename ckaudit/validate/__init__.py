@@ -25,10 +25,9 @@ from ckaudit.contract.io.folder import (
     refuse_special,
     shown_name,
 )
-from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, worst
+from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, gravest
 from ckaudit.contract.summaries import across_files, same_place
 from ckaudit.errors import UnreadableError
-from ckaudit.material.counts import plural
 from ckaudit.policy.apply_policy import apply_policy
 from ckaudit.policy.gate import OPEN, Gate, ended_ignores
 from ckaudit.validate.file_facts import RunFacts
@@ -48,6 +47,7 @@ from ckaudit.validate.run_checks import (
 )
 from ckaudit.validate.run_reader import ReadPatience, RunValidator
 from ckaudit.validate.tensors import layout_changes, table_contradictions
+from ckaudit.wording import plural
 
 ALWAYS = (
     mixed_versions,
@@ -219,7 +219,7 @@ def make_report(
         command="validate",
         subject=subject,
         verdict=_sentence(ordered, runs, files, broken=broken, hidden=len(applied.suppressed)),
-        severity=worst(ordered),
+        severity=gravest(finding.severity for finding in ordered),
         findings=ordered,
         checks=applied.checks,
         notes=[*notes, *ended_ignores(applied.ended, gate)],
@@ -239,7 +239,7 @@ def _gravity(finding: Finding) -> tuple[int, str, int, str, str, str]:
 def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int, *, broken: int, hidden: int) -> str:
     counts = Counter(finding.severity for finding in findings)
     severities = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES[:3] if counts[severity])
-    all_files = "1 file" if files == 1 else f"{files:,} files"
+    all_files = plural(files, "file")
     if not severities and hidden:
         return f"nothing new in {all_files}; {plural(hidden, 'finding')} {'is' if hidden == 1 else 'are'} accepted"
     if not severities:

@@ -15,6 +15,7 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.remote.arrivals import wait_for
 from ckaudit.validate.file_facts import CheckpointFacts, Layouts, RunFacts, facts_of
 from ckaudit.validate.outcomes import recorded_paths
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     from ckaudit.contract.bulk import BulkChecker
@@ -79,9 +80,7 @@ class RunValidator(Struct):
         )
         self.run.history = self._read_all(folder.history)
         if folder.history:
-            count = len(folder.history)
-            files = "1 history file" if count == 1 else f"{count} history files"
-            self.notes.append(f"{files} of replaced sessions, each judged by itself")
+            self.notes.append(f"{plural(len(folder.history), 'history file')} of replaced sessions, each judged by itself")
         self._read_logs(folder.scalars)
         if folder.manifest is not None:  # last, so that it knows the start that any of them is of, in a run that goes on
             self._read_manifest(folder.manifest)

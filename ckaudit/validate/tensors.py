@@ -10,6 +10,7 @@ from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.validate.catalogue import TABLE_SHAPE, TENSOR_DTYPE, TENSOR_SET, TENSOR_SHAPE, UNLISTED_TENSOR
 from ckaudit.validate.file_facts import CheckpointFacts, Layout, RunFacts
+from ckaudit.wording import first_names, plural
 
 SHOWN = 3
 
@@ -57,14 +58,12 @@ def _changed(old: Mapping[str, T | None], new: Mapping[str, T | None]) -> list[t
 
 def _fold(kind: ViolationKind, newer: CheckpointFacts, names: list[str], what: str) -> Iterator[Finding]:
     if names:
-        tensors = "1 tensor" if len(names) == 1 else f"{len(names)} tensors"
         verb = (
             what.replace("vanish", "vanishes").replace("appear", "appears").replace("change", "changes")
             if len(names) == 1
             else what
         )
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        message = f"{tensors} {verb}: {', '.join(names[:SHOWN])}{more}"
+        message = f"{plural(len(names), 'tensor')} {verb}: {first_names(names, SHOWN)}"
         yield kind.at(newer.shown, message, where=names[0], also=names[1:], first_step=newer.step)
 
 

@@ -209,7 +209,7 @@ def test_record_trains_what_is_missing_and_lists_what_failed(here, cache, capfd,
     assert (code, out) == (1, "")
     assert err.splitlines() == [
         f"2 of 3 trainings to record in {cache}",
-        "1 of 2: lr_too_high under seed 1, 60 s, failed; about 1 min left",
+        "1 of 2: lr_too_high under seed 1, 60 s, failed; about 60 s left",
         "2 of 2: lr_too_high under seed 2, 60 s, 150 KB",
         "failed: lr_too_high under seed 1: it broke",
         "1 recorded, 1 failed",

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ckaudit.contract.io import files
-from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_NAME, remove_stale, write_atomic
+from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_PATTERN, remove_stale, write_atomic
 
 
 def test_the_file_holds_the_bytes_and_nothing_else_is_left(tmp_path):
@@ -59,7 +59,7 @@ def test_no_reader_takes_a_temporary_file_for_one_of_the_run(tmp_path):
     for name in ("analysis_checkpoint_step_00000010.json", "scalars.jsonl"):
         temporary = f".{name}.tmp-{os.getpid()}"
         assert not CHECKPOINT_NAME.match(temporary)
-        assert not SCALARS_NAME.match(temporary)
+        assert not SCALARS_PATTERN.match(temporary)
 
 
 def test_leftovers_of_dead_writers_and_of_this_number_are_removed(tmp_path):

@@ -11,9 +11,9 @@ from ckaudit.contract.schema.raw_measurements import Measures
 from ckaudit.data import Tools, measure
 from ckaudit.data.document import COLUMNS
 from ckaudit.data.gauges import kl_divergence
-from ckaudit.material.counts import wilson
 from ckaudit.material.files import sample_files
 from ckaudit.material.records import Reading
+from ckaudit.run.robust import wilson
 from tests.data.corpus import docstrings, write
 
 SENTENCES = {

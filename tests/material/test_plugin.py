@@ -5,7 +5,6 @@ import sys
 import pytest
 
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.material.counts import wilson
 from ckaudit.material.plugin import load_classifier
 
 
@@ -42,10 +41,3 @@ def test_scores_that_are_none_are_told(scorer, body):
     with pytest.raises(CkauditError, match="scorer_odd"):
         load_classifier("scorer_odd:score")(["a", "b"])
     del sys.modules["scorer_odd"]
-
-
-def test_the_interval_is_the_published_one():
-    """Newcombe 1998, Statistics in Medicine 17:857, table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
-    published = {(81, 263): (0.2553, 0.3662), (15, 148): (0.0624, 0.1605), (0, 20): (0.0, 0.1611), (1, 29): (0.0061, 0.1718)}
-    for (hits, of), ends in published.items():
-        assert wilson(hits, of) == pytest.approx(ends, abs=5e-5)

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from ckaudit.material.counts import wilson
 from ckaudit.material.files import sample_files
 from ckaudit.material.records import Reading
 from ckaudit.probes.memorization import COLUMNS, longest_run, probe_memorization
+from ckaudit.run.robust import wilson
 
 
 def probe(tmp_path, rows, **named):

@@ -7,10 +7,10 @@ from statistics import fmean, pstdev
 import numpy as np
 import pytest
 
-from ckaudit.material.counts import wilson
 from ckaudit.material.files import sample_files
 from ckaudit.material.records import Reading
 from ckaudit.probes.toxicity import COLUMNS, at_least_one, expected_maximum, probe_toxicity
+from ckaudit.run.robust import wilson
 
 
 def probe(tmp_path, rows, **named):

@@ -480,7 +480,8 @@ def test_push_says_what_is_wrong_with_its_words(capfd, tmp_path):
         (["push", "--to", "s3://bucket/run"], "--to puts one run folder up"),
         (["push", str(tmp_path / "gone"), "--to", "s3://bucket/run"], "there is no folder"),
         (["push", str(tmp_path / "run"), "--to", "elsewhere"], "is no address"),
-        (["push", "--time-out", "soon"], "is no number of seconds"),
+        (["push", "--timeout", "soon"], "--timeout 'soon' is no number of seconds"),
+        (["push", "--time-out", "soon"], "is no number of seconds"),  # as it was called before
     ):
         assert run(words) == 2
         assert said in capfd.readouterr().err

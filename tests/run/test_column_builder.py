@@ -7,7 +7,8 @@ from msgspec import UNSET
 
 from ckaudit.contract.io.columns import columns_of, table
 from ckaudit.contract.schema.checkpoint import AttentionStats, Checkpoint, GradientStats, Histogram, MoeStats, WeightStats
-from ckaudit.run.column_builder import ALWAYS, ColumnCollector, cells_of, decoder, every_path, flatten_lists, unknown_paths
+from ckaudit.run.column_builder import ColumnCollector, cells_of, decoder, every_path, flatten_lists, unknown_paths
+from ckaudit.run.scalars import FILLED
 from tests.metrics.samples import NAN, cells, close
 
 DOCUMENT = msgspec.json.encode(
@@ -72,7 +73,7 @@ def test_a_decoder_keeps_what_was_asked_for_and_skips_the_rest():
 
 def test_a_decoder_always_keeps_identity_loss_and_scalars():
     found = decoder(frozenset()).decode(DOCUMENT)
-    assert ALWAYS == ("loss", "scalars.*")
+    assert FILLED == ("loss", "scalars.*")
     assert (found.step, found.loss, found.scalars, found.session) == (7, 2.0, {"lr": 0.1}, UNSET)
 
 

@@ -14,6 +14,7 @@ from ckaudit.run.robust import (
     looks_like_a_score,
     rank_trend,
     resolution,
+    wilson,
 )
 from ckaudit.run.series import single
 from ckaudit.run.spikes import passing_peaks
@@ -239,3 +240,10 @@ def test_what_is_no_bfloat16_has_no_bfloat16_step():
 
 def test_zero_is_short_in_decimals():
     assert resolution(np.array([0.0])).tolist() == [1.0]
+
+
+def test_the_interval_of_a_share_is_the_published_one():
+    """Newcombe 1998, Statistics in Medicine 17:857, table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
+    published = {(81, 263): (0.2553, 0.3662), (15, 148): (0.0624, 0.1605), (0, 20): (0.0, 0.1611), (1, 29): (0.0061, 0.1718)}
+    for (hits, of), ends in published.items():
+        assert wilson(hits, of) == pytest.approx(ends, abs=5e-5)

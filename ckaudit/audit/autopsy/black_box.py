@@ -20,6 +20,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.run.read import list_source
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series
+from ckaudit.wording import first_names
 
 Column = list[Number | None]
 
@@ -93,8 +94,7 @@ def _events_hint(events: Sequence[EventFile], *, most: int = 8) -> str:
     if not events:
         return "The run has none: nothing triggered one."
     named = [f"{event.name.event_step} ({', '.join(event_triggers(event.name))})" for event in events]
-    more = f" and {len(named) - most} more" if len(named) > most else ""
-    return f"There are events at {', '.join(named[:most])}{more}."
+    return f"There are events at {first_names(named, most)}."
 
 
 def event_triggers(name: EventName) -> tuple[str, ...]:

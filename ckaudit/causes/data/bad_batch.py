@@ -17,7 +17,6 @@ from ckaudit.causes.shared.loss_curves import (
     too_high_at_first,
 )
 from ckaudit.contract.schema.report import Evidence, Finding
-from ckaudit.material.counts import plural
 from ckaudit.metrics.data import token_kl_drift
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.inputs import input_scale
@@ -50,6 +49,7 @@ from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_loss_scaled
 from ckaudit.run.series import Series
+from ckaudit.wording import plural
 
 SIGNS = (loss_rises, loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
 OTHERS = (

@@ -26,7 +26,7 @@ from ckaudit.rules.updates.barely_moving import ONE_UPDATE, barely_moving
 from ckaudit.rules.updates.learning_rate_zero import learning_rate_zero
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.column_builder import DTYPES
+from ckaudit.run.column_builder import HALF_TYPES
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_plain_descent
@@ -34,7 +34,6 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import loss_vocabulary
 
 MOVED = relative_movement.name
-_HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
 
 
 @cause(
@@ -118,7 +117,7 @@ def learning_rate_too_low(
     elif high := findings.first(update_out_of_band):
         yield contradicts(2 * strong, high.message, high)
     yield from () if is_slow else _by_stillness(findings.of(barely_moving), strong, medium)
-    if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, _HALF_TYPES).any():
+    if types is not None and np.isin(types.only(lambda name: name.startswith("weights/")).values, HALF_TYPES).any():
         yield contradicts(strong, "weights are kept in half precision, which loses small updates", types.name)
     if clip is not None and clip.finite.any() and (left := median(clip.values[clip.finite])) < 0.1:
         yield contradicts(medium, f"clipping leaves {left:.2g} of the gradient", clip.name)

@@ -6,7 +6,6 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
 from ckaudit.contract.schema.report import Evidence, Finding
-from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.spikes import grad_norm_over_median
 from ckaudit.metrics.weights import update_norm, weight_max_abs, weight_norm
@@ -30,6 +29,7 @@ from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
+from ckaudit.wording import plural
 
 
 @cause(

@@ -8,6 +8,7 @@ import typer
 from ckaudit.cli.options import checked_choice
 from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
+from ckaudit.wording import duration
 
 if TYPE_CHECKING:
     from ckaudit.lab.record import FinishedTraining
@@ -107,17 +108,7 @@ class ProgressLines:
         left = self._seconds / self._done * (self._total - self._done) / self._jobs
         what = "failed" if done.error else f"{done.size / 1000:.0f} KB"
         line = f"{self._done} of {self._total}: {done.name} under seed {done.seed}, {done.seconds:.0f} s, {what}"
-        say(f"{line}; about {_duration(left)} left" if self._done < self._total else line)
-
-
-def _duration(seconds: float) -> str:
-    """Return a time in words, rounded up.
-
-    >>> _duration(59), _duration(3600 * 3 + 60)
-    ('1 min', '3 h 1 min')
-    """
-    hours, minutes = divmod(int(-(-seconds // 60)), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+        say(f"{line}; about {duration(left)} left" if self._done < self._total else line)
 
 
 def splits(word: str) -> "list[Split]":

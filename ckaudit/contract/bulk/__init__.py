@@ -24,10 +24,10 @@ from ckaudit.contract.bulk.specialized_decoder import ENTRIES, FieldKey, FileCol
 from ckaudit.contract.bulk.vectorized_checks import PROOFS, provable
 from ckaudit.contract.check import CheckedCheckpoint, check_checkpoint, colons_elsewhere, forgiven_text_findings
 from ckaudit.contract.checks import CheckInput, MeaningCheck, checks, recorded_members
-from ckaudit.contract.checks.grids import FIELD, FIELDS
+from ckaudit.contract.checks.grids import FIELDS
 from ckaudit.contract.io.codec import Decoded
 from ckaudit.contract.io.json_locations import escape, with_lines
-from ckaudit.contract.schema.checkpoint import VERSION
+from ckaudit.contract.schema.checkpoint import GRID, VERSION
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import UnknownField, unknown_findings
 from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
@@ -166,9 +166,9 @@ def _grids(layout: LearnedLayout, cut: FileColumns) -> dict[FieldKey, PackedGrid
     for name, table in cut.tables.items():
         for grid_field in FIELDS:
             if grid_field in table.columns:
-                heads = table.columns.get("heads") if grid_field != FIELD else None
+                heads = table.columns.get("heads") if grid_field != GRID else None
                 try:
-                    shapes = layout.shapes[name] if grid_field == FIELD else None
+                    shapes = layout.shapes[name] if grid_field == GRID else None
                     columns[name, grid_field] = pack_grids(table.columns[grid_field], shapes, heads)
                 except (NotNumbers, TypeError):
                     continue

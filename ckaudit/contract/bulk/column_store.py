@@ -14,12 +14,12 @@ from msgspec import UNSET, Struct
 
 from ckaudit.contract.bulk.specialized_decoder import FieldKey, SpecializedDecoder
 from ckaudit.contract.checks import CheckInput
-from ckaudit.contract.checks.grids import SIDE
 from ckaudit.contract.checks.histograms import SECTIONS as COUNTED
 from ckaudit.contract.checks.histograms import totals
 from ckaudit.contract.checks.norms import NORMS, numels
 from ckaudit.contract.checks.tensors import LARGEST
 from ckaudit.contract.io.columns import Column, SectionColumns
+from ckaudit.contract.schema.checkpoint import GRID_SIZE
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -254,7 +254,7 @@ def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> P
         shape = UNSET if shapes is None else shapes[entry]
         for grid in value if shapes is None else [value]:
             rows, width = len(grid), len(grid[0]) if grid else 0
-            if not 0 < rows <= SIDE or not 0 < width <= SIDE:
+            if not 0 < rows <= GRID_SIZE or not 0 < width <= GRID_SIZE:
                 raise TypeError
             if shape is not UNSET and len(shape) == 2 and (rows > shape[0] or width > shape[1]):
                 raise TypeError

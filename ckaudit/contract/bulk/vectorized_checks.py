@@ -13,6 +13,7 @@ import numpy as np
 from ckaudit.contract.bulk.column_store import Bools, FileBlock, Floats
 from ckaudit.contract.bulk.specialized_decoder import FieldKey, SpecializedDecoder
 from ckaudit.contract.checks import CheckFunction, MeaningCheck, forward_pass, grids, histograms, norms, shares, tensors
+from ckaudit.contract.schema.checkpoint import GRID, QK_GRIDS
 
 KEPT = frozenset(
     {"shape", "dtype", "numel", "sampled", "nonfinite_count", "placement", "heads", "kv_heads", "keys", "kind_per_head"}
@@ -200,7 +201,7 @@ def tensor_grid(block: FileBlock) -> Bools:
     """A grid lies between the extremes of its tensor."""
     wrong = block.none()
     for section in grids.SECTIONS:
-        if (grid_block := block.grid_block(section, grids.FIELD)) is not None:
+        if (grid_block := block.grid_block(section, GRID)) is not None:
             ends = _slack(block, section, limit(grids.tensor_grid, "rounding"))
             low, high = (np.broadcast_to(end, block.shape(section)) for end in ends)
             place = grid_block.files, grid_block.entries
@@ -211,7 +212,7 @@ def tensor_grid(block: FileBlock) -> Bools:
 def attention_grid(block: FileBlock) -> Bools:
     """No probability is negative, and no row sums above 1."""
     wrong, most = block.none(), 1 + limit(grids.attention_grid, "rounding")
-    for field in grids.ATTENTION_FIELDS:
+    for field in QK_GRIDS:
         if (grid_block := block.grid_block("attention", field)) is not None:
             wrong[grid_block.files[(grid_block.low < 0) | (grid_block.mass > most)]] = True
     return wrong

@@ -9,15 +9,12 @@ from msgspec import UNSET
 
 from ckaudit.contract import contradictions as kinds
 from ckaudit.contract.checks import CheckInput, PointerParts, check
-from ckaudit.contract.schema.checkpoint import PackedGrid
+from ckaudit.contract.schema.checkpoint import GRID, GRID_SIZE, QK_GRIDS, PackedGrid
 from ckaudit.contract.schema.numbers import total
 from ckaudit.contract.schema.report import Finding
 
-SIDE = 32
-FIELD = "sampled_grid_32x32"
 SECTIONS = ("weights", "gradients")
-ATTENTION_FIELDS = ("sampled_qk_grid_32x32_per_head", "sampled_qk_grid_32x32")
-FIELDS = (FIELD, *ATTENTION_FIELDS)
+FIELDS = (GRID, *QK_GRIDS)
 
 
 @check(
@@ -25,7 +22,7 @@ FIELDS = (FIELD, *ATTENTION_FIELDS)
     kinds.GRID_SHAPE,
     kinds.GRID_OUTSIDE,
     kinds.GRID_PACKING,
-    reads=("weights.*.shape", *(f"{section}.*.{name}" for section in SECTIONS for name in (FIELD, "min", "max"))),
+    reads=("weights.*.shape", *(f"{section}.*.{name}" for section in SECTIONS for name in (GRID, "min", "max"))),
 )
 def tensor_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """A grid of elements lies within its tensor, in size and in value.
@@ -36,14 +33,14 @@ def tensor_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Find
     """
     for section in SECTIONS:
         table = subject.table(section)
-        if FIELD not in table.columns:
+        if GRID not in table.columns:
             continue
         shapes = dict(subject.table("weights").recorded("shape"))
         lows, highs = table.numbers("min", -math.inf), table.numbers("max", math.inf)
-        for name, grid, low, high in zip(table.names, table.columns[FIELD], lows, highs, strict=True):
+        for name, grid, low, high in zip(table.names, table.columns[GRID], lows, highs, strict=True):
             if grid is UNSET:
                 continue
-            place = (section, name, FIELD)
+            place = (section, name, GRID)
             if wrong := list(_shape(subject, place, grid, 2)) or list(_within(subject, place, grid, shapes.get(name))):
                 yield from wrong
             elif (ends := _ends(grid)) and not (low <= ends[0] and ends[1] <= high):
@@ -70,7 +67,7 @@ def _within(subject: CheckInput, place: PointerParts, grid: Any, shape: list[int
     kinds.ATTENTION_GRID_RANGE,
     kinds.ATTENTION_ROW_MASS,
     kinds.GRID_HEADS,
-    reads=tuple(f"attention.*.{name}" for name in (*ATTENTION_FIELDS, "heads")),
+    reads=tuple(f"attention.*.{name}" for name in (*QK_GRIDS, "heads")),
 )
 def attention_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     """A grid of probabilities is one: each within 0 to 1, and no query gives more than 1 to the sampled keys.
@@ -80,7 +77,7 @@ def attention_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[F
         rounding: Absolute error. A softmax of bfloat16 (8 bits) sums to 1 within 0.4 %; four digits add 0.05 %.
     """
     table, layers = subject.table("attention"), subject.entries("attention")
-    for field in ATTENTION_FIELDS:
+    for field in QK_GRIDS:
         for name, grids in table.recorded(field):
             place = ("attention", name, field)
             heads = layers[name].heads
@@ -150,14 +147,14 @@ def _shape(subject: CheckInput, place: PointerParts, grid: Any, dimensions: int)
     lengths = set(map(len, grid))
     if len(lengths) > 1:
         yield subject.find(kinds.GRID_RAGGED, place, "rows of one length", f"rows of {min(lengths)} to {max(lengths)}")
-    elif len(grid) > SIDE or max(lengths, default=0) > SIDE:
-        yield subject.find(kinds.GRID_SHAPE, place, f"at most {SIDE} x {SIDE}", f"{len(grid)} x {max(lengths)}")
+    elif len(grid) > GRID_SIZE or max(lengths, default=0) > GRID_SIZE:
+        yield subject.find(kinds.GRID_SHAPE, place, f"at most {GRID_SIZE} x {GRID_SIZE}", f"{len(grid)} x {max(lengths)}")
 
 
 def _packing(subject: CheckInput, place: PointerParts, grid: PackedGrid, dimensions: int) -> Iterator[Finding]:
     """Judge whether the bytes of a packed grid are there, one for each element."""
-    if len(grid.shape) != dimensions or max(grid.shape[-2:], default=0) > SIDE:
-        expected = f"{dimensions} sizes, the last two at most {SIDE}"
+    if len(grid.shape) != dimensions or max(grid.shape[-2:], default=0) > GRID_SIZE:
+        expected = f"{dimensions} sizes, the last two at most {GRID_SIZE}"
         yield subject.find(kinds.GRID_SHAPE, (*place, "shape"), expected, str(grid.shape))
         return
     if not isinstance(grid.min, str) and not isinstance(grid.max, str) and grid.min > grid.max:

@@ -18,22 +18,18 @@ from msgspec.structs import replace
 from ckaudit.contract import violations
 from ckaudit.contract.check import check_checkpoint
 from ckaudit.contract.io.codec import SUFFIXES, decode, encode, significant
-from ckaudit.contract.io.files import BrokenFile, read_bytes, replacing, write_atomic
+from ckaudit.contract.io.files import REFERENCE_NAME, BrokenFile, read_bytes, replacing, write_atomic
 from ckaudit.contract.io.folder import list_folder, shown_name
 from ckaudit.contract.io.grids import GridEncoding, encode_grid, encode_grids, unpack
-from ckaudit.contract.schema.checkpoint import PackedGrid
+from ckaudit.contract.schema.checkpoint import GRID, QK_GRIDS, PackedGrid
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.errors import UnreadableError, UsageError
 
 HistogramEncoding = Literal["range", "edges"]
 SPREAD = ("weights", "gradients", "activations")
-GRID = "sampled_grid_32x32"
-QK_GRIDS = ("sampled_qk_grid_32x32_per_head", "sampled_qk_grid_32x32")
 
 Document = dict[str, Any]
-
-REFERENCE_NAME = "reference.npz"
 
 
 class Encoding(Struct, frozen=True, kw_only=True):

@@ -36,8 +36,10 @@ CHECKPOINT_NAME = re.compile(
     r"(?:\.session(?P<session>\d+))?(?:\.rank(?P<rank>\d+))?\.json(?:\.gz|\.zst)?$",
     re.DOTALL,
 )
-SCALARS_NAME = re.compile(r"^scalars.*\.jsonl(?:\.gz|\.zst)?$", re.DOTALL)
+SCALARS_PATTERN = re.compile(r"^scalars.*\.jsonl(?:\.gz|\.zst)?$", re.DOTALL)
+SCALARS_NAME = "scalars.jsonl"
 MANIFEST_NAME = "run.json"
+REFERENCE_NAME = "reference.npz"
 
 TEMPORARY_NAME = re.compile(r"^\.(?P<name>.+)\.tmp-(?P<pid>\d+)$", re.DOTALL)
 

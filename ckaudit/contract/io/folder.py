@@ -9,7 +9,7 @@ from stat import S_ISDIR, S_ISREG
 
 from msgspec import Struct, field
 
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_PATTERN
 from ckaudit.errors import UnreadableError
 from ckaudit.remote.arrivals import names_to_come
 
@@ -69,7 +69,7 @@ def list_folder(root: Path, *, prefix: str = "") -> RunFiles:
     for name in names:
         if name.startswith("analysis_checkpoint_") and (checkpoint := named_checkpoint(root / name, shown_name(prefix + name))):
             (folder.checkpoints if checkpoint.session is None else folder.history).append(checkpoint)
-        elif SCALARS_NAME.match(name):
+        elif SCALARS_PATTERN.match(name):
             folder.scalars.append(root / name)
     return folder
 
@@ -81,14 +81,14 @@ def holds_run(root: Path) -> bool:
         UnreadableError: Where the folder cannot be listed.
     """
     names = _names(root)
-    if any(SCALARS_NAME.match(name) for name in names):
+    if any(SCALARS_PATTERN.match(name) for name in names):
         return True
     return any((match := CHECKPOINT_NAME.match(name)) is not None and match["session"] is None for name in names)
 
 
 def is_own_name(name: str) -> bool:
     """Tell whether a file is a checkpoint or a scalar log of ours by its name."""
-    return bool(CHECKPOINT_NAME.match(name) or SCALARS_NAME.match(name))
+    return bool(CHECKPOINT_NAME.match(name) or SCALARS_PATTERN.match(name))
 
 
 def refuse_special(path: Path) -> None:
@@ -122,7 +122,7 @@ def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFiles:
     folder = RunFiles(None)
     manifest = None
     for path in paths:
-        if SCALARS_NAME.match(path.name):
+        if SCALARS_PATTERN.match(path.name):
             folder.scalars.append(path)
         elif path.name == MANIFEST_NAME:
             manifest = path

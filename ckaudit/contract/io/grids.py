@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ckaudit.contract.io.codec import significant
-from ckaudit.contract.schema.checkpoint import Grid, PackedGrid
+from ckaudit.contract.schema.checkpoint import GRID_SIZE, Grid, PackedGrid
 from ckaudit.contract.schema.numbers import Number, encode_float
 
 GridEncoding = Literal["nested", "q8", "none"]
-GRID_SIZE = 32
 
 Floats = NDArray[np.float64]
 

@@ -14,6 +14,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from ckaudit.contract.schema.loss_functions import LossFunctionStats, LossTermStats
 from ckaudit.contract.schema.numbers import Count, NonNegative, Number, Step, doc
 
+GRID_SIZE = 32
+GRID = "sampled_grid_32x32"
+QK_GRIDS = ("sampled_qk_grid_32x32_per_head", "sampled_qk_grid_32x32")
 PERCENTILE_LEVELS = (1, 5, 25, 50, 75, 95, 99)
 
 Percentiles = Annotated[list[Number], Meta(min_length=7, max_length=7)]

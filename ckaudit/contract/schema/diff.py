@@ -14,6 +14,8 @@ from ckaudit.contract.schema.report import Finding
 VERSION: Literal["ck.diff.v1"] = "ck.diff.v1"
 
 Word = Literal["same", "within_noise", "better", "worse", "different", "incomparable", "not_recorded"]
+OPEN_WORDS: tuple[Word, ...] = ("incomparable", "not_recorded")
+BAD_WORDS: tuple[Word, ...] = ("worse", "different")
 Axis = Literal["step", "tokens", "loss"]
 Kind = Literal[
     "schema", "model", "config", "data", "tokenizer", "evaluation", "tokens", "precision", "ranks", "cadence", "environment"

@@ -41,6 +41,15 @@ def encode_float(value: float) -> Number:
     return "-Infinity" if value == -INFINITY else value
 
 
+def finite(value: Number | str | None) -> float | None:
+    """Return a value as a number, None where it is missing or not finite.
+
+    >>> finite(2), finite("NaN"), finite(None)
+    (2.0, None, None)
+    """
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
 def total(values: Iterable[float]) -> float:
     """Return the exact sum of numbers; infinite where it overflows, NaN where infinities cancel out.
 

@@ -5,6 +5,7 @@ explains findings. A `Check` says of each rule whether it passed, failed, was sk
 the answers to the playbook's questions.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -336,10 +337,11 @@ class Report(Struct, kw_only=True, frozen=True):
     ] = UNSET
 
 
-def worst(findings: list[Finding]) -> Severity | None:
-    """Return the gravest severity among findings, or None where there are none.
+def gravest(severities: Iterable[Severity | None]) -> Severity | None:
+    """Return the gravest of severities, None where there is none.
 
-    >>> worst([])
+    >>> gravest(["note", "sev1", None])
+    'sev1'
     """
-    severities = {finding.severity for finding in findings}
-    return next((severity for severity in SEVERITIES if severity in severities), None)
+    found = {*severities}
+    return next((severity for severity in SEVERITIES if severity in found), None)

@@ -3,7 +3,7 @@
 from ckaudit.contract.schema.diff import Word
 from ckaudit.diff.questions import PairAnswer, question
 from ckaudit.diff.run_pair import RunPair, differ_in_type, gained_and_lost, is_decisive
-from ckaudit.material.counts import plural
+from ckaudit.wording import plural
 
 
 @question(place=12, weighs="health")

@@ -7,11 +7,11 @@ import numpy as np
 from ckaudit.diff.noise import quantile
 from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
 from ckaudit.diff.run_pair import RunPair, RunSide
-from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import clip_coefficient
 from ckaudit.metrics.spikes import flagged, loss_excess, loss_over_median
 from ckaudit.run.spikes import incidents
+from ckaudit.wording import plural
 
 
 @question(place=8, weighs="stability")

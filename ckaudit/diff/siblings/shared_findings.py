@@ -10,9 +10,9 @@ from msgspec import Struct
 from ckaudit.contract.schema.report import SEVERITIES, Check, Finding
 from ckaudit.diff.run_pair import OF_CLOCK
 from ckaudit.diff.siblings.bands import Band
-from ckaudit.material.counts import plural
 from ckaudit.questions.bad_answer_table import BAD
 from ckaudit.rules import rules
+from ckaudit.wording import plural
 
 OF_THE_LOSS_COURSE = ("LOSS002", "LOSS003", "LOSS004", "LOSS008", "D1.1", "D2.1", "D4.6", "D5.1")
 """What finds fault with the way that a loss went: it rises, does not fall, swings, or parts from the held-out one."""

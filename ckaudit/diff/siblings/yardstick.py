@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ckaudit.audit.engine import clauses_of, judge_run, open_judged, triage_reads, with_slices
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import encode_float
-from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, worst
+from ckaudit.contract.schema.report import Check, Finding, Outcome, Sibling, gravest
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.diff.align import CommonAxis
 from ckaudit.diff.run_pair import RunPair, RunSide
@@ -22,7 +22,6 @@ from ckaudit.diff.siblings.kinds import KINDS, RATE
 from ckaudit.diff.siblings.quantities import LOSSES
 from ckaudit.diff.siblings.shared_findings import SiblingFindings, why_normal
 from ckaudit.errors import CkauditError
-from ckaudit.material.counts import plural
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.policy.apply_policy import AppliedPolicy
 from ckaudit.policy.gate import Gate, SiblingComparison
@@ -30,6 +29,7 @@ from ckaudit.rules.rule import true_stretches
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Steps
+from ckaudit.wording import first_names, plural
 
 MAX_NAMED = 3
 """Siblings of one reason that a note names."""
@@ -130,7 +130,7 @@ def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tu
         run=sibling.name,
         counts=ill is None,
         why_not=None if ill is None else f"ill itself: {ill}",
-        severity=worst(applied.findings),
+        severity=gravest(finding.severity for finding in applied.findings),
         last_step=known.last_step,
     )
     if ill is not None:
@@ -199,17 +199,12 @@ def _notes(siblings: Sequence[Sibling]) -> Iterator[str]:
     for sibling in siblings:
         if sibling.why_not is not None:
             reasons.setdefault(sibling.why_not, []).append(sibling.run)
-    excluded = [f"{_named(names)} ({reason})" for reason, names in reasons.items()]
+    excluded = [f"{first_names(names, MAX_NAMED)} ({reason})" for reason, names in reasons.items()]
     if counting:
-        yield f"held against {plural(len(counting), 'healthy sibling')}: {_named(counting)}"
+        yield f"held against {plural(len(counting), 'healthy sibling')}: {first_names(counting, MAX_NAMED)}"
         yield from (f"left out of the siblings: {sibling}" for sibling in excluded)
     else:
         yield f"none of the siblings is a yardstick: {'; '.join(excluded)}"
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 # Where a learning rate leaves the course that all siblings share.

@@ -8,8 +8,7 @@ from ckaudit.contract.schema.fleet import CommonCause, FleetRun
 from ckaudit.fleet.common_causes.candidates import Asked, Candidate
 from ckaudit.fleet.common_causes.odds import in_words
 from ckaudit.fleet.common_causes.shared_steps import Orders, SharedStep
-from ckaudit.material.counts import plural
-from ckaudit.questions.values import listed
+from ckaudit.wording import first_names, plural
 
 MAX_BESIDE = 4
 MOST = 0.8
@@ -34,7 +33,7 @@ def told(
         _of_value_in_words(first, counts) if shared is None else _of_step_in_words(shared, counts, asked.orders),
         _since(first) if shared is None else "",
         f"By chance alone {in_words(first.adjusted)} fleets would show as much, with {plural(asked.count, 'question')} counted.",
-        f"The same runs have {listed(codes)} too." if codes else "",
+        f"The same runs have {first_names(codes, 3)} too." if codes else "",
         _beside(first, beside, asked),
         _first_commit(first, runs),
     ]
@@ -95,7 +94,7 @@ def _beside(first: Candidate, beside: Sequence[Candidate], asked: Asked) -> str:
         if (name, value) not in same:
             same.add((name, value))
             words.append(f"{name} {value}")
-    return f"Nearly the same runs share {listed(words, max_names=MAX_BESIDE)}: counting cannot tell these apart." if words else ""
+    return f"Nearly the same runs share {first_names(words, MAX_BESIDE)}: counting cannot tell these apart." if words else ""
 
 
 def _first_commit(first: Candidate, runs: Sequence[FleetRun]) -> str:

@@ -31,7 +31,7 @@ _MARKS = (b"attribute_path", b"attribute_type", b"float_value")
 _NAMES: Names = {}
 _SERIES = "float_series"
 _SINGLE = {"float": "float_value", "int": "int_value", "string": "string_value"}
-_OF_NEPTUNE = ("sys/", "monitoring/", "source_code/")
+OF_NEPTUNE = ("sys/", "monitoring/", "source_code/")
 
 
 class _Points(Struct):
@@ -116,7 +116,7 @@ def _groups(
 
 def _chosen(points: _Points, columns: Mapping[str, str]) -> dict[str, str]:
     """Return the path of each catalogue name: the one that the user mapped, else the first that is known, with most points."""
-    paths = [path for path in points.series if not path.startswith(_OF_NEPTUNE)]
+    paths = [path for path in points.series if not path.startswith(OF_NEPTUNE)]
     chosen: dict[str, str] = {}
     for path in sorted(paths, key=lambda path: -sum(len(steps) for steps, _, _ in points.series[path])):
         if (name := name_of(path, _NAMES)) and name not in ("step", "time"):
@@ -134,7 +134,7 @@ def _imported(name: str, points: _Points, columns: Mapping[str, str], shown: str
     if clock is not None:
         series["time"] = (joined_up[clock][0], joined_up[clock][2])
     steps, aside = aligned(series)
-    left = [path for path in points.series if path not in chosen.values() and not path.startswith(_OF_NEPTUNE)]
+    left = [path for path in points.series if path not in chosen.values() and not path.startswith(OF_NEPTUNE)]
     notes = [*note_on_taken(chosen), *notes_on_left_out(left)]
     if points.fractions:
         notes.append(f"{points.fractions:,} points have no whole step of 0 or more and were left out")
@@ -162,7 +162,7 @@ def _describe(imported: Imported, points: _Points, own: str) -> None:
     config = {
         writable(path): writable(value) if isinstance(value, str) else value
         for path, value in points.single.items()
-        if value is not None and not path.startswith(_OF_NEPTUNE)
+        if value is not None and not path.startswith(OF_NEPTUNE)
     }
     if config:
         imported.manifest.config = dict(list(config.items())[:MAX_CONFIG])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.importers.formats.neptune import OF_NEPTUNE
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, list_names, writable
 from ckaudit.importers.tables.numbers import number, step_number
@@ -27,7 +28,6 @@ MAX_FILES = 1000
 _PLACES = ("", "offline", ".neptune/offline")
 _LOG = "data-"
 _MARK = b'{"obj": {"type": "'
-_OF_NEPTUNE = ("sys/", "monitoring/", "source_code/")
 _SETTINGS = "parameters/"
 _UNNAMED = "Untitled"
 _NEVER_SKIPPED = ("train_loss_raw", "val_loss", "grad_global_norm")
@@ -85,7 +85,7 @@ def _tracked(source: Source) -> TrackedRun:
         name = "/".join(map(str, path)) if isinstance(path, list) else ""
         if not name:
             faulty += 1
-        elif operation.get("type") == "LogFloats" and not name.startswith(_OF_NEPTUNE):
+        elif operation.get("type") == "LogFloats" and not name.startswith(OF_NEPTUNE):
             values = operation.get("values")
             faulty += sum(not _take(points, last, name, point) for point in values) if isinstance(values, list) else 1
         elif str(operation.get("type")).startswith("Assign"):
@@ -118,7 +118,7 @@ def _run(source: Source, points: PointCollector, settings: Mapping[str, Any], fa
     series, broken = _with_left_out({writable(key): each for key, each in points.series().items()})
     run = TrackedRun(name, series)
     run.manifest = Manifest(schema_version="ck.run.v1", name=name)
-    own = {key.removeprefix(_SETTINGS): value for key, value in settings.items() if not key.startswith(_OF_NEPTUNE)}
+    own = {key.removeprefix(_SETTINGS): value for key, value in settings.items() if not key.startswith(OF_NEPTUNE)}
     write_config(run.manifest, own)
     if broken:
         run.notes.append(

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.importers.kinds_of_loss import NO_LETTERS
 from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import Numbers, ratio
 
-_OTHER = re.compile(r"[^a-z0-9]+")
 _DATA = re.compile(r"((?:.+_)?)data_time")
 _WHOLE_TIMES = ("time", "iter_time", "batch_time", "step_time")
 _HELD_OUT = re.compile(r"(?:^|_)(?:val|valid|validation|eval|evaluation|dev|test)_")
@@ -38,7 +38,7 @@ def named_times(names: Sequence[str]) -> StepTimes | None:
     >>> named_times(["step", "data_time"]), named_times(["val_data_time", "val_time"])
     (None, None)
     """
-    plain = {_OTHER.sub("_", name.lower()): name for name in reversed(names)}
+    plain = {NO_LETTERS.sub("_", name.lower()): name for name in reversed(names)}
     for form, data in plain.items():
         found = _DATA.fullmatch(form)
         if found is None or _HELD_OUT.search(form):
@@ -50,7 +50,7 @@ def named_times(names: Sequence[str]) -> StepTimes | None:
 
 def may_time_a_step(name: str) -> bool:
     """Tell whether a column may be one of the two."""
-    form = _OTHER.sub("_", name.lower())
+    form = NO_LETTERS.sub("_", name.lower())
     return form.endswith(("data_time", *_WHOLE_TIMES))
 
 

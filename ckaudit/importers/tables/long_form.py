@@ -4,7 +4,6 @@ Rows of several runs, of several seeds or models, would otherwise be read as one
 the training.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ckaudit.importers.kinds_of_loss import NO_LETTERS
 from ckaudit.importers.names import catalogue_name, list_names, shorten_name, writable
 from ckaudit.importers.tables.numbers import MISSING_WORDS, NO_STEP, Numbers
 
@@ -31,7 +31,6 @@ _TRAIN = frozenset({"train", "training", "trn", "tr"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "dev", "eval", "evaluation"})
 _TEST = frozenset({"test", "testing"})
 _OF_A_ROW = frozenset({"train_loss_raw", "train_loss_ema", "train_ppl"})
-_NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
 class LabelColumn(Struct, frozen=True):
@@ -73,7 +72,7 @@ def label_columns(names: Iterable[str]) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    return _NO_LETTERS.sub("_", name.lower()).strip("_")
+    return NO_LETTERS.sub("_", name.lower()).strip("_")
 
 
 def runs_of(labels: Mapping[str, LabelColumn], steps: NDArray[np.int64] | None) -> dict[str, NDArray[np.int64]]:

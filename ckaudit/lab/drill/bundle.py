@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ckaudit.contract.io.codec import encode, pack
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME, BrokenFile, read_bytes, write_atomic
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_PATTERN, BrokenFile, read_bytes, write_atomic
 from ckaudit.lab.drill.outcomes import DrillReport, Seen
 from ckaudit.lab.drill.trainings import Trained
 from ckaudit.metrics import metrics
@@ -107,7 +107,7 @@ def disguise(folder: Path, target: Path, rng: random.Random) -> None:
             _rewrite(file, _manifest)
         elif CHECKPOINT_NAME.match(file.name):
             _rewrite(file, _checkpoint)
-        elif SCALARS_NAME.match(file.name):
+        elif SCALARS_PATTERN.match(file.name):
             lines = [encode(_values(json.loads(line))) for line in file.read_bytes().splitlines()]
             file.write_bytes(b"".join(line + b"\n" for line in lines))
         else:
@@ -194,7 +194,7 @@ def anonymous(
     for file in folder.iterdir():
         if CHECKPOINT_NAME.match(file.name):
             _rename_in_checkpoint(file, target / file.name, names)
-        elif SCALARS_NAME.match(file.name):
+        elif SCALARS_PATTERN.match(file.name):
             (target / file.name).write_bytes(
                 b"".join(_renamed_line(line, names) for line in file.read_bytes().splitlines(keepends=True))
             )

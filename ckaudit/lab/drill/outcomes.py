@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.contract.io.files import SCALARS_NAME
 from ckaudit.contract.schema.report import Finding, Report, Severity
 from ckaudit.errors import UnreadableError
 from ckaudit.lab.drill.trainings import DrillPlan, End, Trained
@@ -182,7 +183,7 @@ class DrillRecording:
     @property
     def losses(self) -> list[float]:
         """Its training losses."""
-        return logged(self.trained.folder, LOSS) if (self.trained.folder / "scalars.jsonl").exists() else []
+        return logged(self.trained.folder, LOSS) if (self.trained.folder / SCALARS_NAME).exists() else []
 
     @property
     def loss(self) -> float | None:

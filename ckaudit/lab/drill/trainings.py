@@ -13,6 +13,7 @@ from typing import IO, Literal
 
 from msgspec import Struct
 
+from ckaudit.contract.io.files import SCALARS_NAME
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.recorder.drill.settings import VARIABLE, DrillSettings, DrillStatus, read_status
 
@@ -141,7 +142,6 @@ def _leave(number: int, _frame: object) -> None:
     sys.exit(128 + number)
 
 
-SCALARS = "scalars.jsonl"
 POLL = 0.1  # seconds between two looks
 LAST_LINES, LAST_BYTES = 12, 4_000  # of what a training says
 
@@ -206,7 +206,7 @@ class _Process:
 
     def _counted(self) -> int:
         """Return how many steps have a line so far; what is logged later has a second, without the count."""
-        with suppress(FileNotFoundError), (self.folder / SCALARS).open("rb") as stream:
+        with suppress(FileNotFoundError), (self.folder / SCALARS_NAME).open("rb") as stream:
             stream.seek(self._read)
             text = stream.read()
             whole = text.rfind(b"\n") + 1

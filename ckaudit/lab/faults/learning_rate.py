@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
-from ckaudit.lab.plan import Plan
+from ckaudit.lab.plan import Plan, scaled_peak
 from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class LrHigh(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Raise the peak."""
-        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
+        return scaled_peak(plan, self.strength)
 
 
 @fault(
@@ -120,7 +120,7 @@ class LrMildlyHigh(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Raise the peak."""
-        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
+        return scaled_peak(plan, self.strength)
 
 
 @fault(
@@ -141,7 +141,7 @@ class LrLow(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Lower the peak."""
-        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
+        return scaled_peak(plan, self.strength)
 
 
 @fault(
@@ -163,7 +163,7 @@ class LrTooLow(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Lower the peak."""
-        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
+        return scaled_peak(plan, self.strength)
 
 
 @fault(

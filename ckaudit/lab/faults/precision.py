@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
-from ckaudit.lab.plan import Plan
+from ckaudit.lab.plan import Plan, scaled_peak
 from ckaudit.lab.specs import Amount, fault
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Bf16Weights(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Lower the peak."""
-        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
+        return scaled_peak(plan, self.strength)
 
     def model(self, model: "nn.Module") -> None:
         """Keep the weights in bfloat16."""

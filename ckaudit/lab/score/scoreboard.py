@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from math import sqrt
 from statistics import median
 from typing import Literal
 
@@ -10,6 +9,7 @@ from msgspec import Struct
 
 from ckaudit.lab.score.verdict import ControlOutcome, FaultOutcome
 from ckaudit.lab.training_spec import Split
+from ckaudit.run.robust import wilson
 
 VERSION: Literal["ck.lab_score.v1"] = "ck.lab_score.v1"
 
@@ -33,18 +33,14 @@ class Share(Struct, frozen=True, kw_only=True):
     high: float | None = None
 
 
-def share(hits: int, of: int, *, z: float = 1.959964) -> Share:
-    r"""Return hits over trials with Wilson's interval.
+def share(hits: int, of: int) -> Share:
+    """Return hits over trials with Wilson's interval of 95 %.
 
-    $$\frac{p + z^2/2n \pm z \sqrt{p(1-p)/n + z^2/4n^2}}{1 + z^2/n}$$
-
-    It holds for few trials and for shares near 0 and 1, where the textbook interval collapses (Wilson 1927, JASA 22,
-    209-212). It takes trials for independent; two seeds of one fault are less than that, so that it is rather too narrow.
+    It takes trials for independent; two seeds of one fault are less than that, so that it is rather too narrow.
 
     Args:
         hits: How many.
         of: Trials.
-        z: Quantile of the normal distribution; 95 % two-sided.
 
     >>> found = share(9, 10)
     >>> round(found.low, 3), round(found.high, 3)
@@ -52,10 +48,8 @@ def share(hits: int, of: int, *, z: float = 1.959964) -> Share:
     """
     if not of:
         return Share(hits=hits, of=of)
-    p, square = hits / of, z * z / of
-    middle, half = p + square / 2, z * sqrt(p * (1 - p) / of + square / (4 * of))
-    low, high = (middle - half) / (1 + square), (middle + half) / (1 + square)
-    return Share(hits=hits, of=of, share=p, low=max(0.0, low), high=min(1.0, high))
+    low, high = wilson(hits, of)
+    return Share(hits=hits, of=of, share=hits / of, low=low, high=high)
 
 
 # Outcomes added up.

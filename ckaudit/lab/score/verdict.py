@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_NAME, read_bytes
+from ckaudit.contract.io.files import CHECKPOINT_NAME, SCALARS_PATTERN, read_bytes
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, Report, Severity
 from ckaudit.errors import CkauditError
 from ckaudit.lab.labels import SYMPTOMS
@@ -176,7 +176,7 @@ def write_table(folder: Path, path: Path) -> None:
 
 def log_rows(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield each line of the run's scalars by the names of a log; a torn line is skipped, as a reader of logs would."""
-    for file in sorted(file for file in folder.iterdir() if SCALARS_NAME.match(file.name)):
+    for file in sorted(file for file in folder.iterdir() if SCALARS_PATTERN.match(file.name)):
         for line in read_bytes(file, file.name).decode(errors="replace").splitlines():
             try:
                 scalars = json.loads(line)

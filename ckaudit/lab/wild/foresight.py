@@ -11,11 +11,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from msgspec import Struct
 
+from ckaudit.contract.io.files import SCALARS_NAME
 from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.score.verdict import COUNTING
 from ckaudit.lab.wild.forms import Form, as_form
-from ckaudit.lab.wild.pair import CLOCK, HEALTHY, ILL, SCALARS, PairNote, ends
-from ckaudit.run.robust import MEDIAN_COST, difference_noise
+from ckaudit.lab.wild.pair import CLOCK, HEALTHY, ILL, PairNote, ends
+from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Steps
 
@@ -117,7 +118,7 @@ def _codes(run: Run, since: int) -> frozenset[str]:
 
 def losses(recording: Path) -> tuple[Steps, Floats]:
     """Return the steps of a recording that have a training loss, and the losses, infinite where they are no number."""
-    lines = (json.loads(line) for line in (recording / SCALARS).read_text(encoding="utf-8").splitlines())
+    lines = (json.loads(line) for line in (recording / SCALARS_NAME).read_text(encoding="utf-8").splitlines())
     by_step = {line["step"]: line["train_loss_raw"] for line in lines if "train_loss_raw" in line}
     values = [float(value) for value in by_step.values()]
     return np.array([*by_step], dtype=np.int64), np.where(np.isfinite(values), values, np.inf)
@@ -160,7 +161,11 @@ def leaves_at(
     edge = np.pad(difference, width // 2, mode="edge")
     smooth = np.array([median(edge[at : at + width].tolist()) for at in range(len(steps))])
     changed = difference[(steps >= onset) & np.isfinite(difference)]
-    noise = difference_noise(changed) * (MEDIAN_COST / width**0.5 if width > 1 else 1.0) if len(changed) >= 3 else 0.0
+    noise = (
+        difference_noise(changed) * (MEDIAN_STANDARD_ERROR_FACTOR / width**0.5 if width > 1 else 1.0)
+        if len(changed) >= 3
+        else 0.0
+    )
     part = max(1, round(2 * window * len(steps)))
     fall = abs(median(well[:part].tolist()) - median(well[-part:].tolist()))
     back = np.flatnonzero(~(smooth > max(share_of_fall * fall, deviations * noise)))

@@ -8,9 +8,11 @@ from statistics import median
 
 import msgspec
 
+from ckaudit.contract.io.files import SCALARS_NAME
 from ckaudit.contract.schema.report import Finding
+from ckaudit.run.robust import MAD_TO_SIGMA
 
-HEALTHY, ILL, NOTE, SCALARS = "healthy", "ill", "draw.json", "scalars.jsonl"
+HEALTHY, ILL, NOTE = "healthy", "ill", "draw.json"
 TRAINING, HELD_OUT = "train_loss_raw", "val_loss"
 CLOCK = ("SYS", "COST")  # codes that judge the machine, which may have had other work while these were trained
 IN_ANOTHER_UNIT = "loss_reduced_by_sum"  # truth of a draw whose training loss counts what its twin's is the mean of
@@ -70,7 +72,7 @@ def read_note(folder: Path) -> PairNote | None:
 
 def logged(folder: Path, name: str) -> list[float]:
     """Return the values of one scalar of a recording that are numbers, in order."""
-    lines = (json.loads(line) for line in (folder / SCALARS).read_text(encoding="utf-8").splitlines())
+    lines = (json.loads(line) for line in (folder / SCALARS_NAME).read_text(encoding="utf-8").splitlines())
     return [line[name] for line in lines if isinstance(line.get(name), float)]
 
 
@@ -115,7 +117,7 @@ def _ends_worse(ill: list[float], well: list[float], *, share_of_fall: float = 0
     last = max(1, len(well) // 10)
     differences = [one - other for one, other in zip(ill[-last:], well[-last:], strict=True)]
     middle = median(differences)
-    noise = 1.4826 * median(abs(each - middle) for each in differences) / len(differences) ** 0.5
+    noise = MAD_TO_SIGMA * median(abs(each - middle) for each in differences) / len(differences) ** 0.5
     fall = median(well[:last]) - median(well[-last:])
     return middle > max(share_of_fall * abs(fall), deviations * noise)
 

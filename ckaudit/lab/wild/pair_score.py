@@ -17,10 +17,10 @@ from ckaudit.diff.noise import SURE, quantile
 from ckaudit.errors import UsageError
 from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.wild.groups import GroupMember, GroupNote, Kind, group_folder, read_group
-from ckaudit.material.counts import plural
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.policy.policy_schema import GateTerms
 from ckaudit.run.series import Series
+from ckaudit.wording import plural
 
 REFERENCES = (1, 2, 3, 5)
 STRONG = 3.0  # standard deviations of the good runs' loss from which a change has to be found

@@ -17,12 +17,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 from torch import nn
 
+from ckaudit.contract.io.files import SCALARS_NAME
 from ckaudit.lab.record import FinishedTraining
 from ckaudit.lab.wild.draw import Draw, draw, vary
 from ckaudit.lab.wild.faults import FAULTS
 from ckaudit.lab.wild.groups import NOTE as GROUP_NOTE
 from ckaudit.lab.wild.groups import GroupMember, GroupNote, group_folder
-from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, SCALARS, PairNote, pair_folder, write_note
+from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, PairNote, pair_folder, write_note
 from ckaudit.lab.zoo import FAMILIES, WildSplit, families_of
 from ckaudit.lab.zoo.recipe import Recipe, Resume
 from ckaudit.lab.zoo.trainers import train
@@ -97,7 +98,7 @@ def record(drawn: Draw, folder: Path) -> None:
     try:
         train(drawn.ill, folder / ILL, drawn.training_seed)
     except (ValueError, RuntimeError):  # a training that dies of its fault leaves a record up to there
-        if not (folder / ILL / SCALARS).exists():
+        if not (folder / ILL / SCALARS_NAME).exists():
             raise
     for half in (HEALTHY, ILL):
         shutil.rmtree(folder / f"{half}.out", ignore_errors=True)
@@ -244,7 +245,7 @@ def _record_member(plan: MemberPlan, folder: Path, *, data_seed: int) -> None:
     try:
         train(with_settings(plan.recipe), partial, plan.seed, data_seed=data_seed, order_seed=plan.order)
     except (ValueError, RuntimeError):  # a training that dies of its change leaves a record up to there
-        if plan.member.kind != "change" or not (partial / SCALARS).exists():
+        if plan.member.kind != "change" or not (partial / SCALARS_NAME).exists():
             raise
     shutil.rmtree(folder / f"{partial.name}.out", ignore_errors=True)
     partial.rename(target)

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ckaudit.recorder.files.scalar_log import BLOCK, SCALARS_NAME
+from ckaudit.contract.io.files import SCALARS_NAME
+from ckaudit.recorder.files.scalar_log import BLOCK
 from ckaudit.remote.put import RemoteFolder
 from ckaudit.remote.spool import Journal, Stretch
 

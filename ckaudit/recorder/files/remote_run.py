@@ -14,11 +14,9 @@ from time import time_ns
 import msgspec
 
 from ckaudit.contract.io.codec import encode
-from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_NAME
+from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, REFERENCE_NAME, SCALARS_NAME, SCALARS_PATTERN
 from ckaudit.recorder.files.log_segments import SEGMENT_BYTES, LogSegments, end_of_segments, is_segment
 from ckaudit.recorder.files.manifest import history_name, is_later, writer_of
-from ckaudit.recorder.files.scalar_log import SCALARS_NAME as LINES_NAME
-from ckaudit.recorder.model.weight_movement import REFERENCE_NAME
 from ckaudit.remote.location import shown
 from ckaudit.remote.put import Refused, RemoteFolder
 from ckaudit.remote.spool import Journal, Sent, Spool, Stretch, make_room
@@ -45,7 +43,7 @@ class RemoteRun:
     def __init__(self, spool: Spool, *, rank: int = 0) -> None:
         self.spool, self.journal = spool, Journal(spool.folder / f"put-{rank}.jsonl")
         self._rank, self._remote = rank, RemoteFolder(spool.address)
-        self._log = LogSegments(spool.run / LINES_NAME, self._remote)
+        self._log = LogSegments(spool.run / SCALARS_NAME, self._remote)
         self._is_checked = rank > 0
         self._fetch_lock, self._may_not_fetch = Lock(), False
         self._changed = 0  # when the run folder had changed as it was listed last
@@ -118,7 +116,7 @@ class RemoteRun:
         segments = [name for name in sorted(names) if is_segment(name)]
         if not segments:
             return
-        with (folder / LINES_NAME).open("wb") as log:
+        with (folder / SCALARS_NAME).open("wb") as log:
             for name in segments:
                 start = log.tell()
                 for at in range(0, names[name], SEGMENT_BYTES):
@@ -241,7 +239,7 @@ class RemoteRun:
                         yield entry.name
 
     def _is_mine(self, name: str) -> bool:
-        if name.startswith(".") or name in (MANIFEST_NAME, LINES_NAME):
+        if name.startswith(".") or name in (MANIFEST_NAME, SCALARS_NAME):
             return False
         match = CHECKPOINT_NAME.match(name)
         rank = int(match["rank"] or 0) if match and not match["session"] else 0
@@ -324,7 +322,7 @@ class RemoteRun:
             return []
         names = [*self._new_files(recheck_all=True)]
         if not self._rank and self._log.end(self.journal) != end_of_segments(self.journal):
-            names.append(LINES_NAME)
+            names.append(SCALARS_NAME)
         manifest = None if self._rank else _read(self.spool.run / MANIFEST_NAME)
         return [*names, MANIFEST_NAME] if manifest is not None and _hash(manifest) != self.journal.manifest else names
 
@@ -338,7 +336,7 @@ def _turn(name: str) -> tuple[int, str]:
 def _is_of_run(name: str) -> bool:
     """Tell whether a file is one of a run's own; those of other ranks may come before the first one's."""
     match = CHECKPOINT_NAME.match(name)
-    return name == MANIFEST_NAME or SCALARS_NAME.match(name) is not None or (match is not None and not match["rank"])
+    return name == MANIFEST_NAME or SCALARS_PATTERN.match(name) is not None or (match is not None and not match["rank"])
 
 
 def _sent(path: Path) -> Sent:

@@ -12,16 +12,23 @@ from weakref import WeakSet
 from msgspec import UNSET, DecodeError
 
 from ckaudit.contract.io.codec import encode
-from ckaudit.contract.io.files import MANIFEST_NAME, checkpoint_file_name, remove_stale, write_atomic
+from ckaudit.contract.io.files import (
+    MANIFEST_NAME,
+    REFERENCE_NAME,
+    SCALARS_NAME,
+    checkpoint_file_name,
+    remove_stale,
+    write_atomic,
+)
 from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.manifest import AttentionDirection, Manifest, TensorFacts
 from ckaudit.recorder.batch_facts import BatchesSeen
 from ckaudit.recorder.files.background import Background
 from ckaudit.recorder.files.manifest import begin, join_earlier, load, set_aside
-from ckaudit.recorder.files.scalar_log import SCALARS_NAME, ScalarLogWriter, cut_torn_tail, last_value
+from ckaudit.recorder.files.scalar_log import ScalarLogWriter, cut_torn_tail, last_value
 from ckaudit.recorder.files.uploader import Uploader
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.model.weight_movement import REFERENCE_NAME, Reference
+from ckaudit.recorder.model.weight_movement import Reference
 from ckaudit.recorder.stats.arrays import Array
 
 MAX_HELD_LINES = 100_000  # lines kept while the disk does not take them: 30 MB

@@ -14,7 +14,6 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.stats.arrays import is_sharded, local
 from ckaudit.recorder.stats.float32_rounding import shorten
 
-SCALARS_NAME = "scalars.jsonl"
 BLOCK = 2**16
 ENCODER = msgspec.json.Encoder()
 RESERVED = ("step", "time", "session", "schema_version")

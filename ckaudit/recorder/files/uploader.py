@@ -15,6 +15,7 @@ from ckaudit.remote.filesystem import is_passing
 from ckaudit.remote.location import shown
 from ckaudit.remote.put import Refused, in_words, pauses
 from ckaudit.remote.spool import spool_of
+from ckaudit.wording import plural
 
 PAUSE = 5.0
 """Seconds between two looks at the run folder."""
@@ -145,7 +146,7 @@ class Uploader:
 
     def _what_is_left(self) -> str:
         count = len(self._run.waiting())
-        files = "1 file waits" if count == 1 else f"{count} files wait"
+        files = f"{plural(count, 'file')} {'waits' if count == 1 else 'wait'}"
         return f"{files} in {self.spool.run}: `ckaudit push {shlex.quote(shown(self.spool.address))}` puts them up"
 
     def _wait(self, event: Event, patience: float, longest: float) -> None:

@@ -32,7 +32,6 @@ from ckaudit.recorder.stats.device_sums import device_sums
 from ckaudit.recorder.stats.float32_rounding import shortest, shortest_of
 from ckaudit.recorder.stats.quantiles import stride_of
 
-REFERENCE_NAME = "reference.npz"
 HALF_PRECISION_BYTES = 2  # bytes of an element in half precision
 
 

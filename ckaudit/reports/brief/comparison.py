@@ -6,11 +6,12 @@ from shlex import quote
 from ckaudit.contract.schema.diff import Comparison, Pair, Word
 from ckaudit.diff.combine import GRAVEST
 from ckaudit.reports.brief.report import MAX_SUBJECT
-from ckaudit.reports.brief.text_budget import clipped, few, fitted
+from ckaudit.reports.brief.text_budget import clipped, fitted
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.escape import visible
 from ckaudit.reports.view import View
 from ckaudit.reports.words import by_code
+from ckaudit.wording import first_names
 
 TOLD: tuple[Word, ...] = ("worse", "different", "better")
 MAX_REASONS = 3
@@ -68,13 +69,14 @@ def _tail(pair: Pair) -> Iterator[str]:
     for side, findings in (("B", pair.gained), ("A", pair.lost)):
         if findings:
             codes = [f"{severity} {code} {name}" for severity, code, name, _ in by_code(findings)]
-            yield clipped(f"only {side} is ill with: {few(codes, 4)}", 200)
+            yield clipped(f"only {side} is ill with: {first_names(codes, 4)}", 200)
     if pair.unlike:
         unlike = sorted(pair.unlike, key=lambda one: not say.questions_voided(one, pair))
-        yield clipped("not alike (A | B): " + few([f"{one.name} {clipped(say.sides(one), 60)}" for one in unlike], 4), 320)
+        differences = [f"{one.name} {clipped(say.sides(one), 60)}" for one in unlike]
+        yield clipped(f"not alike (A | B): {first_names(differences, 4)}", 320)
     if unjudged := say.unjudged(pair):
         names = [say.name_in_words(answer.question) for answer in unjudged]
-        yield clipped(f"no answer to {few(names, 5)}: {say.missing(unjudged[0], pair)}", 200)
+        yield clipped(f"no answer to {first_names(names, 5)}: {say.missing(unjudged[0], pair)}", 200)
     for side, limits in (("A", pair.left_limits), ("B", pair.right_limits)):
         if isinstance(limits, str):
             yield clipped(f"of {side}: {limits}", 150)

@@ -2,11 +2,12 @@
 
 from ckaudit.audit.coverage.table import Coverage, Remedy
 from ckaudit.metrics.catalogue import RANKS
-from ckaudit.reports.brief.text_budget import clipped, few, fitted
+from ckaudit.reports.brief.text_budget import clipped, fitted
 from ckaudit.reports.coverage import headline, over_sentence, title_of, whole_command
 from ckaudit.reports.escape import visible
 from ckaudit.reports.terminal.coverage import WORTH_SAYING
 from ckaudit.reports.view import View
+from ckaudit.wording import first_names
 
 
 def render(coverage: Coverage, view: View) -> str:  # noqa: ARG001  it has one length
@@ -32,7 +33,7 @@ def brief(coverage: Coverage, *, more: str) -> str:
 
 def _musts(coverage: Coverage) -> str:
     missing = [row.name for row in coverage.missing("must")]
-    return clipped(f"missing that a run like this must have: {few(missing, 8)}", 250) if missing else ""
+    return clipped(f"missing that a run like this must have: {first_names(missing, 8)}", 250) if missing else ""
 
 
 def _remedy(place: int, remedy: Remedy, coverage: Coverage) -> str:

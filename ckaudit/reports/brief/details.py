@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report
 from ckaudit.errors import UsageError
 from ckaudit.reports import words
-from ckaudit.reports.brief.text_budget import few
 from ckaudit.reports.escape import visible
+from ckaudit.wording import first_names
 
 MAX_FINDINGS = 8
 MAX_PLACES = 20
@@ -25,7 +25,7 @@ def details_of(report: Report, name: str) -> str:
     checks = [check for check in report.checks if key in (check.code.casefold(), check.name.casefold())]
     if not (findings or causes or checks):
         there = [*dict.fromkeys(finding.code for finding in report.findings), *(each.cause for each in report.diagnoses)]
-        hint = f"There is {few(there, 12)}." if there else "It has no finding; explain says what a name means."
+        hint = f"There is {first_names(there, 12)}." if there else "It has no finding; explain says what a name means."
         raise UsageError(f"the report has no finding and no cause {name!r}", hint=hint)
     if not (findings or causes):
         return "".join(f"{_outcome(check)}\n" for check in checks)
@@ -63,7 +63,7 @@ def _finding(finding: Finding) -> Iterator[str]:
         if text:
             yield f"  {label}: {text}"
     if finding.also:
-        yield f"  also {few(finding.also, MAX_PLACES)}"
+        yield f"  also {first_names(finding.also, MAX_PLACES)}"
     if finding.path:
         yield f"  path: {words.path_line(finding.path, unicode=False)}"
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from ckaudit.explain.page import NameGroup, Page
-from ckaudit.reports.brief.text_budget import MAX_CHARACTERS, clipped, few, fitted
+from ckaudit.reports.brief.text_budget import MAX_CHARACTERS, clipped, fitted
 from ckaudit.reports.view import View
+from ckaudit.wording import first_names
 
 MAX_PAGES = 4  # with more of them too little could be said of each
 LEFT_OUT = ("Runs that show it", "cited", "looks back", "by scale", "by stage")
@@ -19,7 +20,7 @@ def brief(pages: Sequence[Page], *, more: str) -> str:
     """Return the same with another last line; several pages share the room."""
     shown = pages[:MAX_PAGES]
     if rest := [page.name for page in pages[MAX_PAGES:]]:
-        more = f"and {few(rest, 3)}: name fewer at once\n{more}"
+        more = f"and {first_names(rest, 3)}: name fewer at once\n{more}"
     room = (MAX_CHARACTERS - len(more) - 1) // max(1, len(shown))
     return "".join(fitted([_head(page)], _rest(page), [], limit=room) for page in shown) + more + "\n"
 
@@ -27,7 +28,7 @@ def brief(pages: Sequence[Page], *, more: str) -> str:
 def groups(listed: Sequence[NameGroup], view: View) -> str:  # noqa: ARG001  it has one length
     """Return how many names there are of each kind, and the first of them."""
     lines = {
-        group.title: clipped(f"{group.title} {len(group.lines):,}: {few([line.name for line in group.lines], 2)}", 90)
+        group.title: clipped(f"{group.title} {len(group.lines):,}: {first_names([line.name for line in group.lines], 2)}", 90)
         for group in listed
     }
     return fitted([], lines, ["more: ckaudit explain lists all names, ckaudit explain NAME tells one"])
@@ -42,7 +43,7 @@ def _rest(page: Page) -> dict[str, str]:
     lines = {f"formula {formula.row}".strip(): f"formula: {formula.tex}" for formula in page.formulas[:1]}
     lines |= {section.title: " ".join([f"{section.title}:", section.text, *section.items]) for section in page.sections}
     if page.thresholds:
-        lines["limits"] = "limits: " + few([f"{threshold.name} {threshold.default}" for threshold in page.thresholds], 8)
-    lines |= {label: f"{label}: {few(names, 6)}" for label, names in page.links.items()}
+        lines["limits"] = "limits: " + first_names([f"{threshold.name} {threshold.default}" for threshold in page.thresholds], 8)
+    lines |= {label: f"{label}: {first_names(names, 6)}" for label, names in page.links.items()}
     lines |= {label: f"{label}: {text}" for label, text in page.table().items()}
     return {label: clipped(" ".join(text.split()), 300) for label, text in lines.items() if label not in LEFT_OUT}

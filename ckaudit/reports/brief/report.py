@@ -6,10 +6,11 @@ from shlex import quote
 
 from ckaudit.contract.schema.report import WORDS, Answer, Diagnosis, Finding, Report
 from ckaudit.reports import words
-from ckaudit.reports.brief.text_budget import clipped, few, fitted
+from ckaudit.reports.brief.text_budget import clipped, fitted
 from ckaudit.reports.escape import visible
 from ckaudit.reports.terminal.screen_text import abbreviate, badge
 from ckaudit.reports.view import View
+from ckaudit.wording import first_names, plural
 
 MAX_CAUSES = 3
 MAX_SUBJECT = 100  # characters of a path, before a command names it RUN
@@ -57,7 +58,7 @@ def _counted(report: Report) -> str:
     """Return how many findings there are, and how many of them do not count."""
     count = len(report.findings)
     kinds = len({finding.code for finding in report.findings})
-    said = f"{words.plural(count, 'finding')}: {words.by_severity(report.findings)}" if count else "no finding"
+    said = f"{plural(count, 'finding')}: {words.by_severity(report.findings)}" if count else "no finding"
     said += f", of {kinds} kinds" if 1 < kinds < count else ""
     normal = sum(suppressed.by == "siblings" for suppressed in report.suppressed)
     numbers = ((len(report.suppressed) - normal, "accepted by policy or baseline"), (normal, "normal among its siblings"))
@@ -91,7 +92,7 @@ def _when(finding: Finding, end: int | None) -> str:
 def _causes(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
     """Yield the first causes with their knobs; where to look only of the first."""
     for rank, diagnosis in enumerate(diagnoses[:MAX_CAUSES], start=1):
-        codes = few(list(dict.fromkeys(diagnosis.explains)), 4)
+        codes = first_names(list(dict.fromkeys(diagnosis.explains)), 4)
         parts = [
             f"cause {rank}: {diagnosis.cause} ({words.standing(diagnosis)}) explains {codes}",
             f"First knob: {clipped(diagnosis.knob, 190 if rank == 1 else 90)}",
@@ -99,7 +100,7 @@ def _causes(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
         ]
         yield clipped(" ".join(part if part.endswith(".") else f"{part}." for part in parts if part), 450)
     if len(diagnoses) > MAX_CAUSES:
-        yield f"and {words.plural(len(diagnoses) - MAX_CAUSES, 'less likely cause')}"
+        yield f"and {plural(len(diagnoses) - MAX_CAUSES, 'less likely cause')}"
 
 
 def _now(report: Report) -> str:
@@ -108,13 +109,13 @@ def _now(report: Report) -> str:
 
 def _broken(report: Report) -> str:
     broken = [check.code for check in words.broken_checks(report.checks)]
-    return f"broke, so not judged: {few(broken, 5)}" if broken else ""
+    return f"broke, so not judged: {first_names(broken, 5)}" if broken else ""
 
 
 def _not_judged(report: Report) -> str:
     """Return how many checks could not judge, and which vital ones are among them."""
     vital = [check.name for check in report.vital if check.outcome == "not_judged"]
-    said = f"; vital ones among them: {few(vital, 9)}" if vital else ""
+    said = f"; vital ones among them: {first_names(vital, 9)}" if vital else ""
     return clipped(words.not_judged(report) + said, 300) if words.not_judged(report) or vital else ""
 
 
@@ -126,7 +127,7 @@ def _notes(report: Report) -> str:
     if not report.notes:
         return ""
     first, *others = report.notes
-    return clipped(f"note: {clipped(first, 150)}", 160) + (f" (and {words.plural(len(others), 'more note')})" if others else "")
+    return clipped(f"note: {clipped(first, 150)}", 160) + (f" (and {plural(len(others), 'more note')})" if others else "")
 
 
 # The interview: counts, then the answers that are not good.

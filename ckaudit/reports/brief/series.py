@@ -8,10 +8,11 @@ from msgspec.structs import replace
 from ckaudit.audit.measure import LabelSummary, MeasuredMetric, Measurement, label_summaries, worst_label
 from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.errors import UsageError
-from ckaudit.reports.brief.text_budget import clipped, few, fitted
+from ckaudit.reports.brief.text_budget import clipped, fitted
 from ckaudit.reports.escape import visible
-from ckaudit.reports.words import number, plural
+from ckaudit.reports.words import number
 from ckaudit.run.series import Floats, Mask, Series, Steps
+from ckaudit.wording import first_names, plural
 
 MAX_CHARACTERS = 6_000
 """As many as 1,500 tokens: somebody asked for numbers."""
@@ -48,10 +49,10 @@ def series(measurement: Measurement, *, points: int, label: str, more: str) -> s
     shown = [measured for measured in chosen if measured.series.labels]
     if label and measurement.measured and not shown:
         names = [name for measured in measurement.measured for name in measured.series.labels]
-        raise UsageError(f"no label is called {label!r}", hint=f"There is {few(names, 8)}.")
+        raise UsageError(f"no label is called {label!r}", hint=f"There is {first_names(names, 8)}.")
     blocks = {measured.name: _block(measured, points) for measured in shown}
     missing = [f"{missing.name} ({missing.reason.replace('_', ' ')})" for missing in measurement.missing]
-    no_value = clipped(f"no value: {few(missing, 6)}", 400) if missing else ""
+    no_value = clipped(f"no value: {first_names(missing, 6)}", 400) if missing else ""
     return fitted([], blocks, [no_value, *_notes(measurement), more], limit=MAX_CHARACTERS)
 
 

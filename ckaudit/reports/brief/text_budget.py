@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from ckaudit.reports.escape import visible
+from ckaudit.wording import first_names
 
 MAX_CHARACTERS = 1_599
 """Just under 400 tokens, at four characters each."""
@@ -23,16 +24,6 @@ def clipped(text: str, limit: int) -> str:
         return line
     short = line[: limit - len(DOTS) + 1]
     return (short.rpartition(" ")[0] or short[:-1]).rstrip(" ,;:") + DOTS
-
-
-def few(names: Sequence[str], count: int) -> str:
-    """Return the first names of a list, and how many there are beside them.
-
-    >>> few(["a", "b", "c"], 2)
-    'a, b and 1 more'
-    """
-    more = len(names) - count
-    return ", ".join(names[:count]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def fitted(head: Sequence[str], items: Mapping[str, str], tail: Sequence[str], *, limit: int = MAX_CHARACTERS) -> str:
@@ -75,4 +66,4 @@ def _first_that_fit(items: Mapping[str, str], room: int) -> list[str]:
 
 
 def _and_more(names: Sequence[str]) -> str:
-    return clipped(f"and {len(names):,} more: {few(names, 6)}", 100)
+    return clipped(f"and {len(names):,} more: {first_names(names, 6)}", 100)

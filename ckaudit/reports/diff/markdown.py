@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from ckaudit.contract.schema.diff import Comparison, Pair
+from ckaudit.contract.schema.diff import OPEN_WORDS, Comparison, Pair
 from ckaudit.contract.schema.report import Chart, Finding
-from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.sentences import GATE_LEGEND, LEGEND, rows_of
 from ckaudit.reports.escape import code, escaped
 from ckaudit.reports.terminal.charts import curve
 from ckaudit.reports.view import PLAIN, View
+from ckaudit.wording import plural
 
 
 def render(comparison: Comparison, view: View = PLAIN) -> str:
@@ -111,7 +111,7 @@ def _questions(pair: Pair) -> Iterator[str]:
             f"**{say.WORDS[answer.word]}**" if answer.word in ("worse", "different", "incomparable") else say.WORDS[answer.word]
         )
         more = f" (does not count: {escaped(answer.excused)})" if answer.excused else ""
-        more += f": {escaped(say.missing(answer, pair))}" if answer.word in say.OPEN else ""
+        more += f": {escaped(say.missing(answer, pair))}" if answer.word in OPEN_WORDS else ""
         yield (
             f"| {escaped(say.name_in_words(answer.question))}{unit} | {say.value(answer.left)} | {say.value(answer.right)} "
             f"| {apart or say.ABSENT} | {band} | {word}{more} |"
@@ -130,8 +130,8 @@ def _fold(title: str, lines: list[str], view: View) -> str:
 
 
 def _footer(comparison: Comparison) -> Iterator[str]:
-    method = say.comparison_method(comparison, words.plural(comparison.files, "file"))
-    yield escaped(f"{words.plural(len(comparison.subjects), 'subject')}: {method}")
+    method = say.comparison_method(comparison, plural(comparison.files, "file"))
+    yield escaped(f"{plural(len(comparison.subjects), 'subject')}: {method}")
     if comparison.gate:
         yield f"counts: {escaped(say.joined_names(comparison.gate.counts))}" + (
             f"; policy {escaped(comparison.gate.policy)}" if comparison.gate.policy else ""

@@ -5,13 +5,11 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.diff import Answer, Comparison, Departure
-from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, Severity, worst
+from ckaudit.contract.schema.diff import BAD_WORDS, OPEN_WORDS, Answer, Comparison, Departure
+from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Finding, Report, Severity, gravest
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.diff.catalogue import GATE, PARTING, UNLIKE, kind_of
 from ckaudit.reports.diff import sentences as say
-
-BAD = ("worse", "different")
 
 
 def report_of(comparison: Comparison) -> Report:
@@ -31,7 +29,7 @@ def report_of(comparison: Comparison) -> Report:
         command=comparison.command,
         subject=" ".join(comparison.subjects),
         verdict=comparison.verdict,
-        severity=worst(findings),
+        severity=gravest(finding.severity for finding in findings),
         findings=findings,
         checks=sorted(_checks(comparison, findings), key=lambda check: check.code),
         notes=[*(comparison.gate.reasons if comparison.gate else ()), *comparison.notes],
@@ -43,7 +41,7 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
     """Yield what is worse, different or in the way of a comparison, pair by pair."""
     for pair in comparison.pairs:
         of = f"{pair.right} against {pair.left}: " if len(comparison.pairs) > 1 else ""
-        answered = [answer for answer in pair.answers if answer.word in BAD]
+        answered = [answer for answer in pair.answers if answer.word in BAD_WORDS]
         for answer in answered:
             kind = kind_of(answer.question)
             excuse = f" (does not count: {answer.excused})" if answer.excused else ""
@@ -56,7 +54,7 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
                 limit=answer.left,
                 unit=answer.unit,
             )
-        if pair.parting is not None and not answered and pair.word in BAD:
+        if pair.parting is not None and not answered and pair.word in BAD_WORDS:
             yield _parting(pair.parting, of)
         for unlike in pair.unlike:
             if say.questions_voided(unlike, pair):
@@ -114,7 +112,7 @@ def _check(kind: ViolationKind, answers: list[Answer], count: int) -> Check:
     """Return the check of one question, skipped where no pair has an answer."""
     if count:
         return _check_of(kind, "failed", count)
-    if all(answer.word in say.OPEN for answer in answers):
+    if all(answer.word in OPEN_WORDS for answer in answers):
         missing = all(answer.word == "not_recorded" for answer in answers)
         return Check(
             code=kind.code,

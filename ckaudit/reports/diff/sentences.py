@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from ckaudit.contract.schema.diff import Answer, Comparison, Departure, Drift, Pair, Unlike, Word
+from ckaudit.contract.schema.diff import OPEN_WORDS, Answer, Comparison, Departure, Drift, Pair, Unlike, Word
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.diff.combine import GRAVEST
 from ckaudit.reports.words import number
+from ckaudit.wording import first_names
 
 WORDS: dict[Word, str] = {
     "same": "same",
@@ -17,7 +18,6 @@ WORDS: dict[Word, str] = {
     "incomparable": "incomparable",
     "not_recorded": "not recorded",
 }
-OPEN: tuple[Word, ...] = ("incomparable", "not_recorded")
 GATE_WORDS = {"passed": "PASS", "failed": "FAIL", "incomparable": "INCOMPARABLE"}
 ABSENT = "-"
 MAX_LETTERS = 48  # letters of a setting, before the rest is left to -v
@@ -82,7 +82,7 @@ def judged(pair: Pair) -> list[Answer]:
     """Return the questions that have an answer, but for an only one that has no numbers and says the verdict again."""
     if len(pair.answers) == 1 and pair.answers[0].message == pair.verdict and pair.answers[0].left is None:
         return []
-    return [answer for answer in pair.answers if answer.word not in OPEN]
+    return [answer for answer in pair.answers if answer.word not in OPEN_WORDS]
 
 
 def value_cells(left: Number | None, right: Number | None) -> tuple[str, str]:
@@ -92,7 +92,7 @@ def value_cells(left: Number | None, right: Number | None) -> tuple[str, str]:
 
 def unjudged(pair: Pair) -> list[Answer]:
     """Return the questions without an answer."""
-    return [answer for answer in pair.answers if answer.word in OPEN]
+    return [answer for answer in pair.answers if answer.word in OPEN_WORDS]
 
 
 def questions_voided(unlike: Unlike, pair: Pair) -> list[str]:
@@ -102,9 +102,7 @@ def questions_voided(unlike: Unlike, pair: Pair) -> list[str]:
 
 def questions_voided_text(unlike: Unlike, pair: Pair, *, limit: int | None = MAX_LISTED) -> str:
     """Return the same as a list, the first `limit` of them, or an empty string."""
-    names = questions_voided(unlike, pair)
-    more = len(names) - len(names[:limit])
-    return ", ".join(names[:limit]) + (f" and {more} more" if more else "")
+    return first_names(questions_voided(unlike, pair), limit)
 
 
 def verdict(compared: Comparison | Pair) -> str:

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ckaudit.contract.schema.diff import Answer, Comparison, Curve, Departure, Pair, Unlike, Word
+from ckaudit.contract.schema.numbers import finite
 from ckaudit.reports import words
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.sentences import (
@@ -18,10 +19,11 @@ from ckaudit.reports.diff.sentences import (
     unit,
     verdict,
 )
-from ckaudit.reports.terminal.charts import finite, sparkline, starts
+from ckaudit.reports.terminal.charts import sparkline, starts
 from ckaudit.reports.terminal.screen_text import columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.reports.words import number
+from ckaudit.wording import plural
 
 GATE_COLOURS = {"passed": "ok", "failed": "sev1", "incomparable": "sev2"}
 ANSWER_COLOURS: dict[Word, str] = {
@@ -68,7 +70,7 @@ def _head(comparison: Comparison, view: View, width: int) -> list[str]:
     first, *rest = wrap(printable(headline(comparison, *labels(comparison)[:2]), view), width - len(word) - 2)
     lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
     lines += [" " * (len(word) + 2) + paint(line, "bold", view) for line in rest]
-    about = comparison_method(comparison, words.plural(comparison.files, "file"))
+    about = comparison_method(comparison, plural(comparison.files, "file"))
     named = [
         line
         for label, name in zip(labels(comparison), comparison.subjects, strict=True)
@@ -243,7 +245,7 @@ def _open(pair: Pair, view: View, width: int) -> list[str]:
     answers = say.unjudged(pair)
     if not answers:
         return []
-    title = f"No answer: {len(answers)} of {words.plural(len(pair.answers), 'question')}"
+    title = f"No answer: {len(answers)} of {plural(len(pair.answers), 'question')}"
     groups: dict[str, list[str]] = {}
     for answer in answers:
         groups.setdefault(f"{say.WORDS[answer.word]}: {say.missing(answer, pair)}", []).append(say.name_in_words(answer.question))

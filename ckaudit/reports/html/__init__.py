@@ -12,7 +12,7 @@ from ckaudit.contract.schema.report import Report
 from ckaudit.panels.downsample import MAX_LETTERS, shorten_document, thinned, without_charts
 from ckaudit.reports.html.charts import blocks, figure
 from ckaudit.reports.html.page import SIGNATURE, render
-from ckaudit.reports.words import plural
+from ckaudit.wording import plural
 
 __all__ = ["SIGNATURE", "fitted", "render"]
 

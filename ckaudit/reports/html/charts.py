@@ -13,7 +13,8 @@ from ckaudit.reports.formula import readable
 from ckaudit.reports.markup import Markup, join, tag, text
 from ckaudit.reports.svg.picture import run_names
 from ckaudit.reports.svg.static_chart import static_chart
-from ckaudit.reports.words import number, plural
+from ckaudit.reports.words import number
+from ckaudit.wording import plural
 
 KINDS = {"lines": "Curves", "bars": "Bars", "heatmap": "Map", "ridges": "Histograms", "grids": "Sampled matrices"}
 

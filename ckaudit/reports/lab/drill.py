@@ -6,7 +6,6 @@ import msgspec
 
 from ckaudit.lab.drill.outcomes import DrillReport, FaultOutcome
 from ckaudit.lab.drill.trainings import shown_command
-from ckaudit.material.counts import plural
 from ckaudit.recorder.drill.settings import KINDS
 from ckaudit.reports.escape import escaped, prose
 from ckaudit.reports.json import dumps
@@ -15,6 +14,7 @@ from ckaudit.reports.lab.markdown import table as markdown_table
 from ckaudit.reports.lab.terminal import room, table
 from ckaudit.reports.terminal.screen_text import paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
+from ckaudit.wording import plural
 
 HEAD = ("fault", "found at", "as", "cause named first")
 LEGEND = "(+9): so many steps after the fault began, at the end of which an audit of the record tells it"

@@ -6,6 +6,7 @@ from ckaudit.lab.score.scoreboard import Board, Score
 from ckaudit.reports.escape import prose as text
 from ckaudit.reports.lab import cells
 from ckaudit.reports.view import View
+from ckaudit.wording import first_names
 
 MAX_NAMES = 12  # names of a list
 
@@ -25,8 +26,7 @@ def missing(score: Score) -> Iterator[str]:
         ("Broke the audit", score.broken),
     ):
         if named:
-            more = f" and {len(named) - MAX_NAMES} more" if len(named) > MAX_NAMES else ""
-            yield f"{what}: {', '.join(map(text, list(named)[:MAX_NAMES]))}{more}."
+            yield f"{what}: {first_names([*map(text, named)], MAX_NAMES)}."
 
 
 def _board(score: Score, board: Board) -> Iterator[str]:

@@ -11,6 +11,7 @@ from ckaudit.reports.lab.markdown import table as markdown_table
 from ckaudit.reports.lab.terminal import room, table
 from ckaudit.reports.terminal.screen_text import paint, printable, wrap
 from ckaudit.reports.view import View
+from ckaudit.wording import first_names
 
 HEAD = ("", "found", "cause", "top 3", "sure, wrong", "place", "healthy: sev0-1", "sev0-2", "harmless, flagged")
 LEGEND = (
@@ -100,9 +101,8 @@ def on_paper(score: WildScore, _view: View) -> str:
 
 def _lists(score: WildScore) -> Iterator[str]:
     for what, counts in (("wrong causes named with confidence", score.wrong), ("findings of healthy twins", score.alarms)):
-        named = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:MAX_NAMES])
-        if named:
-            yield f"{what}: {named}{f' and {len(counts) - MAX_NAMES} more' if len(counts) > MAX_NAMES else ''}"
+        if counts:
+            yield f"{what}: {first_names([f'{name} {count}' for name, count in counts.items()], MAX_NAMES)}"
     for name, error in list(score.broken.items())[:MAX_NAMES]:
         yield f"broke the audit: {name}: {error}"
 

@@ -1,16 +1,16 @@
 """One chart of curves as SVG that needs no script: axes with round numbers, curves, limits, and what happened as marks."""
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.numbers import Number, finite
 from ckaudit.contract.schema.panels import Chart, Mark, Trace
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.reports.markup import Markup, join, tag
 from ckaudit.reports.svg.scale import Scale, fitted, tick_text
-from ckaudit.reports.words import number, plural
+from ckaudit.reports.words import number
+from ckaudit.wording import first_names, plural
 
 LETTER = 6.4  # pixels of a letter of the small font, on average
 
@@ -48,11 +48,6 @@ class LegendEntry(NamedTuple):
 
     sign: str
     words: str
-
-
-def finite(value: Number | str | None) -> float | None:
-    """Return a value as a number, or None where it is missing or not finite."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def plot(chart: Chart, width: int, height: int, *, subjects: Sequence[str] = (), names: bool = True) -> Markup:
@@ -184,7 +179,7 @@ def cluster_text(cluster: MarkCluster) -> str:
     steps = sorted({mark.step for mark in cluster.marks})
     when = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
     what = list(dict.fromkeys(mark.code or mark.text for mark in cluster.marks))
-    return f"{when}: {', '.join(what[:6])}" + (f" and {len(what) - 6} more" if len(what) > 6 else "")
+    return f"{when}: {first_names(what, 6)}"
 
 
 def _down(x: float, middle: float) -> str:

@@ -7,11 +7,11 @@ from itertools import chain
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.numbers import Number, finite
 from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.panels.downsample import kept_points
 from ckaudit.reports.markup import Markup, join, tag
-from ckaudit.reports.svg.plot import finite, plot, shortened
+from ckaudit.reports.svg.plot import plot, shortened
 from ckaudit.reports.svg.scale import part_of
 from ckaudit.reports.svg.style import with_attributes
 from ckaudit.reports.words import number

@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ckaudit.contract.schema.numbers import Number
+from ckaudit.contract.schema.numbers import Number, finite
 from ckaudit.contract.schema.report import Chart, Point
 from ckaudit.reports.svg.scale import part_of
 from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, wrap
-from ckaudit.reports.words import number, plural
+from ckaudit.reports.words import number
+from ckaudit.wording import plural
 
 LEVELS = " ▁▂▃▄▅▆▇█"  # eighths of a cell, from the bottom
 CROSS = "\N{MULTIPLICATION SIGN}"
@@ -125,11 +126,6 @@ def _farthest_from_median(values: Sequence[float], around: Sequence[float]) -> f
     ranked = sorted(around)
     median = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2 if ranked else 0.0
     return max(values, key=lambda value: abs(value - median), default=0.0)
-
-
-def finite(value: Number | None) -> float | None:
-    """Return `value` as a float, or None where it is missing or not finite."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _columns(values: Sequence[Number | None], width: int) -> list[list[Number]]:

@@ -6,7 +6,6 @@ from ckaudit.audit.coverage.table import Coverage, Remedy, Row
 from ckaudit.metrics.catalogue import RANKS, Importance
 from ckaudit.reports.coverage import (
     MORE,
-    first_of,
     headline,
     leftover,
     levels_sentence,
@@ -21,6 +20,7 @@ from ckaudit.reports.coverage import (
 )
 from ckaudit.reports.terminal.screen_text import paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
+from ckaudit.wording import first_names
 
 MAX_TOLD_IN_FULL = 2  # numbers of a remedy that are told in full, whoever reads them
 WORTH_SAYING = ("cut off", "left out, because no common name", "could also be", "ckaudit validate says")
@@ -204,6 +204,6 @@ def _foreign(coverage: Coverage, view: View, width: int) -> list[str]:
         return []
     lines = [paint("Not asked for", "bold", view)]
     for reason, names in reasons.items():
-        listed = first_of(names, max_names=_most(6, view))
+        listed = first_names(names, _most(6, view))
         lines += paragraph(f"{reason}: {listed}", width)
     return lines

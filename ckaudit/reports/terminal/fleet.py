@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from ckaudit.contract.schema.fleet import Fleet, FleetRun
 from ckaudit.reports.fleet import (
     GROUP_HEAD,
+    MAX_SHARING,
     brief,
     by_severity,
-    first_names,
     group_cells,
     group_values,
     listed_and_counted,
@@ -18,6 +18,7 @@ from ckaudit.reports.fleet import (
 )
 from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
+from ckaudit.wording import first_names
 
 ROOMY = 90
 """Columns from which place and step stand beside the name of a run."""
@@ -127,7 +128,7 @@ def _knobs(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
             sharing_knob.setdefault((run.cause, run.knob), []).append(run.run)
     lines = [paint("What to change first", "bold", view)] if sharing_knob else []
     for (cause, knob), names in sharing_knob.items():
-        lines += _indented(f"{cause.replace('_', ' ')} ({first_names(names)}): {knob}", view, width)
+        lines += _indented(f"{cause.replace('_', ' ')} ({first_names(names, MAX_SHARING)}): {knob}", view, width)
     return lines
 
 

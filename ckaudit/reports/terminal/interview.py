@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ckaudit.contract.schema.report import WORDS, Answer, Phase, Pointer, Report, Word
-from ckaudit.reports import words
 from ckaudit.reports.terminal.screen_text import paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
+from ckaudit.wording import plural
 
 COLOURS: dict[Word, str] = {"good": "ok", "watch": "sev2", "bad": "sev1", "not_recorded": "dim", "not_applicable": "dim"}
 ROOM = max(len(word) for word in WORDS)
@@ -21,7 +21,7 @@ def interview(report: Report, view: View) -> list[list[str]]:
     counts = Counter(answer.word for answer in answers)
     counted = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in WORDS if counts[word])
     return [
-        [paint(line, "bold", view) for line in wrap(f"{words.plural(len(answers), 'question')}: {counted}", width)],
+        [paint(line, "bold", view) for line in wrap(f"{plural(len(answers), 'question')}: {counted}", width)],
         *sections,
         _pointers(report, view, width),
     ]

@@ -7,13 +7,14 @@ from msgspec.structs import replace
 
 from ckaudit.audit.measure import SHAPE, LabelSummary, MeasuredMetric, Measurement, label_summaries, worst_label
 from ckaudit.contract.schema.metrics import Missing
-from ckaudit.contract.schema.numbers import Number, encode_float
-from ckaudit.reports.terminal.charts import CROSS, LEVELS, finite, heatmap, ranked, sparkline
+from ckaudit.contract.schema.numbers import Number, encode_float, finite
+from ckaudit.reports.terminal.charts import CROSS, LEVELS, heatmap, ranked, sparkline
 from ckaudit.reports.terminal.screen_text import abbreviate, columns, paint, paragraph, printable, wrap
 from ckaudit.reports.terminal.verdict import MAX_COLUMNS
 from ckaudit.reports.view import View
-from ckaudit.reports.words import number, plural
+from ckaudit.reports.words import number
 from ckaudit.run.series import Series
+from ckaudit.wording import plural
 
 ARROWS = {"rising": "\N{UPWARDS ARROW}", "falling": "\N{DOWNWARDS ARROW}", "steady": "\N{RIGHTWARDS ARROW}", None: ""}
 

@@ -22,6 +22,7 @@ from ckaudit.reports.terminal.charts import curve, waterfall
 from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.screen_text import badge, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
+from ckaudit.wording import plural
 
 PICTURE_ROWS = 3  # rows of the picture of a finding
 
@@ -74,7 +75,7 @@ def _verdict(report: Report, view: View, width: int) -> list[str]:
     step = "" if report.step is None else f" at step {report.step}"
     if report.to_judge_more and report.severity in (None, "note"):
         lines += paragraph(printable(f"To judge more: {report.to_judge_more}", view), width, indent=" " * (len(word) + 2))
-    about = f"{report.command} {report.subject}{step}, {words.plural(report.files, 'file')} read, {report.tool}"
+    about = f"{report.command} {report.subject}{step}, {plural(report.files, 'file')} read, {report.tool}"
     return lines + [paint(line, "dim", view) for line in wrap(printable(about, view), width)]
 
 
@@ -198,16 +199,16 @@ def _coverage(report: Report, view: View, width: int) -> list[str]:
     if not groups:
         return lines
     count = sum(len(checks) for _, checks in groups)
-    lines.append(_title(f"Not judged: {count} of {words.plural(len(report.checks), 'check')}", view))
+    lines.append(_title(f"Not judged: {count} of {plural(len(report.checks), 'check')}", view))
     widest = max(len(reason) for reason, _ in groups)
     for reason, checks in groups:
-        lines.append(f"  {reason:<{widest}}  {words.plural(len(checks), 'check')}")
+        lines.append(f"  {reason:<{widest}}  {plural(len(checks), 'check')}")
         if view.verbose:
             for check in checks:
                 text = f"{check.code}  {check.name}" + (f": {check.detail}" if check.detail else "")
                 lines += paragraph(printable(text, view), width, indent="    ")
     if report.command == "triage" and (missed := most_missed(report.checks)):
-        several = [f"{printable(thing, view)} ({words.plural(waiting, 'check')})" for thing, waiting in missed if waiting > 1]
+        several = [f"{printable(thing, view)} ({plural(waiting, 'check')})" for thing, waiting in missed if waiting > 1]
         waits = f"most wait for {', '.join(several)}; " if several else ""
         lines += paragraph(f"{waits}ckaudit coverage says which line to add first", width)
     return lines

@@ -11,6 +11,7 @@ from ckaudit.reports import words
 from ckaudit.reports.report_sections import policy_sentences, why_suppressed
 from ckaudit.reports.terminal.screen_text import badge, columns, paint, paragraph, printable
 from ckaudit.reports.view import View
+from ckaudit.wording import plural
 
 INDENT = "    "
 
@@ -88,12 +89,12 @@ def _detail(label: str, text: str, view: View) -> Iterator[str]:
 def _summary(report: Report, view: View) -> Iterator[str]:
     """Yield one line of totals, one line per code, then what a reader must know of how the audit was made."""
     word, colour = badge(report)
-    files = f"{words.plural(report.files, 'file')} read"
+    files = f"{plural(report.files, 'file')} read"
     if not report.findings:
         yield from _verdict(word, colour, f"{report.verdict} ({files})", view)
     else:
         hit = len({finding.file for finding in report.findings if finding.file})
-        counts = f"{words.plural(len(report.findings), 'finding')} in {words.plural(hit, 'file')}"
+        counts = f"{plural(len(report.findings), 'finding')} in {plural(hit, 'file')}"
         yield from _verdict(word, colour, f"{counts}, {files}: {words.by_severity(report.findings)}", view)
         yield from _codes(report, view)
     yield from _accepted(report, view)

@@ -9,6 +9,7 @@ from ckaudit.reports.terminal.charts import sparkline
 from ckaudit.reports.terminal.screen_text import abbreviate, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
+from ckaudit.wording import duration
 
 COLOURS = {"stall": "sev1", "heartbeat": "sev1", "error": "sev1", "resumed": "ok", "ended": "ok"}
 MIN_COLUMNS = 60  # columns that a panel needs at least
@@ -79,8 +80,8 @@ def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
 def _head(snapshot: Snapshot, view: View, width: int) -> list[str]:
     step = "no step yet" if snapshot.step is None else f"step {snapshot.step:,}"
     planned = f" of {snapshot.planned:,}" if snapshot.planned and snapshot.step is not None else ""
-    silence = "" if snapshot.silence is None else f", last line {_seconds(snapshot.silence)} ago"
-    usual_silence = "" if snapshot.usual is None else f" (usual {_seconds(snapshot.usual)})"
+    silence = "" if snapshot.silence is None else f", last line {duration(snapshot.silence)} ago"
+    usual_silence = "" if snapshot.usual is None else f" (usual {duration(snapshot.usual)})"
     colour = {"stalled": "sev1", "running": "ok"}.get(snapshot.state, "bold")
     tail = f"{step}{planned}{silence}{usual_silence}"
     room = width - len(snapshot.state) - 1
@@ -127,12 +128,6 @@ def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
             f"{paint(pad(word, 8), COLOURS.get(word, word), view)} {first.strip()}",
             *(" " * 9 + line.strip() + cut for line in rest[:1]),
         ]
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
 def _filled(text: str, width: int) -> str:

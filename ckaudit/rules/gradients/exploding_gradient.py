@@ -7,18 +7,18 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
-from ckaudit.material.counts import plural
 from ckaudit.metrics.gradients import boxed_gradient_norm, grad_global_norm
 from ckaudit.metrics.loss import ends_at_best, ends_no_higher, stays_solved, train_loss_raw, without_solved_steps
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
-from ckaudit.run.robust import MEDIAN_COST, difference_noise
+from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
 from ckaudit.run.run_facts import ACTS, is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.spikes import SustainedGrowth, sustained_growth
+from ckaudit.wording import plural
 
 WINDOW = 50
 """Points whose median is what is usual, as with the flags of spikes (F15)."""
@@ -240,7 +240,7 @@ def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, 
     if not len(before) or not len(within) or parts < min_parts:
         return False
     level, levels = median(before), [median(part) for part in np.array_split(after, parts)]
-    noise = MEDIAN_COST * difference_noise(before) / WITHIN**0.5
+    noise = MEDIAN_STANDARD_ERROR_FACTOR * difference_noise(before) / WITHIN**0.5
     highest = max(*levels, *(running_medians(within, min(WITHIN, len(within))) - max(0.0, NOISE_DEVIATIONS * noise)))
     return bool(highest <= level and levels[-1] < level - felt * abs(level))
 

@@ -26,7 +26,7 @@ from ckaudit.run.falls import (
 )
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
-from ckaudit.run.robust import MEDIAN_COST, begins_with_its_run, difference_noise, looks_like_a_score
+from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, begins_with_its_run, difference_noise, looks_like_a_score
 from ckaudit.run.run_facts import counts_updates, has_taken_all_steps, is_known_to_be_a_loss, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
@@ -267,7 +267,7 @@ def _flat_course(values: Floats, facts: Manifest | None) -> Fall | None:
 
 def _is_a_guess(values: Floats, facts: Manifest | None) -> bool:
     """Tell whether the level of a curve is that of no model of tokens that has learnt anything, but for its noise."""
-    error = MEDIAN_COST * difference_noise(values) / math.sqrt(len(values))
+    error = MEDIAN_STANDARD_ERROR_FACTOR * difference_noise(values) / math.sqrt(len(values))
     level = median(values)
     return loss_kind_of(facts) != "other" and GUESSES[0] - 2 * error < level < GUESSES[1] + 2 * error
 

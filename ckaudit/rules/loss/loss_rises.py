@@ -16,7 +16,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule, true_stretches
 from ckaudit.run.medians import median
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
-from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_COST, begins_at_zero, difference_noise, looks_like_a_score
+from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_STANDARD_ERROR_FACTOR, begins_at_zero, difference_noise, looks_like_a_score
 from ckaudit.run.run_facts import TARGET_MOVES, is_known_to_be_a_loss, target_moves, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps
 
@@ -261,7 +261,7 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
     rows = np.arange(len(values) - count * width, len(values)).reshape(count, width)
     table = values[rows]  # (B, W)
     middle = np.median(table, axis=1)
-    by_points = MAD_TO_SIGMA * median(np.abs(table - middle[:, None])) * MEDIAN_COST / np.sqrt(width)
+    by_points = MAD_TO_SIGMA * median(np.abs(table - middle[:, None])) * MEDIAN_STANDARD_ERROR_FACTOR / np.sqrt(width)
     noise = max(by_points, difference_noise(middle))  # points of a moving average go together, and their blocks as well
     for start, end in true_stretches(np.diff(middle) > 0, min_points=climbs):
         risen = middle[end] - middle[start]

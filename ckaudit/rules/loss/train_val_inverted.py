@@ -13,7 +13,7 @@ from ckaudit.metrics.loss_function import has_auxiliary_loss, label_smoothing, l
 from ckaudit.metrics.trend import theil_sen
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_COST
+from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_STANDARD_ERROR_FACTOR
 from ckaudit.run.run_facts import counts_updates
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
@@ -209,4 +209,4 @@ def _level(train: Series, known: "np.ndarray", val: Series, around: int, errors:
 def _standard_errors(values: Floats) -> Floats:
     """Return the standard errors of the medians of rows, as of normal values; shape (R,)."""
     deviations = np.abs(values - np.median(values, axis=1, keepdims=True))
-    return np.asarray(MEDIAN_COST * MAD_TO_SIGMA * np.median(deviations, axis=1) / math.sqrt(values.shape[1]))
+    return np.asarray(MEDIAN_STANDARD_ERROR_FACTOR * MAD_TO_SIGMA * np.median(deviations, axis=1) / math.sqrt(values.shape[1]))

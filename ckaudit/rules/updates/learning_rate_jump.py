@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
-from ckaudit.material.counts import plural
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.robust import decimal_step
 from ckaudit.run.run_facts import planned_range, resume_steps
 from ckaudit.run.series import Floats, Mask, Series, Steps
+from ckaudit.wording import plural
 
 
 @rule("SCHED003", severity="sev2", needs=[learning_rate], wants=[FACTS], unit="1")

@@ -9,7 +9,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.words import element_type
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule, too_few
-from ckaudit.run.column_builder import DTYPES
+from ckaudit.run.column_builder import HALF_TYPES
 from ckaudit.run.series import Series, at, single
 from ckaudit.run.spans import spans
 
@@ -63,7 +63,6 @@ def _unknown(types: Series | None) -> Skip:
     """Return why nothing can be lost, where weights are known to be kept in more than half precision."""
     weights = types.only(lambda label: label.startswith("weights/")) if types is not None else None
     known = weights.values[weights.finite] if weights is not None else np.empty(0)
-    halves = [DTYPES.index(name) for name in ("bfloat16", "float16")]
-    if known.size and not np.isin(known, halves).any():
+    if known.size and not np.isin(known, HALF_TYPES).any():
         return Skip("not_applicable", "weights are kept in single precision, where no update is lost")
     return needs_one_of(lost_update_share)

@@ -13,7 +13,7 @@ from ckaudit.reports.html.page import SIGNATURE, digest, own_file
 from ckaudit.reports.markup import Markup, join, tag
 from ckaudit.reports.svg.style import style_sheet
 from ckaudit.reports.view import PLAIN, View
-from ckaudit.reports.words import plural
+from ckaudit.wording import plural
 
 AT_ONCE = "// What stands above runs before anything is drawn.\n"
 NO_LINKS: Mapping[str, str] = MappingProxyType({})

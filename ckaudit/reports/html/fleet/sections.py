@@ -8,7 +8,7 @@ from ckaudit.contract.schema.fleet import Fleet, FleetRun
 from ckaudit.reports.fleet import GROUP_HEAD, group_cells, group_values, severity_word
 from ckaudit.reports.html.fleet.data import BADGES, MAX_RUNS, checks_of, cut, first_cause, states_of
 from ckaudit.reports.markup import Markup, join, tag
-from ckaudit.reports.words import plural
+from ckaudit.wording import plural
 
 WORDS = {
     "0": ("sev0", "sev0"),
