@@ -6,8 +6,7 @@ import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
 from ckaudit.causes.shared.activations import all_zero_module_before
-from ckaudit.causes.shared.partly_zero_gradients import partly_zero, without_embeddings
-from ckaudit.causes.shared.quantized_gradients import quantization_step
+from ckaudit.causes.shared.gradients import partly_zero, quantization_step, without_embeddings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.stale_gradients import loss_is_calm, norm_trend
+from ckaudit.causes.shared.gradients import loss_is_calm, norm_trend
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_carried_over, grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
-from ckaudit.causes.shared.stale_gradients import loss_is_calm, norm_trend
+from ckaudit.causes.shared.gradients import loss_is_calm, norm_trend
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw

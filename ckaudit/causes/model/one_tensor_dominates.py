@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.gradient_majority import coefficient_without, largest_share
+from ckaudit.causes.shared.gradients import coefficient_without, largest_share
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_share

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, supports
-from ckaudit.causes.shared.gradient_majority import LargestShare, coefficient_without, largest_share
+from ckaudit.causes.shared.gradients import LargestShare, coefficient_without, largest_share
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import grad_global_norm, gradient_share
 from ckaudit.metrics.optimizer import clip_coefficient

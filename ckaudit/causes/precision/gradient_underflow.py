@@ -5,8 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
-from ckaudit.causes.shared.partly_zero_gradients import MIN_SHARE_OF_GRADIENTS, MIN_ZERO_SHARE, partly_zero, without_embeddings
-from ckaudit.causes.shared.quantized_gradients import quantization_step
+from ckaudit.causes.shared.gradients import (
+    MIN_SHARE_OF_GRADIENTS,
+    MIN_ZERO_SHARE,
+    partly_zero,
+    quantization_step,
+    without_embeddings,
+)
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.activations import activation_sparsity

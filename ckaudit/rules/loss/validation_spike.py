@@ -11,9 +11,9 @@ from ckaudit.metrics.optimizer import is_set_back, learning_rate
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.passing_rise import passing_rise
 from ckaudit.run.run_facts import target_moves, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.spikes import passing_rise
 
 BEYOND_UNTRAINED, LEARNT = 2.0, 0.5
 """An untrained model is no worse by chance than by half; half of its loss is learnt where a leap of one evaluation counts."""
