@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Data, Gpt, Plan, Schedule
 from ckaudit.lab.record import record
-from ckaudit.lab.specs import Amount
+from ckaudit.lab.specs import FaultStrength
 from ckaudit.lab.task import Batch
 from ckaudit.lab.training import Training
 from ckaudit.lab.training_spec import Recipe
@@ -161,7 +161,13 @@ def train(case: Case, folder: Path) -> None:
     for file in [*partial.glob("*")]:
         file.unlink()
     made = Recipe(
-        name=case.name, seed=case.plan.seed, kind="healthy", family="gpt", amount=Amount(), plan=case.plan, change=case.change
+        name=case.name,
+        seed=case.plan.seed,
+        kind="healthy",
+        family="gpt",
+        amount=FaultStrength(),
+        plan=case.plan,
+        change=case.change,
     )
     record(made, partial, grids="none")
     partial.rename(target)

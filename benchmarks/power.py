@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks import curves, thinned  # noqa: E402  stand beside this
 from benchmarks.shapes import SHAPES  # noqa: E402
-from ckaudit.audit.judge import judge  # noqa: E402
+from ckaudit.audit.judge import apply_rules  # noqa: E402
 from ckaudit.rules import rules  # noqa: E402
 from ckaudit.run.run import Run  # noqa: E402
 
@@ -40,7 +40,7 @@ Cell = tuple[float, Counter[str]]
 
 def found(run: Run) -> dict[str, str]:
     """Return the gravest severity of each rule that fires, without notes; an error of a rule is one too."""
-    judgement = judge(run, [rules()[code] for code in CODES if code in rules()])
+    judgement = apply_rules(run, [rules()[code] for code in CODES if code in rules()])
     gravest = {check.code: f"error {check.detail}" for check in judgement.checks if check.outcome == "error"}
     for finding in reversed(judgement.findings):  # gravest first
         if finding.severity in SEVERE:

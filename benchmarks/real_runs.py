@@ -111,7 +111,7 @@ def judged(path: Path) -> Verdict:
         return verdict_of([triage(path)])
     except UsageError:
         names = [str(number) for number in range(1, len(import_runs(path)) + 1)][:MAX_RUNS]
-        return verdict_of([triage(path, choice=ImportOptions(run=name)) for name in names])
+        return verdict_of([triage(path, import_options=ImportOptions(run=name)) for name in names])
     except CkauditError as error:
         return Verdict(error=str(error))
 

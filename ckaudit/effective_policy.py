@@ -62,7 +62,7 @@ def effective_policy(config: str = "") -> EffectivePolicy:
     return EffectivePolicy(check(policy, rules().values(), [*kinds().values(), *kinds_of_questions()]), hints)
 
 
-def choice_under(
+def import_options_under(
     policy: Policy | None,
     *,
     columns: Mapping[str, str],

@@ -22,7 +22,13 @@ A `Severity` is "sev0", "sev1", "sev2" or "note", the gravest first. `Finding`, 
 GROUPS = {
     "The commands as functions": ("triage", "validate", "metrics", "diff", "gate", "fleet", "assert_healthy", "read_run"),
     "What they return": ("Audit", "Metrics", "Difference", "FleetAudit", "Run", "Series"),
-    "Recording a training": ("Recorder", "huggingface.RecorderCallback", "lightning.RecorderCallback", "Writer", "Limits"),
+    "Recording a training": (
+        "Recorder",
+        "huggingface.RecorderCallback",
+        "lightning.RecorderCallback",
+        "Writer",
+        "EventThresholds",
+    ),
     "Alarms inside a training": ("Watch", "LogHandler"),
     "Errors": ("CkauditError", "UnreadableError", "UsageError", "UnhealthyRunError"),
 }
@@ -34,7 +40,7 @@ HOMES = {
     "huggingface.RecorderCallback": "recorder/huggingface.py",
     "lightning.RecorderCallback": "recorder/lightning.py",
     "Writer": "recorder/writer.py",
-    "Limits": "recorder/loop/triggers.py",
+    "EventThresholds": "recorder/loop/triggers.py",
     "Audit": "api/results.py",
     "Metrics": "api/results.py",
     "Difference": "api/results.py",
@@ -45,7 +51,7 @@ HOMES = {
 PLACES = {
     "Run": "ckaudit.run.run.",
     "Series": "ckaudit.run.series.",
-    "Limits": "ckaudit.recorder.",
+    "EventThresholds": "ckaudit.recorder.",
     "huggingface.RecorderCallback": "ckaudit.recorder.",
     "lightning.RecorderCallback": "ckaudit.recorder.",
 } | dict.fromkeys(("CkauditError", "UnreadableError", "UsageError"), "ckaudit.errors.")

@@ -61,7 +61,7 @@ def recordings() -> Iterator[tuple[str, str, Report]]:
     for entry in json.loads((ROOT / "fixtures" / "real" / "INDEX.json").read_text(encoding="utf-8")):
         path = ROOT / "fixtures" / "real" / entry["path"]
         for number, _ in enumerate(() if "same_run_as" in entry else import_runs(path), 1):
-            yield "logs", path.relative_to(ROOT).as_posix(), triage(path, choice=ImportOptions(run=str(number)))
+            yield "logs", path.relative_to(ROOT).as_posix(), triage(path, import_options=ImportOptions(run=str(number)))
 
 
 def case_of(kind: str, name: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ckaudit.audit import triage, triage_run
-from ckaudit.audit.judge import judge
+from ckaudit.audit.judge import apply_rules
 from ckaudit.causes import causes
 from ckaudit.contract.schema.report import Check, Diagnosis, Finding, Report
 from ckaudit.rules import rules
@@ -102,7 +102,7 @@ def rule_variants(code: str, case: Case) -> str:
     """Return what a rule says beside a case, in few words."""
 
     def told(run: Run) -> str:
-        judgement = judge(run, [rules()[code]])
+        judgement = apply_rules(run, [rules()[code]])
         found = (f"{each.severity} {each.where} {each.first_step}-{each.last_step}" for each in judgement.findings)
         return ", ".join((judgement.checks[0].outcome, *found))
 
@@ -120,7 +120,7 @@ def recorded(path: Path) -> dict[str, str]:
 
 def rule_verdict(code: str, case: Case) -> str:
     """Judge a case by a rule."""
-    judgement = judge(case.run, [rules()[code]])
+    judgement = apply_rules(case.run, [rules()[code]])
     return of_rule(judgement.checks[0], judgement.findings) + rule_variants(code, case)
 
 

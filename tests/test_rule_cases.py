@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ckaudit.audit.judge import judge
+from ckaudit.audit.judge import apply_rules
 from ckaudit.contract.schema.report import Finding
 from ckaudit.rules import rules
 from tests import case_verdicts
@@ -24,7 +24,7 @@ def test_rule_gives_what_its_cases_expect(path: Path) -> None:
 
 
 def _check(code: str, case: Case, known: str) -> None:
-    judgement = judge(case.run, [rules()[code]])
+    judgement = apply_rules(case.run, [rules()[code]])
     (check,) = judgement.checks
     assert case_verdicts.of_rule(check, judgement.findings) + case_verdicts.rule_variants(code, case) == known
     assert check.outcome != "error", check.detail

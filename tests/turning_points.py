@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import fields, replace
 
-from ckaudit.audit.judge import judge, resolve
+from ckaudit.audit.judge import apply_rules, resolve
 from ckaudit.causes.cause import Advice, Cause, Findings
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.metrics import metrics
@@ -240,7 +240,7 @@ def _given(inputs: Inputs) -> Inputs:
 
 
 # Rules.
-@takes_any_numbers
+@ignoring_float_errors
 def of_rule(rule: Rule, cases: Sequence[Case]) -> str:
     """Return where the verdicts of a rule turn, beside its cases."""
     names = [getattr(each, "name", "run.json") for each in (*rule.needs, *rule.wants)]
@@ -274,7 +274,7 @@ def _of_hits(rule: Rule, inputs: Inputs) -> Said:
 
 
 # Causes.
-@takes_any_numbers
+@ignoring_float_errors
 def of_cause(cause: Cause, cases: Sequence[Case]) -> str:
     """Return where the evidence of a cause turns, beside its cases, and what each finding says for it."""
     names = [getattr(each, "name", "run.json") for each in cause.wants]
@@ -303,7 +303,7 @@ def _material(
     """Yield each case with what is found in it, of what the cause looks at, and its inputs."""
     rules = [each for each in signs if isinstance(each, Rule)]
     for case in cases:
-        found = (*judge(case.run, rules).findings, *case.run.findings)
+        found = (*apply_rules(case.run, rules).findings, *case.run.findings)
         yield case.name, Findings(tuple(each for each in found if each.severity != "note")), resolve(cause.wants, case.run)
 
 

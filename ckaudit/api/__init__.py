@@ -62,13 +62,15 @@ def triage(
     >>> audit.word, audit.diagnoses[0].cause
     ('SEV1', 'learning_rate_too_high')
     """
-    choice, held = settings(policy, columns=columns, which=which)
+    import_options, held = settings(policy, columns=columns, which=which)
     subject = path_or_run(run)
     named = [like] if isinstance(like, str | os.PathLike | Run) else like
-    held = gate_like(held, [one if isinstance(one, Run) else os.fspath(one) for one in named], runs=[subject], choice=choice)
+    held = gate_like(
+        held, [one if isinstance(one, Run) else os.fspath(one) for one in named], runs=[subject], import_options=import_options
+    )
     if isinstance(subject, Run):
         return Audit(triage_run(subject, step=step, questions=questions, gate=held))
-    return Audit(triage_path(subject, step=step, choice=choice, questions=questions, gate=held))
+    return Audit(triage_path(subject, step=step, import_options=import_options, questions=questions, gate=held))
 
 
 @naming_addresses
@@ -123,9 +125,9 @@ def diff(
     """
     if not others:
         raise UsageError("there is nothing to compare it with", hint="name a second run: ckaudit.diff(reference, other)")
-    choice, _ = settings(policy, columns=columns)
+    import_options, _ = settings(policy, columns=columns)
     subjects, replicas = ([path_or_run(run) for run in runs] for runs in ((reference, *others), noise))
-    return Difference(compare(subjects, axis=align, noise=replicas, choice=choice, step=step))
+    return Difference(compare(subjects, axis=align, noise=replicas, import_options=import_options, step=step))
 
 
 @naming_addresses
@@ -155,8 +157,10 @@ def gate(
     """
     if not good:
         raise UsageError("there is no good run to hold it against", hint="name one: ckaudit.gate(canary, good)")
-    choice, held = settings(policy, columns=columns)
-    comparisons = compare_canary(path_or_run(canary), [path_or_run(run) for run in good], axis=align, choice=choice, gate=held)
+    import_options, held = settings(policy, columns=columns)
+    comparisons = compare_canary(
+        path_or_run(canary), [path_or_run(run) for run in good], axis=align, import_options=import_options, gate=held
+    )
     return Difference(gated_under(comparisons, held.policy))
 
 
@@ -188,12 +192,14 @@ def metrics(
     >>> losses.values.shape, losses.steps[:3].tolist()
     ((40, 1), [50, 100, 150])
     """
-    choice, held = settings(policy, columns=columns, which=which)
+    import_options, held = settings(policy, columns=columns, which=which)
     clauses = held.policy.base if held.policy else NOTHING
     subject, stretch = path_or_run(run), StepRange(step)
     if isinstance(subject, Run):
         return Metrics(measure_run(with_slices(subject, clauses), select(names), stretch))
-    return Metrics(measure(subject, names=names, stretch=stretch, choice=replace(choice, tau_slices=clauses.tau_slices)))
+    return Metrics(
+        measure(subject, names=names, stretch=stretch, import_options=replace(import_options, tau_slices=clauses.tau_slices))
+    )
 
 
 @naming_addresses
@@ -230,12 +236,12 @@ def fleet(
     """
     if not patterns:
         raise UsageError("there is nothing to audit", hint='name runs: ckaudit.fleet("runs/*")')
-    choice, held = settings(policy, columns=columns)
+    import_options, held = settings(policy, columns=columns)
     with TemporaryDirectory() as folder:
         request = FleetRequest(
             patterns=[os.fspath(pattern) for pattern in patterns],
             folder=Path(folder if output is None else output),
-            choice=choice,
+            import_options=import_options,
             gate=held,
             group_by=group_by,
             like=[os.fspath(one) for one in ([like] if isinstance(like, str | os.PathLike) else like)],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from ckaudit.contract.schema.import_options import ImportOptions
-from ckaudit.effective_policy import PolicyNamed, choice_under, gate_of
+from ckaudit.effective_policy import PolicyNamed, gate_of, import_options_under
 from ckaudit.errors import CkauditError, UnreadableError
 from ckaudit.policy.gate import Gate
 from ckaudit.remote.addresses import as_given
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 class Settings(NamedTuple):
     """How runs are read, and what findings are held against."""
 
-    choice: ImportOptions
+    import_options: ImportOptions
     gate: Gate
 
 
@@ -39,7 +39,7 @@ def settings(policy: PolicyNamed, *, columns: Mapping[str, str] | None = None, w
         UsageError: Where the policy is not what it should be.
     """
     gate = gate_of(policy)
-    return Settings(choice_under(gate.policy, columns=columns or {}, run=which), gate)
+    return Settings(import_options_under(gate.policy, columns=columns or {}, run=which), gate)
 
 
 def path_of(run: RunPath) -> Path:

@@ -9,7 +9,7 @@ from ckaudit.audit.confidence import MIN_CONFIDENCE, CauseCandidate, confidences
 from ckaudit.audit.judge import gravity, resolve
 from ckaudit.audit.playbook import RECORDS, part_of
 from ckaudit.causes.cause import Advice, Cause, Findings, total
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Evidence, Finding
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
@@ -31,7 +31,7 @@ WeighedCause = tuple[CauseCandidate, Diagnosis]
 """A cause that accounts for something, and what is said of it; its confidence is open until all of a run are known."""
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def diagnose(
     run: Run,
     findings: Iterable[Finding],

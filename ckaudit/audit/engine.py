@@ -13,7 +13,7 @@ from ckaudit.audit.diagnose import diagnose, first_causes, ranked
 from ckaudit.audit.figures import DERIVED, DRAWN, STATE, charts, derived, finding_charts, state
 from ckaudit.audit.headline import headline, led_by_headline
 from ckaudit.audit.interview import broken_questions, interview, interview_reads
-from ckaudit.audit.judge import gravity, judge, judge_answers
+from ckaudit.audit.judge import apply_rules, gravity, judge_answers
 from ckaudit.audit.load_run import at_step, is_ours, open_run
 from ckaudit.audit.response_plan import advised, response
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
@@ -24,7 +24,7 @@ from ckaudit.contract.contradictions import ATTENTION_GRID_RANGE, ATTENTION_ROW_
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import list_files, list_folder
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, gravest
 from ckaudit.contract.summaries import across_files, same_kind
 from ckaudit.contract.violations import UNKNOWN_FIELD, UNKNOWN_WORD, kind
@@ -58,12 +58,12 @@ LOST_MAP_CODES = tuple(violation.code for violation in (ATTENTION_GRID_RANGE, AT
 """Notes of maps that are lost, without which the training is judged."""
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def triage(
     path: Path,
     *,
     step: int | None = None,
-    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    import_options: ImportOptions = NO_IMPORT_OPTIONS,
     questions: Collection[int] = (),
     gate: Gate = OPEN,
     progress: Progress | None = None,
@@ -73,7 +73,7 @@ def triage(
     Args:
         path: A run folder, a checkpoint file, or a log that an importer knows.
         step: Judge with what was known when this step had ended; default: the end of the record.
-        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
+        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
         questions: Phases whose questions are to be answered.
         gate: Policy and baseline.
         progress: Called with files done and files in all.
@@ -83,7 +83,7 @@ def triage(
         UsageError: Where `step` lies before the record.
     """
     reads = triage_reads() | interview_reads(questions)
-    run = open_judged(path, reads=reads, step=step, choice=choice, progress=progress)
+    run = open_judged(path, reads=reads, step=step, import_options=import_options, progress=progress)
     return triage_run(run, step=step, questions=questions, gate=gate)
 
 
@@ -104,11 +104,11 @@ def open_judged(
     *,
     reads: Iterable[str],
     step: int | None = None,
-    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> Run:
     """Read a run, whose newest checkpoint until a step is held against the whole contract."""
-    run = open_run(path, reads=reads, choice=choice, progress=progress)
+    run = open_run(path, reads=reads, import_options=import_options, progress=progress)
     if not len(run.checkpoint_steps) or not is_ours(path):
         return run
     findings = (
@@ -161,7 +161,7 @@ def _shown_findings(findings: list[Finding]) -> Iterator[Finding]:
             yield replace(finding, severity="note")
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = (), gate: Gate = OPEN) -> Report:
     """Audit a run that is in memory."""
     run = at_step(run, step)
@@ -234,7 +234,7 @@ class ExplainedRun(Struct, frozen=True):
     diagnoses: list[Diagnosis]
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def explain_run(run: Run, gate: Gate = OPEN) -> ExplainedRun:
     """Judge a run that is in memory, and weigh the causes of what was found; nothing is drawn and no interview is held."""
     clauses, used = clauses_of(run, gate)
@@ -261,14 +261,14 @@ def with_slices(run: Run, clauses: PolicyClauses) -> Run:
     return run.with_slices(clauses.tau_slices)
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def judge_run(run: Run, clauses: PolicyClauses, gate: Gate) -> AppliedPolicy:
     """Apply the rules that a policy wants, put the questions, and sort what is found into what counts and what is accepted.
 
     A question is listed among the checks only where it made a finding or broke.
     """
     judging, disabled = configured_rules(rules().values(), clauses)
-    judgement = judge(run, judging)
+    judgement = apply_rules(run, judging)
     answered = judge_answers(run, (*run.findings, *judgement.findings), clauses)
     comparison = gate.compare_with_siblings(run) or SiblingComparison()
     findings = ranked((*run.findings, *judgement.findings, *answered.findings, *comparison.findings), run)

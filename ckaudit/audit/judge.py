@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ckaudit.audit.coverage.applicability import manifest_says, why_metric_not_applicable
 from ckaudit.causes.cause import Findings
-from ckaudit.contract.schema.numbers import encode_float, takes_any_numbers
+from ckaudit.contract.schema.numbers import encode_float, ignoring_float_errors
 from ckaudit.contract.schema.report import SEVERITIES, Check, Finding, Outcome, Severity, SkipReason
 from ckaudit.contract.summaries import parse_needs
 from ckaudit.contract.violations import ViolationKind
@@ -37,8 +37,8 @@ class Judgement(Struct, frozen=True):
     checks: tuple[Check, ...]
 
 
-@takes_any_numbers
-def judge(run: Run, applied: Iterable[Rule]) -> Judgement:
+@ignoring_float_errors
+def apply_rules(run: Run, applied: Iterable[Rule]) -> Judgement:
     """Apply rules to a run; one that breaks is an error of its own and stops no other."""
     findings: list[Finding] = []
     checks: list[Check] = []
@@ -324,7 +324,7 @@ def _is_accounted_for(
         for rule in rules().values()
         if rule.name in names and (clauses.severities.get(rule.code) == "off" or rule.name in clauses.thresholds)
     ]
-    return any(_is_as_grave(finding, table.severity) for finding in judge(run, changed).findings)
+    return any(_is_as_grave(finding, table.severity) for finding in apply_rules(run, changed).findings)
 
 
 def _is_as_grave(finding: Finding, severity: Severity) -> bool:

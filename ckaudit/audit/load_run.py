@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.files import MANIFEST_NAME
 from ckaudit.contract.io.folder import first_bytes, holds_run, is_own_name, shown_name
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.run.builder import run_of_table
 from ckaudit.run.read import Progress, read_run
@@ -28,12 +28,12 @@ LOSS_CURVES = "training_loss_curve*.json"
 MERGED = b'"checkpoints"'  # a viewer's file of several checkpoints, which an importer reads
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def open_run(
     path: Path,
     *,
     reads: Iterable[str],
-    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
     logs: SessionLogs | None = None,
 ) -> Run:
@@ -42,46 +42,48 @@ def open_run(
     Args:
         path: A run folder, one of its files, or a log that an importer knows.
         reads: Checkpoint paths that are wanted.
-        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
+        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
         progress: Called with files done and files in all.
         logs: Gathers the lines of each session by itself, for who wants them so.
 
     Raises:
         UnreadableError: Where there is no run.
-        UsageError: Where `choice` fits nothing that is there.
+        UsageError: Where `import_options` fits nothing that is there.
     """
     if not path.exists() and not path.is_symlink():
         raise UnreadableError(f"{path} does not exist", hint="Name a run folder, a checkpoint file or a trainer's log.")
-    chosen = path if is_ours(path) else _foreign(path, choice)
+    chosen = path if is_ours(path) else _foreign(path, import_options)
     if isinstance(chosen, Path):
         run = read_run(chosen, reads=reads, progress=progress, logs=logs)
         if chosen != path:
             run = replace(run, notes=(f"found in {shown_name(str(chosen.relative_to(path)))}", *run.notes))
     else:
         run = _run_of_log(path, chosen, reads=reads, logs=logs)
-    return _as_chosen(run, choice)
+    return _as_chosen(run, import_options)
 
 
-def open_runs(path: Path, *, reads: Iterable[str], choice: ImportOptions = NO_IMPORT_OPTIONS) -> Iterator[tuple[str, Run]]:
+def open_runs(
+    path: Path, *, reads: Iterable[str], import_options: ImportOptions = NO_IMPORT_OPTIONS
+) -> Iterator[tuple[str, Run]]:
     """Read every run at `path`, one after the other, with its name among them; a run that is the only one has none.
 
     Args:
         path: A run folder, one of its files, or a log that an importer knows, which may hold many.
         reads: Checkpoint paths that are wanted.
-        choice: What a foreign log does not say itself.
+        import_options: What a foreign log does not say itself.
 
     Raises:
         UnreadableError: Where there is no run.
-        UsageError: Where `choice` fits nothing that is there.
+        UsageError: Where `import_options` fits nothing that is there.
     """
-    if choice.run or not path.exists() or is_ours(path):
-        yield "", open_run(path, reads=reads, choice=choice)
+    if import_options.run or not path.exists() or is_ours(path):
+        yield "", open_run(path, reads=reads, import_options=import_options)
         return
     from ckaudit.importers import import_runs
 
-    imported = import_runs(path, choice=choice)
+    imported = import_runs(path, import_options=import_options)
     for one in imported:
-        yield one.name if len(imported) > 1 else "", _as_chosen(_run_of_log(path, one, reads=reads), choice)
+        yield one.name if len(imported) > 1 else "", _as_chosen(_run_of_log(path, one, reads=reads), import_options)
 
 
 def _run_of_log(path: Path, imported: "Imported", *, reads: Iterable[str], logs: SessionLogs | None = None) -> Run:
@@ -96,20 +98,20 @@ def _run_of_log(path: Path, imported: "Imported", *, reads: Iterable[str], logs:
     )
 
 
-def _as_chosen(run: Run, choice: ImportOptions) -> Run:
+def _as_chosen(run: Run, import_options: ImportOptions) -> Run:
     """Return a run in the catalogue's units, with the slices that the user named."""
-    run = in_catalogue_units(run, choice.units)
-    return run if choice.tau_slices is None else replace(run, tau_slices=choice.tau_slices)
+    run = in_catalogue_units(run, import_options.units)
+    return run if import_options.tau_slices is None else replace(run, tau_slices=import_options.tau_slices)
 
 
-def _foreign(path: Path, choice: ImportOptions) -> "Imported | Path":
+def _foreign(path: Path, import_options: ImportOptions) -> "Imported | Path":
     """Return the run of another program at `path`, or the one below it; a path: it is a run folder."""
     from ckaudit.importers import import_source, is_one_log, logs_below
 
-    if not path.is_dir() or choice.format or is_one_log(path):
-        return import_source(path, choice=choice)
-    found = logs_below(path, choice=choice)
-    picked = found.pick(choice.run, shown_name(path.name))
+    if not path.is_dir() or import_options.format or is_one_log(path):
+        return import_source(path, import_options=import_options)
+    found = logs_below(path, import_options=import_options)
+    picked = found.pick(import_options.run, shown_name(path.name))
     return picked if isinstance(picked, Path) else replace(picked, notes=(*picked.notes, *found.notes))
 
 
@@ -139,22 +141,24 @@ def _notes_on_step(run: Run, step: int) -> list[str]:
     return []
 
 
-def scalars_of(path: Path, *, choice: ImportOptions = NO_IMPORT_OPTIONS, progress: Progress | None = None) -> "LoggedScalars":
+def scalars_of(
+    path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS, progress: Progress | None = None
+) -> "LoggedScalars":
     """Read the scalars of a run folder, one of its files, or a log that an importer knows, every session of them.
 
     Args:
         path: The run.
-        choice: What a foreign log does not say itself.
+        import_options: What a foreign log does not say itself.
         progress: Called with pieces done and pieces in all.
 
     Raises:
         UnreadableError: Where there is no run, or none with a scalar.
-        UsageError: Where `choice` fits nothing that is there.
+        UsageError: Where `import_options` fits nothing that is there.
     """
     from ckaudit.run.scalars import FILLED, logged
 
     logs = SessionLogs()
-    scalars = logged(open_run(path, reads=FILLED, choice=choice, progress=progress, logs=logs), logs)
+    scalars = logged(open_run(path, reads=FILLED, import_options=import_options, progress=progress, logs=logs), logs)
     if not scalars:
         raise UnreadableError(f"{path} holds no scalar", hint="Only scalars are exported; ckaudit metrics writes what follows.")
     return scalars

@@ -13,7 +13,7 @@ from ckaudit.audit.figures import shape_preserving
 from ckaudit.audit.load_run import at_step, open_run
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.metrics import Missing, Trend
-from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
+from ckaudit.contract.schema.numbers import Number, encode_float, ignoring_float_errors
 from ckaudit.errors import UsageError
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.metric import Worst
@@ -78,7 +78,7 @@ def measure(
     *,
     names: Sequence[str] = (),
     stretch: StepRange = StepRange(),  # noqa: B008  it cannot change
-    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> Measurement:
     """Compute metrics of one run.
@@ -87,7 +87,7 @@ def measure(
         path: A run folder, a checkpoint file, or a log that an importer knows.
         names: Metrics or patterns; none: all.
         stretch: Which steps are wanted.
-        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
+        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
         progress: Called with files done and files in all.
 
     Raises:
@@ -96,11 +96,11 @@ def measure(
     """
     chosen = select(names)
     reads = frozenset[str]().union(*(metric.paths for metric in chosen))
-    run = open_run(path, reads=reads, choice=choice, progress=progress)
+    run = open_run(path, reads=reads, import_options=import_options, progress=progress)
     return measure_run(run, chosen, stretch)
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def measure_run(run: Run, chosen: Sequence[Metric], stretch: StepRange) -> Measurement:
     """Compute metrics of a run that is in memory."""
     run = at_step(run, stretch.step)
@@ -256,7 +256,7 @@ def _worst_first(measured: MeasuredMetric) -> list[int]:
     return order
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def _label_summary(series: Series, column: int) -> LabelSummary:
     rows = np.flatnonzero(series.recorded[:, column])
     steps, values = series.steps[rows], series.values[rows, column]

@@ -72,9 +72,11 @@ def command(
     from ckaudit.diff.compare import compare_canary
     from ckaudit.diff.gate import gated_under
 
-    choice = options.choice(map, "", config=config, no_config=no_config)
+    import_options = options.import_options(map, "", config=config, no_config=no_config)
     with progress("reading") as tick:
-        comparisons = compare_canary(Path(canary), good, axis=cast("Axis", align), choice=choice, progress=tick, gate=gate)
+        comparisons = compare_canary(
+            Path(canary), good, axis=cast("Axis", align), import_options=import_options, progress=tick, gate=gate
+        )
     comparison = gated_under(comparisons, gate.policy, require_vital=bool(vital))
     if format == "sarif":  # as triage does it: at the line where the runs part
         from msgspec.structs import replace

@@ -68,11 +68,11 @@ def command(
     for word, choices, what in ((scale, SCALES, "scale"), (stage, STAGES, "stage")):
         if word:
             checked_choice(word, choices, what)
-    choice = options.choice(map, which)
+    import_options = options.import_options(map, which)
     from ckaudit.audit.coverage.recorded import coverage
 
     with progress("reading") as tick:
-        document = coverage(Path(run), scale=scale or None, stage=stage or None, choice=choice, progress=tick)
+        document = coverage(Path(run), scale=scale or None, stage=stage or None, import_options=import_options, progress=tick)
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
     write_text(render(document, format, view), encoding)
     missing = [row.name for row in document.missing("must")] if strict else []

@@ -116,7 +116,7 @@ def command(
         _refuse(asked, f"with --{mode}")
         comparison = _audited(mode, subjects)
     else:
-        comparison = _compared(subjects, align=align, noise=noise or [], step=at, choice=options.choice(map, ""))
+        comparison = _compared(subjects, align=align, noise=noise or [], step=at, import_options=options.import_options(map, ""))
     from msgspec.structs import replace
 
     comparison = replace(comparison, notes=[*named_twice(subjects), *comparison.notes])

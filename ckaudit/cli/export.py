@@ -77,11 +77,11 @@ def command(
     check_folder(output)
     format, target = options.checked_choice(format_, FORMATS, "format"), path  # noqa: A001  what the option is called
     _refuse_to_replace(format, target, force=force)
-    choice = options.choice(map, which)
+    import_options = options.import_options(map, which)
     from ckaudit.audit.load_run import scalars_of
 
     with progress("reading", quiet=quiet) as tick:
-        logged = scalars_of(Path(run), choice=choice, progress=tick)
+        logged = scalars_of(Path(run), import_options=import_options, progress=tick)
     _write(logged, format, target, quiet=quiet)
     if not quiet:
         _tell(logged, format, target)

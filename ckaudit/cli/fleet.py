@@ -129,7 +129,7 @@ def command(
     options.checked_choice(format, FORMATS, "format")
     fleet_page.check(html, reports)
     required = options.checked_choice(require, ("vital",), "requirement") if require else None
-    choice = options.choice(map, "", unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
+    import_options = options.import_options(map, "", unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
     gate = open_gate("triage", config=config, no_config=no_config, baseline="", update=False)
     from ckaudit.fleet.engines import engine_at
     from ckaudit.fleet.fleet import FleetRequest, audit_fleet
@@ -137,7 +137,7 @@ def command(
     request = FleetRequest(
         patterns=patterns,
         folder=Path(output),
-        choice=choice,
+        import_options=import_options,
         gate=gate,
         since=moment(since, now=time()) if since else 0.0,
         changed_only=changed_only,
@@ -150,7 +150,7 @@ def command(
         fleet = audit_fleet(request, chosen, progress=progress)
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
     write_text(render(fleet, format, view), encoding)
-    fleet_page.write(fleet, html, reports, choice, gate)
+    fleet_page.write(fleet, html, reports, import_options, gate)
     return _exit_code(fleet, gate, fail_on, required, allow_empty=allow_empty)
 
 

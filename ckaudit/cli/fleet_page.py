@@ -52,7 +52,7 @@ def check(html: str, reports: str) -> None:
             raise UsageError(f"--reports {reports} is no folder", hint="name another one")
 
 
-def write(fleet: "Fleet", html: str, reports: str, choice: "ImportOptions", gate: "Gate") -> None:
+def write(fleet: "Fleet", html: str, reports: str, import_options: "ImportOptions", gate: "Gate") -> None:
     """Write the overview, after the reports that it links to; what was written before and still holds is left as it is."""
     if not html:
         return
@@ -62,13 +62,15 @@ def write(fleet: "Fleet", html: str, reports: str, choice: "ImportOptions", gate
     links: dict[str, str] = {}
     if reports:
         ill = [run for run in fleet.runs if run.status == "audited" and run.severity not in (None, "note")]
-        links = _write_reports(ill, Path(reports), Path(html).parent, choice, gate)
+        links = _write_reports(ill, Path(reports), Path(html).parent, import_options, gate)
     with open_output(html) as stream:
         stream.write(page(fleet, links).encode(errors="backslashreplace"))
     say(f"wrote {html}" + (f", and {plural(len(links), 'report')} in {reports}" if reports else ""))
 
 
-def _write_reports(runs: "list[FleetRun]", folder: Path, beside: Path, choice: "ImportOptions", gate: "Gate") -> dict[str, str]:
+def _write_reports(
+    runs: "list[FleetRun]", folder: Path, beside: Path, import_options: "ImportOptions", gate: "Gate"
+) -> dict[str, str]:
     """Write a report for each run, and return where it is as seen from the overview; one that fails costs only itself."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +84,7 @@ def _write_reports(runs: "list[FleetRun]", folder: Path, beside: Path, choice: "
             file = folder / file_name(run)
             try:
                 if not file.is_file():
-                    _write_report(run, file, choice, gate)
+                    _write_report(run, file, import_options, gate)
             except CkauditError as error:
                 say(f"note: no report of {run.run}: {error}")
             else:
@@ -90,15 +92,15 @@ def _write_reports(runs: "list[FleetRun]", folder: Path, beside: Path, choice: "
     return links
 
 
-def _write_report(run: "FleetRun", file: Path, choice: "ImportOptions", gate: "Gate") -> None:
+def _write_report(run: "FleetRun", file: Path, import_options: "ImportOptions", gate: "Gate") -> None:
     from msgspec.structs import replace
 
     from ckaudit.cli.report import draw, drawn, judge
     from ckaudit.remote.addresses import with_addresses
     from ckaudit.remote.mirror import local_copy
 
-    which = run.run.removeprefix(f"{run.source}#") if run.source else choice.run
-    judged = judge(local_copy(run.source or run.run), None, replace(choice, run=which), gate)
+    which = run.run.removeprefix(f"{run.source}#") if run.source else import_options.run
+    judged = judge(local_copy(run.source or run.run), None, replace(import_options, run=which), gate)
     content = drawn("html", *with_addresses((judged.report, draw(judged)))).content
     with open_output(str(file)) as stream:
         stream.write(content)

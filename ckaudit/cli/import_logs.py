@@ -70,10 +70,13 @@ def command(
 
     from ckaudit.importers import import_runs, run_named
 
-    path, choice = Path(source), replace(options.choice(map, which, unit=unit), format="" if format == "auto" else format)
+    path, import_options = (
+        Path(source),
+        replace(options.import_options(map, which, unit=unit), format="" if format == "auto" else format),
+    )
     if not path.exists():
         raise UnreadableError(f"{path} does not exist", hint="Name a log or a folder that a tracker wrote.")
-    runs = import_runs(path, choice=choice)
+    runs = import_runs(path, import_options=import_options)
     if list_runs:
         from ckaudit.importers import summary
         from ckaudit.reports.escape import visible
@@ -81,11 +84,11 @@ def command(
         write_text("".join(f"{number}  {visible(summary(run))}\n" for number, run in enumerate(runs, 1)))
         return 0
     chosen = [run_named(runs, which, path)] if which else runs
-    chosen = [_in_catalogue_units(imported, choice.units) for imported in chosen]
+    chosen = [_in_catalogue_units(imported, import_options.units) for imported in chosen]
     folder = output or f"{path.resolve().name.split('.')[0] or 'run'}.ckaudit"
     _write(chosen, Path(folder), force=force, quiet=quiet)
     if save_map or not quiet:
-        options.keep_columns(choice, save=save_map)
+        options.keep_columns(import_options, save=save_map)
     return 0
 
 

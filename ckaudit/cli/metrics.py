@@ -91,13 +91,15 @@ def command(
     if format in ("parquet", "arrow") and not output and sys.stdout.isatty():
         raise UsageError(f"{format} is not text for a screen", hint="name a file: -o FILE")
     stretch = _stretch(step, first, last, every)
-    choice = _of_policy(options.choice(map, which, tau_slices=tau_slices))
+    import_options = _of_policy(options.import_options(map, which, tau_slices=tau_slices))
     from msgspec.structs import replace
 
     from ckaudit.audit.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
-        measurement = with_addresses(measure(Path(run), names=names or [], stretch=stretch, choice=choice, progress=tick))
+        measurement = with_addresses(
+            measure(Path(run), names=names or [], stretch=stretch, import_options=import_options, progress=tick)
+        )
     if format == "terminal":
         shown = replace(measurement, notes=()) if quiet else measurement
         from ckaudit.reports.terminal.metrics import draw
@@ -110,7 +112,7 @@ def command(
     if output and not quiet:
         say(f"wrote {output}")
     if not quiet:
-        options.keep_columns(choice)
+        options.keep_columns(import_options)
     return _code(measurement)
 
 
@@ -140,14 +142,14 @@ def _stretch(step: str, first: str, last: str, every: str) -> "StepRange":
     return StepRange(step=options.step(step or None), first=start, last=end, every=turn or 1)
 
 
-def _of_policy(choice: "ImportOptions") -> "ImportOptions":
-    """Return a choice with the slices that the policy of this folder has tau compare, where the user names none."""
+def _of_policy(import_options: "ImportOptions") -> "ImportOptions":
+    """Return import options with the slices that the policy of this folder has tau compare, where the user names none."""
     from msgspec.structs import replace
 
     from ckaudit.effective_policy import policy_as_written
 
-    policy = None if choice.tau_slices else policy_as_written()
-    return choice if policy is None else replace(choice, tau_slices=policy.base.tau_slices)
+    policy = None if import_options.tau_slices else policy_as_written()
+    return import_options if policy is None else replace(import_options, tau_slices=policy.base.tau_slices)
 
 
 def _code(measurement: "Measurement") -> int:

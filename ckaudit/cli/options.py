@@ -145,7 +145,7 @@ def units(pairs: Sequence[str]) -> Mapping[str, str]:
     return named
 
 
-def choice(
+def import_options(
     pairs: Sequence[str] | None,
     run: str,
     *,
@@ -155,16 +155,16 @@ def choice(
     no_config: bool = False,
 ) -> "ImportOptions":
     """Return what the user says of a run: --map, --run, --unit and --tau-slices, and the columns that the policy names."""
-    from ckaudit.effective_policy import choice_under, policy_as_written
+    from ckaudit.effective_policy import import_options_under, policy_as_written
 
     policy = None if no_config else policy_as_written(config)
     given, in_units = columns(pairs or []), units(unit or [])
-    return choice_under(policy, columns=given, run=run, tau_slices=two_slices(tau_slices), units=in_units)
+    return import_options_under(policy, columns=given, run=run, tau_slices=two_slices(tau_slices), units=in_units)
 
 
-def keep_columns(choice: "ImportOptions", *, save: bool = False) -> None:
+def keep_columns(import_options: "ImportOptions", *, save: bool = False) -> None:
     """Write the columns that the user named into the policy where that is wished, else say which lines keep them there."""
-    new = {name: column for name, column in choice.columns.items() if choice.remembered.get(name) != column}
+    new = {name: column for name, column in import_options.columns.items() if import_options.remembered.get(name) != column}
     if not new:
         return
     from ckaudit.cli.output import say

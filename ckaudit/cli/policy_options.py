@@ -62,7 +62,7 @@ def open_gate(command: str, *, config: str, no_config: bool, baseline: str, upda
     return Gate(policy=None if no_config else _policy(config), baseline=accepted, today=datetime.now(UTC).date())
 
 
-def hold_like(gate: "Gate", like: Sequence[str] | None, runs: Sequence[str], choice: "ImportOptions") -> "Gate":
+def hold_like(gate: "Gate", like: Sequence[str] | None, runs: Sequence[str], import_options: "ImportOptions") -> "Gate":
     """Return a gate that holds runs against the healthy siblings which --like names; without it, the same gate."""
     if not like:
         return gate
@@ -70,7 +70,7 @@ def hold_like(gate: "Gate", like: Sequence[str] | None, runs: Sequence[str], cho
     from ckaudit.fleet.like import gate_like
 
     with progress("reading siblings") as tick:
-        return gate_like(gate, like, runs=[Path(run) for run in runs], choice=choice, progress=tick)
+        return gate_like(gate, like, runs=[Path(run) for run in runs], import_options=import_options, progress=tick)
 
 
 def failing_severity(asked: str, gate: "Gate") -> "Severity":

@@ -106,13 +106,16 @@ def command(
         formats=FORMATS,
     )
     check_replaceable(Path(file))
-    at, choice = options.step(step or None), options.choice(map, which, tau_slices=tau_slices, config=config, no_config=no_config)
+    at, import_options = (
+        options.step(step or None),
+        options.import_options(map, which, tau_slices=tau_slices, config=config, no_config=no_config),
+    )
     check_libraries(format)
     from ckaudit.cli.policy_options import hold_like, open_gate
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
-    gate = hold_like(gate, like, [name for name in (run, other) if name], choice)
-    judged, *beside = [judge(Path(name), at, choice, gate, beside=bool(other)) for name in (run, other) if name]
+    gate = hold_like(gate, like, [name for name in (run, other) if name], import_options)
+    judged, *beside = [judge(Path(name), at, import_options, gate, beside=bool(other)) for name in (run, other) if name]
     written = drawn(format, *with_addresses((judged.report, draw(judged, *beside))))
     with open_output(file) as stream:
         stream.write(written.content)
@@ -163,14 +166,16 @@ def drawn(format: str, report: "Report", panels: "Panels") -> WrittenReport:  # 
     return WrittenReport(render(report, panels).encode(errors="backslashreplace"))
 
 
-def judge(path: Path, step: int | None, choice: "ImportOptions", gate: "Gate", *, beside: bool = False) -> TriagedRun:
+def judge(path: Path, step: int | None, import_options: "ImportOptions", gate: "Gate", *, beside: bool = False) -> TriagedRun:
     """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
     from ckaudit.audit.engine import clauses_of, open_judged, triage_run, with_slices
     from ckaudit.audit.load_run import at_step
     from ckaudit.panels.build import panel_reads
 
     with progress("reading") as tick:
-        run = at_step(open_judged(path, reads=panel_reads(beside=beside), step=step, choice=choice, progress=tick), step)
+        run = at_step(
+            open_judged(path, reads=panel_reads(beside=beside), step=step, import_options=import_options, progress=tick), step
+        )
     run = with_slices(run, clauses_of(run, gate)[0])
     return TriagedRun(path, run, triage_run(run, gate=gate))
 

@@ -136,7 +136,7 @@ def command(
         formats=FEW_FORMATS if event or benchmark_drop else FORMATS,
     )
     at, asked = options.step(step or None), phases(questions)
-    choice = options.choice(map, which, unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
+    import_options = options.import_options(map, which, unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
     if event or benchmark_drop:
         from msgspec.structs import replace
@@ -145,8 +145,16 @@ def command(
     if event:
         return _autopsy(run, event, request, gate)
     if benchmark_drop:
-        return _benchmark_drop(run, request, gate, since=options.step(since or None, "--since"), choice=choice)
-    return _triage(run, request, hold_like(gate, like, [run], choice), step=at, questions=asked, choice=choice, save=save_map)
+        return _benchmark_drop(run, request, gate, since=options.step(since or None, "--since"), import_options=import_options)
+    return _triage(
+        run,
+        request,
+        hold_like(gate, like, [run], import_options),
+        step=at,
+        questions=asked,
+        import_options=import_options,
+        save=save_map,
+    )
 
 
 def _triage(
@@ -156,7 +164,7 @@ def _triage(
     *,
     step: int | None,
     questions: Collection[int],
-    choice: "ImportOptions",
+    import_options: "ImportOptions",
     save: bool,
 ) -> int:
     """Show what is wrong with a run, and return the exit code."""
@@ -164,10 +172,10 @@ def _triage(
     from ckaudit.cli.deliver import deliver
 
     with progress("reading") as tick:
-        report = triage(Path(run), step=step, choice=choice, questions=questions, gate=gate, progress=tick)
+        report = triage(Path(run), step=step, import_options=import_options, questions=questions, gate=gate, progress=tick)
     write_baseline(report, gate)
     code = deliver(report, _with_evidence_files(request, report, run) if request.format == "sarif" else request)
-    options.keep_columns(choice, save=save)
+    options.keep_columns(import_options, save=save)
     return code
 
 
@@ -211,14 +219,16 @@ def _autopsy(run: str, event: str, request: "OutputRequest", gate: "Gate") -> in
     return int(any(finding.severity in failing for finding in opened.findings))
 
 
-def _benchmark_drop(run: str, request: "OutputRequest", gate: "Gate", *, since: int | None, choice: "ImportOptions") -> int:
+def _benchmark_drop(
+    run: str, request: "OutputRequest", gate: "Gate", *, since: int | None, import_options: "ImportOptions"
+) -> int:
     """Show why a benchmark fell, and return the exit code."""
     from ckaudit.audit.drop import benchmark_drop
     from ckaudit.cli.deliver import write_output
     from ckaudit.reports import render
 
     with progress("reading") as tick:
-        drop = benchmark_drop(Path(run), since=since, choice=choice, gate=gate, progress=tick)
+        drop = benchmark_drop(Path(run), since=since, import_options=import_options, gate=gate, progress=tick)
     write_output(lambda view: render(drop, request.format, view), request)
     outcomes = {gate.outcome for gate in drop.gates}
     if "failed" in outcomes:  # counts as sev1: contain it quickly

@@ -147,9 +147,15 @@ def command(
 
     gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
     vital = required or bool(gate.policy and gate.policy.base.require)
-    workers, choice = _workers(exec, webhook), options.choice(map, which, config=config, no_config=no_config)
-    gate = hold_like(gate, like, runs, choice)
-    told: dict[str, Any] = {"gate": gate, "until": least, "stall_after": after, "notes": verbose, "choice": choice}
+    workers, import_options = _workers(exec, webhook), options.import_options(map, which, config=config, no_config=no_config)
+    gate = hold_like(gate, like, runs, import_options)
+    told: dict[str, Any] = {
+        "gate": gate,
+        "until": least,
+        "stall_after": after,
+        "notes": verbose,
+        "import_options": import_options,
+    }
     rounds = (_many if many else _few)([*dict.fromkeys(runs)], patience, pause, {**told, "require_vital": vital})
     exporter = _exporter(prometheus)
     return _watch(rounds, shown, workers, least, exporter)
@@ -167,7 +173,7 @@ def _many(runs: list[str], patience: float, every: float, told: dict[str, Any]) 
     from ckaudit.cli.watch_many import sources_of
     from ckaudit.watch.many_runs import ManyRuns, WatchOptions
 
-    sources = sources_of(runs, gate=told["gate"], choice=told["choice"], patience=patience, every=every)
+    sources = sources_of(runs, gate=told["gate"], import_options=told["import_options"], patience=patience, every=every)
     return ManyRuns(sources, WatchOptions(every=every, **told))
 
 

@@ -21,13 +21,13 @@ def are_many(runs: Sequence[str]) -> bool:
     return any((is_uri(run) and scheme_of(run) != "file") or _is_pattern(run) for run in runs)
 
 
-def sources_of(runs: Sequence[str], *, gate: "Gate", choice: "ImportOptions", patience: float, every: float) -> "Sources":
+def sources_of(runs: Sequence[str], *, gate: "Gate", import_options: "ImportOptions", patience: float, every: float) -> "Sources":
     """Return what is watched for words of the command line.
 
     Args:
         runs: Paths, addresses and patterns of either.
         gate: Policy and baseline.
-        choice: What logs do not say themselves.
+        import_options: What logs do not say themselves.
         patience: Seconds to wait until a pattern matches anything.
         every: Seconds between two lists.
 
@@ -39,7 +39,7 @@ def sources_of(runs: Sequence[str], *, gate: "Gate", choice: "ImportOptions", pa
     from ckaudit.fleet.fingerprint import audit_key
     from ckaudit.watch.many_runs import Sources
 
-    key = audit_key(gate, choice)
+    key = audit_key(gate, import_options)
     first = [_first(runs, key, patience, every)]
     named = {shown(run).rstrip("/") for run in runs if not _is_pattern(run)}
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.contract import violations
-from ckaudit.contract.checks import CheckInput, judge
+from ckaudit.contract.checks import CheckInput, run_checks
 from ckaudit.contract.io.codec import BOM, Decoded, decode, decode_whole, is_deep, whole_or_float
 from ckaudit.contract.io.columns import SectionColumns, count_colons, table
 from ckaudit.contract.io.json_locations import with_lines
@@ -102,7 +102,7 @@ def _accepted(decoded: Decoded[Checkpoint], file: str) -> CheckedCheckpoint:
             if is_deep(plain):
                 raise RecursionError
             findings += _extra_keys(text, file, plain, known_colons)
-    if wrong := judge(CheckInput(file, document, tables)):
+    if wrong := run_checks(CheckInput(file, document, tables)):
         findings += with_lines(wrong, text)
     return CheckedCheckpoint(document, tables, findings)
 

@@ -12,7 +12,7 @@ from ckaudit.audit.load_run import at_step, is_ours
 from ckaudit.audit.vital_checks import limited
 from ckaudit.contract.schema.diff import Answer, Axis, Comparison, Curve, Departure, Drift, Noise, Pair, Unlike, Word
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
-from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
+from ckaudit.contract.schema.numbers import Number, encode_float, ignoring_float_errors
 from ckaudit.contract.schema.report import Report
 from ckaudit.diff.align import CommonAxis, common_axis
 from ckaudit.diff.combine import combine_pairs
@@ -50,13 +50,13 @@ class JudgedRun(Struct, frozen=True, eq=False):
     side: RunSide
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def compare(
     subjects: Sequence[Path | Run],
     *,
     axis: Axis = "step",
     noise: Sequence[Path | Run] = (),
-    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    import_options: ImportOptions = NO_IMPORT_OPTIONS,
     step: int | None = None,
     progress: Progress | None = None,
     gate: Gate = OPEN,
@@ -67,7 +67,7 @@ def compare(
         subjects: Run folders, logs, or runs in memory, the reference first.
         axis: What is made equal: steps, tokens or the loss.
         noise: Replicas of the reference, which tell what is chance.
-        choice: What a foreign log does not say itself.
+        import_options: What a foreign log does not say itself.
         step: Judge with what was known when this step had ended; default: the end of the records.
         progress: Called with files done and files in all, run by run.
         gate: Policy and baseline that findings are held against.
@@ -78,12 +78,12 @@ def compare(
     """
     if not 2 <= len(subjects) <= MAX_SUBJECTS:
         raise UsageError(f"{len(subjects)} runs to compare", hint=f"name 2 to {MAX_SUBJECTS}, the reference first")
-    reference, *replicas = [_opened(subject, choice, step, progress, gate) for subject in (subjects[0], *noise)]
-    others = (_opened(subject, choice, step, progress, gate) for subject in subjects[1:])
+    reference, *replicas = [_opened(subject, import_options, step, progress, gate) for subject in (subjects[0], *noise)]
+    others = (_opened(subject, import_options, step, progress, gate) for subject in subjects[1:])
     return compare_read(reference, others, axis=axis, replicas=replicas)
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def compare_read(
     reference: JudgedRun, others: Iterable[JudgedRun], *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()
 ) -> Comparison:
@@ -98,13 +98,13 @@ def compare_read(
     return replace(combine_pairs(paths, pairs, files=files, notes=[*notes]), axis=axis)
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def compare_canary(
     canary: Path | Run,
     good: Sequence[Path | Run],
     *,
     axis: Axis = "step",
-    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
     gate: Gate = OPEN,
 ) -> list[Comparison]:
@@ -114,7 +114,7 @@ def compare_canary(
         canary: The run that is judged.
         good: The references, of which one is enough.
         axis: What is made equal: steps, tokens or the loss.
-        choice: What a foreign log does not say itself.
+        import_options: What a foreign log does not say itself.
         progress: Called with files done and files in all, run by run.
         gate: Policy and baseline that findings are held against.
 
@@ -124,11 +124,11 @@ def compare_canary(
     Raises:
         UnreadableError: Where one of them is no run.
     """
-    judged, *opened = [_opened(subject, choice, None, progress, gate) for subject in (canary, *good)]
+    judged, *opened = [_opened(subject, import_options, None, progress, gate) for subject in (canary, *good)]
     return against_good(judged, opened, axis=axis)
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def against_good(canary: JudgedRun, good: Sequence[JudgedRun], *, axis: Axis = "step") -> list[Comparison]:
     """Compare one run with each of several good ones, all of them in memory."""
     comparisons: list[Comparison] = []
@@ -140,7 +140,7 @@ def against_good(canary: JudgedRun, good: Sequence[JudgedRun], *, axis: Axis = "
     return comparisons
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()) -> Pair:
     """Compare two runs that are in memory."""
     wanted = common_axis(left.side.run, right.side.run, axis)
@@ -197,12 +197,14 @@ def _have_one_plan(left: Run, right: Run, mismatches: Sequence[Unlike]) -> bool:
     return all(mismatch.kind != "config" or mismatch.name.rpartition(".")[2] == "seed" for mismatch in mismatches)
 
 
-def _opened(subject: Path | Run, choice: ImportOptions, step: int | None, progress: Progress | None, gate: Gate) -> JudgedRun:
+def _opened(
+    subject: Path | Run, import_options: ImportOptions, step: int | None, progress: Progress | None, gate: Gate
+) -> JudgedRun:
     if isinstance(subject, Run):
         path, run = Path(subject.name), subject
     else:
         path = subject
-        run = open_judged(path, reads=triage_reads() | reads(), step=step, choice=choice, progress=progress)
+        run = open_judged(path, reads=triage_reads() | reads(), step=step, import_options=import_options, progress=progress)
     run = at_step(run, step)
     return subject_of(path, run, triage_run(run, gate=gate))
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct
 from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.io.folder import CheckpointFile, list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Unlike, Word
-from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
+from ckaudit.contract.schema.numbers import Number, encode_float, ignoring_float_errors
 from ckaudit.diff.checkpoint_values import Document, read_document, tells_time
 from ckaudit.diff.comparability import find_mismatches
 from ckaudit.diff.exact_values import UnequalValue, describe_difference, unequal_leaves
@@ -81,7 +81,7 @@ class ExactResult(Struct):
     checkpoints: int = 0
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, max_values: int = 20) -> Pair:
     """Compare two runs bit by bit: every line, then every value of every checkpoint and rank file that both have, by step.
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ckaudit.audit.load_run import is_ours, open_run
 from ckaudit.contract.io.folder import list_folder
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
-from ckaudit.contract.schema.numbers import encode_float, takes_any_numbers
+from ckaudit.contract.schema.numbers import encode_float, ignoring_float_errors
 from ckaudit.diff.checkpoint_values import checkpoints_of, number_of, read_document
 from ckaudit.diff.comparability import find_mismatches
 from ckaudit.diff.distances import relative_distance
@@ -36,7 +36,7 @@ class LargestDifference(Struct):
     points: int = 0
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def parity(left: Path, right: Path, *, loss: float | None = None, parameters: float | None = None) -> Pair:
     """Compare the losses and the statistics of weights of two runs at the steps that both have.
 

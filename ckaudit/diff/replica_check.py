@@ -8,7 +8,7 @@ import numpy as np
 
 from ckaudit.audit.load_run import open_run
 from ckaudit.contract.schema.diff import Answer, Departure, Noise, Pair, Word
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.metrics.words import replica_agreement
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series, Steps
@@ -21,7 +21,7 @@ NOISE = Noise(source="identical", message="replicas hold the same bytes: nothing
 DATA = "rank_facts.data_hash"
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def replicas(run: Path) -> Pair:
     """Compare the hashes of the parameters and of the batches that every rank wrote.
 

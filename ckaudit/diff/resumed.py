@@ -7,11 +7,11 @@ import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ckaudit.audit.judge import judge
+from ckaudit.audit.judge import apply_rules
 from ckaudit.audit.load_run import open_run
 from ckaudit.contract.schema.diff import BAD_WORDS, Answer, Noise, Pair, Word
 from ckaudit.contract.schema.manifest import Manifest, Session
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.diff.comparability import find_mismatches
 from ckaudit.diff.resume_checks import RESUME_CHECKS, ResumePoint
 from ckaudit.metrics import Metric
@@ -37,7 +37,7 @@ def resume_reads() -> frozenset[str]:
     return frozenset[str]().union(*(metric.paths for metric in wanted)) | {"optimizer.loss_scale"}
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def resumed(left: Path, right: Path | None = None) -> Pair:
     """Compare what was before each resume with what came after it.
 
@@ -71,7 +71,7 @@ def resumed_pair(left: Run, right: Run | None = None) -> Pair:
 def _pair(name: str, other: str, run: Run, resumes: list[ResumePoint], left: Run | None = None, right: Run | None = None) -> Pair:
     if not resumes:
         return _as_pair(name, other, "not_recorded", "run.json tells of no resume: nothing to compare", [], left, right)
-    findings = judge(run, RULES).findings
+    findings = apply_rules(run, RULES).findings
     answers = [answer for resume in resumes for answer in _answers(resume.knowing(findings), len(resumes) > 1)]
     bad = sorted((answer for answer in answers if answer.word in BAD_WORDS), key=lambda answer: BAD_WORDS.index(answer.word))
     good = [answer for answer in answers if answer.word == "same"]

@@ -21,7 +21,7 @@ from ckaudit.audit.vital_checks import VITAL, judged, vital_checks
 from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.fleet import Curve, FleetFinding, FleetRun, Status, VitalState
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.numbers import encode_float, takes_any_numbers
+from ckaudit.contract.schema.numbers import encode_float, ignoring_float_errors
 from ckaudit.contract.schema.report import SEVERITIES, Finding, VitalCheck, gravest
 from ckaudit.errors import CkauditError
 from ckaudit.fleet.like import gate_with_siblings
@@ -77,7 +77,7 @@ def _unlike(name: str, rows: Sequence[FleetRun]) -> str:
     return name if name not in taken else next(new for number in count(2) if (new := f"{name}-{number}") not in taken)
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def row_of(run: Run, name: str, source: RunSource) -> FleetRun:
     """Return what a fleet keeps of one run that is in memory."""
     gate = gate_with_siblings(source)
@@ -129,10 +129,10 @@ def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> di
 
 def _runs(source: RunSource) -> Iterator[tuple[str, Run]]:
     path, reads = local_copy(source.path), _reads()
-    if not source.choice.run and path.exists() and is_ours(path):
-        yield "", open_judged(path, reads=reads, choice=source.choice)
+    if not source.import_options.run and path.exists() and is_ours(path):
+        yield "", open_judged(path, reads=reads, import_options=source.import_options)
         return
-    yield from open_runs(path, reads=reads, choice=source.choice)
+    yield from open_runs(path, reads=reads, import_options=source.import_options)
 
 
 @cache

@@ -54,7 +54,7 @@ def state_of(path: str, audit: bytes, *, deep: bool = True) -> State:
     return State(digest.hexdigest(), newest / 1e9)
 
 
-def audit_key(gate: Gate, choice: ImportOptions) -> bytes:
+def audit_key(gate: Gate, import_options: ImportOptions) -> bytes:
     """Return what a verdict depends on besides the run: the auditor, its plugins, the policy, and how the run is read.
 
     The day belongs to it where a policy has an ignore that ends.
@@ -62,7 +62,7 @@ def audit_key(gate: Gate, choice: ImportOptions) -> bytes:
     policy = gate.policy
     clauses = [] if policy is None else [policy.base, *policy.profiles.values()]
     ends = any(ignore.until is not None for part in clauses for ignore in part.ignore)
-    return msgspec.json.encode([__version__, packages(), policy, gate.today if ends else None, portable(choice)])
+    return msgspec.json.encode([__version__, packages(), policy, gate.today if ends else None, portable(import_options)])
 
 
 def _line(name: bytes, status: os.stat_result) -> bytes:

@@ -39,7 +39,7 @@ class FleetRequest(Struct, frozen=True, kw_only=True):
     Attributes:
         patterns: What the user named.
         folder: Where the data set is, or will be.
-        choice: What logs of other programs do not say themselves.
+        import_options: What logs of other programs do not say themselves.
         gate: Policy.
         since: Leave out what was not written to since then, Unix time; 0: leave out nothing.
         changed_only: Leave out what was audited before and has not changed.
@@ -49,7 +49,7 @@ class FleetRequest(Struct, frozen=True, kw_only=True):
 
     patterns: Sequence[str]
     folder: Path
-    choice: ImportOptions = NO_IMPORT_OPTIONS
+    import_options: ImportOptions = NO_IMPORT_OPTIONS
     gate: Gate = OPEN
     since: float = 0.0
     changed_only: bool = False
@@ -64,7 +64,7 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
         UsageError: Where a pattern matches nothing, or no run has a fact that is to be grouped by.
         CkauditError: Where the data set cannot be written.
     """
-    key = audit_key(request.gate, request.choice)
+    key = audit_key(request.gate, request.import_options)
     found = find_runs(request.patterns, key)
     sources = [source for source in sources_of(found, request, key) if not source.written or source.written >= request.since]
     if request.like:
@@ -94,13 +94,20 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
 
 def sources_of(found: FoundRuns, request: FleetRequest, key: bytes) -> list[RunSource]:
     """Return the sources with what their audit depends on."""
-    choice, gate = portable(request.choice), request.gate
+    import_options, gate = portable(request.import_options), request.gate
     sources = []
     for name, path in found.paths.items():
         state = found.states[name] if name in found.states else state_of(path, key)
         place = path if is_uri(path) else str(Path(path).absolute())  # a worker may start in another folder
         sources.append(
-            RunSource(name=name, path=place, choice=choice, gate=gate, fingerprint=state.fingerprint, written=state.written)
+            RunSource(
+                name=name,
+                path=place,
+                import_options=import_options,
+                gate=gate,
+                fingerprint=state.fingerprint,
+                written=state.written,
+            )
         )
     return sources
 

@@ -37,7 +37,7 @@ def gate_like(
     like: str | Path | Run | Sequence[str | Path | Run],
     *,
     runs: Sequence[Path | Run] = (),
-    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> Gate:
     """Return a gate that holds runs against healthy siblings too; where none is named, the same gate.
@@ -46,7 +46,7 @@ def gate_like(
         gate: Policy and baseline.
         like: Patterns, paths, or runs in memory; or one of them.
         runs: What is judged, and no sibling of its own.
-        choice: What a foreign log does not say itself.
+        import_options: What a foreign log does not say itself.
         progress: Called with files done and files in all, sibling by sibling.
 
     Raises:
@@ -70,7 +70,7 @@ def gate_like(
     count = len(all_siblings) + (len(found.paths) if found else 0) - len(named)
     if len(siblings) < count:
         notes.append(f"of {count:,} siblings the newest {MAX_SIBLINGS} are looked at")
-    return with_siblings(gate, open_siblings(siblings, choice=choice, progress=progress), notes=notes)
+    return with_siblings(gate, open_siblings(siblings, import_options=import_options, progress=progress), notes=notes)
 
 
 def _worth_a_copy(paths: Sequence[str]) -> Iterator[str]:
@@ -125,10 +125,10 @@ def gate_with_siblings(source: RunSource) -> Gate:
     global _gate  # noqa: PLW0603  siblings are opened once a process, not once a run
     if not source.like:
         return source.gate
-    key = msgspec.json.encode([source.like, source.gate.policy, source.choice])
+    key = msgspec.json.encode([source.like, source.gate.policy, source.import_options])
     if _gate[0] != key:
         _gate = (b"", OPEN)  # those before are let go of first
-        siblings = open_siblings([_here(path) for path, _ in source.like], choice=source.choice)
+        siblings = open_siblings([_here(path) for path, _ in source.like], import_options=source.import_options)
         _gate = (key, with_siblings(source.gate, siblings))
     return _gate[1]
 

@@ -7,9 +7,14 @@ from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOpti
 from ckaudit.policy.gate import OPEN, Gate
 
 
-def portable(choice: ImportOptions) -> ImportOptions:
-    """Return the same choice, made of what can be sent to another process."""
-    return replace(choice, columns=dict(choice.columns), units=dict(choice.units), remembered=dict(choice.remembered))
+def portable(import_options: ImportOptions) -> ImportOptions:
+    """Return the same options, made of what can be sent to another process."""
+    return replace(
+        import_options,
+        columns=dict(import_options.columns),
+        units=dict(import_options.units),
+        remembered=dict(import_options.remembered),
+    )
 
 
 class RunSource(Struct, frozen=True, kw_only=True):
@@ -18,7 +23,7 @@ class RunSource(Struct, frozen=True, kw_only=True):
     Attributes:
         name: What the user sees: a path or an address without credentials.
         path: What is opened.
-        choice: What a log of another program does not say itself.
+        import_options: What a log of another program does not say itself.
         gate: Policy.
         fingerprint: Tells its present state and the audit of it from any other; empty: not known.
         written: When its newest file was written, Unix time; 0: not known.
@@ -27,7 +32,7 @@ class RunSource(Struct, frozen=True, kw_only=True):
 
     name: str
     path: str
-    choice: ImportOptions = portable(NO_IMPORT_OPTIONS)
+    import_options: ImportOptions = portable(NO_IMPORT_OPTIONS)
     gate: Gate = OPEN
     fingerprint: str = ""
     written: float = 0.0

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.files import UNPACK, archive_of
 from ckaudit.contract.io.folder import refuse_shut
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.importers import formats
 from ckaudit.importers.importer import Imported, Importer, Source
@@ -38,41 +38,41 @@ def importers() -> tuple[Importer, ...]:
     return tuple(by_rank)
 
 
-def import_source(path: Path, *, choice: ImportOptions = NO_IMPORT_OPTIONS) -> Imported:
+def import_source(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS) -> Imported:
     """Read one run out of the log of another program.
 
     Args:
         path: A file, packed or not, or a folder that another program wrote.
-        choice: What the user says of the source: its format, its columns, and which run.
+        import_options: What the user says of the source: its format, its columns, and which run.
 
     Raises:
         UnreadableError: Where no importer knows the source, or the one that does finds it broken or empty.
-        UsageError: Where `choice` names what is not there, or must name one of several runs and does not.
+        UsageError: Where `import_options` names what is not there, or must name one of several runs and does not.
     """
-    return run_named(import_runs(path, choice=choice), choice.run, path)
+    return run_named(import_runs(path, import_options=import_options), import_options.run, path)
 
 
-@takes_any_numbers
-def import_runs(path: Path, *, choice: ImportOptions = NO_IMPORT_OPTIONS) -> list[Imported]:
+@ignoring_float_errors
+def import_runs(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS) -> list[Imported]:
     """Read every run of a source, as `import_source` reads one."""
     source = Source(path)
-    if choice.format:
-        return _read_as(_named(choice.format), source, choice)
+    if import_options.format:
+        return _read_as(_named(import_options.format), source, import_options)
     if not source.is_folder:
         _refuse_what_is_no_log(source.head, source.shown)
     if (importer := _importer_of_all(source)) is not None:
         beside = note_on_others(source, importer, _importer_of)
-        return [replace(run, notes=(*run.notes, *beside)) for run in read_with(importer, source, choice)]
+        return [replace(run, notes=(*run.notes, *beside)) for run in read_with(importer, source, import_options)]
     if not source.is_folder:
         raise _unknown(source)
-    found = logs_below(path, choice=choice)
+    found = logs_below(path, import_options=import_options)
     return [replace(run, notes=(*run.notes, *found.notes)) for run in found.runs] or _only_folders(found, source)
 
 
-def _read_as(importer: Importer, source: Source, choice: ImportOptions) -> list[Imported]:
+def _read_as(importer: Importer, source: Source, import_options: ImportOptions) -> list[Imported]:
     """Read a source as the format that the user named; what is not in it may break the importer anywhere."""
     try:
-        return read_with(importer, source, choice)
+        return read_with(importer, source, import_options)
     except CkauditError:
         raise
     except Exception:
@@ -82,14 +82,14 @@ def _read_as(importer: Importer, source: Source, choice: ImportOptions) -> list[
         raise UnreadableError(f"{source.shown} is not what {importer.NAME} writes, or holds nothing", hint=hint) from None
 
 
-def logs_below(path: Path, *, choice: ImportOptions = NO_IMPORT_OPTIONS) -> FoundLogs:
+def logs_below(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS) -> FoundLogs:
     """Find and read the logs below a folder that is none itself.
 
     Raises:
         UnreadableError: Where there is none, or none can be read.
-        UsageError: Where `choice` names columns that none of them has.
+        UsageError: Where `import_options` names columns that none of them has.
     """
-    found = find_logs(path, choice, _importer_of)
+    found = find_logs(path, import_options, _importer_of)
     if not found.runs and not found.folders:
         unknown = _unknown(Source(path))
         searched = UnreadableError(str(unknown), hint=f"{found.notes[0].capitalize()}." if found.notes else unknown.hint)

@@ -97,12 +97,12 @@ class _Place(Struct, frozen=True):
     importer: "Importer | None"
 
 
-def find_logs(folder: Path, choice: ImportOptions, detect: Detect) -> FoundLogs:
+def find_logs(folder: Path, import_options: ImportOptions, detect: Detect) -> FoundLogs:
     """Find and read every log below a folder.
 
     Args:
         folder: Where to look.
-        choice: The logs' own names that the user mapped, by catalogue name.
+        import_options: The logs' own names that the user mapped, by catalogue name.
         detect: Returns the importer that knows a source.
     """
     found = FoundLogs()
@@ -116,7 +116,7 @@ def find_logs(folder: Path, choice: ImportOptions, detect: Detect) -> FoundLogs:
             found.notes.append(f"only the first {read:,} logs below the folder were read: name a folder inside it")
             break
         read += 1
-        _read(found, place, choice)
+        _read(found, place, import_options)
     return found
 
 
@@ -150,12 +150,12 @@ def _is_parent(source: Source, importer: Importer) -> bool:
     return getattr(importer, "SIDE_BY_SIDE", False) and any(map(importer.detects, source.folders()))
 
 
-def _read(found: FoundLogs, place: _Place, choice: ImportOptions) -> None:
+def _read(found: FoundLogs, place: _Place, import_options: ImportOptions) -> None:
     importer = place.importer
     if importer is None:
         return
     try:
-        runs = read_with(importer, place.source, choice)
+        runs = read_with(importer, place.source, import_options)
     except CkauditError as error:
         if not importer.GENERIC:
             found.errors.append(error)

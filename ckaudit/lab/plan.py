@@ -4,7 +4,6 @@ import math
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 Precision = Literal["float32", "bfloat16", "float16"]
 Shape = Literal["cosine", "linear", "constant", "plateau", "stairs", "restarts"]
@@ -212,8 +211,3 @@ class Plan(Struct, frozen=True, kw_only=True):
     def rate(self, step: int) -> float:
         """Return the planned learning rate of a step, counted from 1."""
         return self.optimizer.peak * self.schedule.factor(step, self.steps)
-
-
-def scaled_peak(plan: Plan, factor: float) -> Plan:
-    """Return a plan whose peak learning rate is `factor` times as high."""
-    return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * factor))

@@ -13,7 +13,7 @@ Family = Literal["gpt", "moe", "llama", "lstm", "mlp", "cnn"]
 Group = Literal["optimization", "code", "initialization", "model", "data", "numerics", "resume", "system", "records"]
 
 
-class Amount(Struct, frozen=True):
+class FaultStrength(Struct, frozen=True):
     """How a change is made in one split: from which step on, and how strongly."""
 
     onset: int = 0
@@ -51,8 +51,8 @@ class Fault(Struct, frozen=True, kw_only=True):
     symptoms: tuple[str, ...]
     consequences: tuple[str, ...]
     place: tuple[str, ...]
-    dev: Amount
-    test: Amount
+    dev: FaultStrength
+    test: FaultStrength
     detectable: int
     family: Family
     harmless: bool
@@ -116,8 +116,8 @@ def fault(
     acceptable: tuple[str, ...] = (),
     consequences: tuple[str, ...] = (),
     place: tuple[str, ...] = (),
-    dev: Amount = Amount(),  # noqa: B008  it is frozen
-    test: Amount = Amount(),  # noqa: B008
+    dev: FaultStrength = FaultStrength(),  # noqa: B008  it is frozen
+    test: FaultStrength = FaultStrength(),  # noqa: B008
     detectable: int = 10,
     family: Family = "gpt",
     harmless: bool = False,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ckaudit.errors import UsageError
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Cnn, Data, Gpt, Llama, Lstm, Mlp, Optimizer, Plan, Schedule
-from ckaudit.lab.specs import Amount, Control, Experiment, Family, Fault, controls, experiments, faults
+from ckaudit.lab.specs import Control, Experiment, Family, Fault, FaultStrength, controls, experiments, faults
 
 # The healthy trainings that faults and controls change: three to tune thresholds on, two that are only scored.
 # The two splits share no seed, size, corpus or schedule.
@@ -102,7 +102,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     seed: int
     kind: Kind
     family: Family
-    amount: Amount
+    amount: FaultStrength
     plan: Plan
     change: Change
 
@@ -135,14 +135,14 @@ def names() -> list[str]:
     return [*HEALTHY, *controls(), *faults()]
 
 
-def _found(name: str, split: Split) -> tuple[Kind, Family, Amount, type[Change]]:
+def _found(name: str, split: Split) -> tuple[Kind, Family, FaultStrength, type[Change]]:
     found: Fault | Control | Experiment | None = faults().get(name) or controls().get(name)
     if isinstance(found, Fault):
         return "fault", found.family, found.dev if split == "dev" else found.test, found.change
     if isinstance(found, Control):
-        return "control", found.family, Amount(), found.change
+        return "control", found.family, FaultStrength(), found.change
     if name in HEALTHY:
-        return "healthy", HEALTHY[name], Amount(), Change
+        return "healthy", HEALTHY[name], FaultStrength(), Change
     if name in experiments() or name.upper() in (experiment.id for experiment in experiments().values()):
         raise UsageError(f"{name} is an experiment of several trainings", hint=f"ckaudit lab curriculum {name}")
     near = get_close_matches(name.lower(), names(), n=1 if name.lower() in names() else 3, cutoff=0.5)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.audit.engine import triage_reads
 from ckaudit.audit.interview import interview_reads
 from ckaudit.contract.schema.diff import Comparison
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.panels import VERSION, Chart, Link, Panels, Tab
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.diff.divergence import reads as comparison_reads
@@ -21,7 +21,7 @@ from ckaudit.questions.question import PHASES
 from ckaudit.run.run import Run
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def panels(
     run: Run,
     report: Report,

@@ -1,6 +1,5 @@
 """Phase 4, its last question: warm-up, peak and decay of the learning rate, and what they did to the loss."""
 
-import inspect
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,7 +8,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.causes.cause import Findings
-from ckaudit.causes.optimization.missing_warmup import missing_warmup
+from ckaudit.causes.optimization.missing_warmup import EARLY_STEPS
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding, Word
 from ckaudit.metrics.corpus import language_share, seq_len_p50_p95, source_mix_share
@@ -35,7 +34,6 @@ from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spikes import passing_peaks
 
-EARLY_STEPS: int = inspect.signature(missing_warmup.function).parameters["early"].default
 MIN_SOURCE_CHANGE: float = source_drift.thresholds["min_change"]
 MIN_RELATIVE_CHANGE: float = source_drift.thresholds["min_relative_change"]
 MIN_LENGTH_CHANGE: float = MIN_DEVIATIONS["seq_len_p50_p95"]
@@ -228,8 +226,8 @@ def _departing(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
         if series is None:
             continue
         away, _ = deviations_from_past(series, min_deviation=min_change, relative=MIN_RELATIVE_CHANGE)
-        is_away = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
-        for row in np.flatnonzero(np.diff(is_away) > 0) + 1:
+        is_on_accelerator = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
+        for row in np.flatnonzero(np.diff(is_on_accelerator) > 0) + 1:
             yield _Change(int(series.steps[row - 1]), int(series.steps[row]))
 
 

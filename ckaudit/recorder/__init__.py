@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from ckaudit.optional import needed
-from ckaudit.recorder.loop.triggers import Limits
+from ckaudit.recorder.loop.triggers import EventThresholds
 
 if TYPE_CHECKING:
     from ckaudit.recorder.recorder import Recorder
     from ckaudit.recorder.writer import Writer
 
-__all__ = ["Limits", "Recorder", "Writer"]
+__all__ = ["EventThresholds", "Recorder", "Writer"]
 
 _HOMES = {"Recorder": "ckaudit.recorder.recorder", "Writer": "ckaudit.recorder.writer"}
 _TRAINERS = ("huggingface", "lightning")  # modules: `ckaudit.recorder.huggingface.RecorderCallback` needs no import of its own

@@ -13,8 +13,8 @@ with needed("The callback of the Trainer", "transformers"):
     from transformers import TrainerCallback
 
 from ckaudit.recorder.callback_base import CallbackBase, ForwardPass, PassWatch
+from ckaudit.recorder.checks.held_out_rows import MAX_ROWS, rows_of
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.loop.requests import MAX_ROWS, rows_of
 from ckaudit.recorder.recorder import Recorder, check_options
 from ckaudit.recorder.target_alignment import IGNORED, shifts_labels
 

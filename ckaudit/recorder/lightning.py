@@ -17,8 +17,8 @@ with needed("The callback of Lightning", "lightning"):
 
 from ckaudit.recorder.batch_facts import inputs_and_targets
 from ckaudit.recorder.callback_base import CallbackBase
+from ckaudit.recorder.checks.held_out_rows import rows_of
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.loop.requests import rows_of
 from ckaudit.recorder.recorder import Recorder, check_options
 
 VALIDATION = {"val_loss": "val_loss"}

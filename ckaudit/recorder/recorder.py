@@ -20,7 +20,7 @@ from ckaudit.recorder.files.scalar_log import number
 from ckaudit.recorder.files.uploader import close_at_exit
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.session import Start, start
-from ckaudit.recorder.loop.triggers import Limits
+from ckaudit.recorder.loop.triggers import EventThresholds
 from ckaudit.recorder.model.gradient_norms import clip
 from ckaudit.recorder.model.tensor_table import hooked, unwrapped
 from ckaudit.recorder.on_demand import OnDemand
@@ -92,7 +92,7 @@ class Recorder(OnDemand):
             divided by the scale.
         start_step: Update attempts already finished, at a resume.
         cadence: When checkpoints are due: stretches of steps with one distance each.
-        limits: When an event asks for a checkpoint, and how many events may; see `triggers.Limits`.
+        limits: When an event asks for a checkpoint, and how many events may; see `EventThresholds`.
         modules: Glob patterns of the modules whose outputs are measured. Default: blocks, norms, embeddings, activation
             functions, convolutions, and the linear layers outside attention and head. Each is seen at its first call.
         attention_probabilities: Glob patterns of modules that put out probabilities (B, H, Q, K), also among other
@@ -136,7 +136,7 @@ class Recorder(OnDemand):
         scaler: Any = None,
         start_step: int = 0,
         cadence: Sequence[Cadence] = DEFAULT_CADENCE,
-        limits: Limits = Limits(),  # noqa: B008  it is frozen
+        limits: EventThresholds = EventThresholds(),  # noqa: B008  it is frozen
         modules: Sequence[str] | None = None,
         attention_probabilities: Sequence[str] = ("*.probabilities",),
         attention_logits: Sequence[str] = ("*.logits",),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ckaudit.contract.io.grids import GridEncoding
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.guard import Guard
-from ckaudit.recorder.loop.triggers import Limits
+from ckaudit.recorder.loop.triggers import EventThresholds
 
 
 class RecordingOptions(Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     optimizer: Any
     scaler: Any
     start_step: int
-    limits: Limits
+    limits: EventThresholds
     options: RecordingOptions
     hooks: HookOptions
     facts: Mapping[str, Any]

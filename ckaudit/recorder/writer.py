@@ -35,7 +35,7 @@ from ckaudit.recorder.files.uploader import close_at_exit
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.overhead_meter import share_of_step
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep, Limits
+from ckaudit.recorder.loop.triggers import CheckpointSchedule, EventThresholds, HistoryStep
 from ckaudit.recorder.model.budget_planner import BudgetPlanner
 from ckaudit.remote.spool import address_of, folder_of
 
@@ -93,7 +93,7 @@ class Writer:
         tensors: Mapping[str, Mapping[str, Any]] | None = None,
         start_step: int = 0,
         cadence: Sequence[Cadence] = DEFAULT_CADENCE,
-        limits: Limits = Limits(),  # noqa: B008  it is frozen
+        limits: EventThresholds = EventThresholds(),  # noqa: B008  it is frozen
         causal: bool | None = None,
         hidden: Sequence[str] = ("*act*", "*relu*", "*gelu*", "*silu*"),
         grids: GridEncoding = "q8",
@@ -109,7 +109,7 @@ class Writer:
         self._folder = RunFolderWriter(path, self._guard, suffix=suffix or ".json", start_step=start_step, address=address)
         self._schedule = CheckpointSchedule(self._cadence, limits, facts.get("planned_steps"), start_step=start_step)
         self._durations: deque[float] = deque(maxlen=64)
-        self._attempt = StepState(step=start_step)
+        self._step_state = StepState(step=start_step)
         self._finished: tuple[StepState, Checkpoint | None] | None = None
         self._batch: dict[str, Any] = {}
         self._closed, self._described, self._packs_itself = False, False, suffix is None
@@ -126,7 +126,7 @@ class Writer:
         if address:
             close_at_exit(self.close)
 
-    def _open(self, limits: Limits, start_step: int) -> None:
+    def _open(self, limits: EventThresholds, start_step: int) -> None:
         with self._guard("opening the folder", writes=True):
             self._folder.open(self._facts)
         if start_step:
@@ -169,38 +169,40 @@ class Writer:
         if self._closed:
             return
         with self._guard("finishing a step", writes=True):
-            if step <= self._attempt.step:
-                raise ValueError(f"step {step} comes after step {self._attempt.step}")
-            self._durations.append(perf_counter() - self._ended - self._attempt.seconds)
-            self._folder.steps_seen += step - self._attempt.step
-            attempt = self._attempt = StepState(step=step, time=time())
-            self._batch, self._finished = {"batch_id": batch_id, "source": source}, (attempt, None)
-            self._take(attempt, loss, learning_rate, scalars)
+            if step <= self._step_state.step:
+                raise ValueError(f"step {step} comes after step {self._step_state.step}")
+            self._durations.append(perf_counter() - self._ended - self._step_state.seconds)
+            self._folder.steps_seen += step - self._step_state.step
+            step_state = self._step_state = StepState(step=step, time=time())
+            self._batch, self._finished = {"batch_id": batch_id, "source": source}, (step_state, None)
+            self._take(step_state, loss, learning_rate, scalars)
             with self._guard("hashing the batch"):
                 self._batch |= {"batch": batch, "input_hash": batch_hash(batch)}
             with self._guard("writing scalars.jsonl", writes=True):
-                self._folder.append(step, attempt.time, attempt.values)
-            self._look_back(attempt)
+                self._folder.append(step, step_state.time, step_state.values)
+            self._look_back(step_state)
             self._ended = perf_counter()
 
-    def _take(self, attempt: StepState, loss: Any, learning_rate: Any, scalars: Mapping[str, Any]) -> None:
-        """Put the values of a step into its attempt; one that is no scalar is left out and counted."""
+    def _take(self, step_state: StepState, loss: Any, learning_rate: Any, scalars: Mapping[str, Any]) -> None:
+        """Put the values of a step into its state; one that is no scalar is left out and counted."""
         with self._guard("reading the loss"):
-            attempt.loss = number(loss)
+            step_state.loss = number(loss)
         seen = self._folder.steps_seen
-        given = {"train_loss_raw": attempt.loss, "learning_rate": learning_rate, "steps_seen": seen, **scalars}
-        attempt.values |= accepted_values({name: value for name, value in given.items() if value is not None}, self._guard)
+        given = {"train_loss_raw": step_state.loss, "learning_rate": learning_rate, "steps_seen": seen, **scalars}
+        step_state.values |= accepted_values({name: value for name, value in given.items() if value is not None}, self._guard)
 
-    def _look_back(self, attempt: StepState) -> None:
+    def _look_back(self, step_state: StepState) -> None:
         """Keep the step in the black box, and see whether it holds an event."""
         numbers: dict[str, float | None] = {}
         for name in ("grad_global_norm", "learning_rate"):
             with self._guard(f"reading {name}"):
-                numbers[name] = number(attempt.values.get(name))
-        moment = HistoryStep(attempt.step, attempt.loss, numbers.get("learning_rate"), self._batch.get("input_hash"), {})
+                numbers[name] = number(step_state.values.get(name))
+        history_step = HistoryStep(
+            step_state.step, step_state.loss, numbers.get("learning_rate"), self._batch.get("input_hash"), {}
+        )
         self._schedule.latest = []
-        self._schedule.observe(moment, numbers.get("grad_global_norm"), {})
-        self._schedule.ask(attempt.step + 1)
+        self._schedule.observe(history_step, numbers.get("grad_global_norm"), {})
+        self._schedule.ask(step_state.step + 1)
 
     def checkpoint(
         self,
@@ -228,11 +230,11 @@ class Writer:
             return
         start = perf_counter()
         with self._guard("building a checkpoint", writes=True):
-            attempt = self._attempt if step == self._attempt.step else StepState(step=step)
-            attempt.time = attempt.time or time()
-            attempt.triggers = self._schedule.triggers(step)
-            attempt.event_step = step - 1 if self._schedule.follows_event(step) else None
-            attempt.source = gradients_source if gradients else None
+            step_state = self._step_state if step == self._step_state.step else StepState(step=step)
+            step_state.time = step_state.time or time()
+            step_state.triggers = self._schedule.triggers(step)
+            step_state.event_step = step - 1 if self._schedule.follows_event(step) else None
+            step_state.source = gradients_source if gradients else None
             given = GivenArrays(
                 weights=array_measurements(weights),
                 gradients=array_measurements(gradients),
@@ -242,13 +244,13 @@ class Writer:
             )
             if weights and not self._described:
                 self._describe(given.weights)
-            checkpoint = self._fill(attempt, given)
+            checkpoint = self._fill(step_state, given)
             checkpoint.cost = self._cost(perf_counter() - start)
             with self._guard("writing a checkpoint", writes=True):
                 self._folder.write(checkpoint)
-            if step == self._attempt.step:
-                self._finished = attempt, checkpoint
-            attempt.seconds += perf_counter() - start
+            if step == self._step_state.step:
+                self._finished = step_state, checkpoint
+            step_state.seconds += perf_counter() - start
 
     def _describe(self, weights: Held) -> None:
         """Write the tensor table into `run.json`, and at step 0 the reference."""
@@ -264,26 +266,26 @@ class Writer:
             parameters = sum(math.prod(shape) for shape in shapes if shape is not UNSET)
             self._folder.describe(tensors=tensors, parameters=parameters)
 
-    def _fill(self, attempt: StepState, given: GivenArrays) -> Checkpoint:
-        """Return the checkpoint of an attempt, and add to its line what only the arrays could say."""
-        checkpoint = attempt.checkpoint(self._folder.session)
+    def _fill(self, step_state: StepState, given: GivenArrays) -> Checkpoint:
+        """Return the checkpoint of a step, and add to its line what only the arrays could say."""
+        checkpoint = step_state.checkpoint(self._folder.session)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
-        reference = self._folder.reference if attempt.step else None
-        derived = self._sections.fill(checkpoint, attempt, given, reference)
-        known = {"grad_global_norm": attempt.global_norm, "update_to_weight": derived["update_to_weight"]}
-        new = {name: value for name, value in known.items() if value is not None and name not in attempt.values}
-        attempt.values |= new
-        checkpoint.scalars = attempt.scalars(**derived) or UNSET
-        if attempt.step and self._batch:
+        reference = self._folder.reference if step_state.step else None
+        derived = self._sections.fill(checkpoint, step_state, given, reference)
+        known = {"grad_global_norm": step_state.global_norm, "update_to_weight": derived["update_to_weight"]}
+        new = {name: value for name, value in known.items() if value is not None and name not in step_state.values}
+        step_state.values |= new
+        checkpoint.scalars = step_state.scalars(**derived) or UNSET
+        if step_state.step and self._batch:
             with self._guard("data"):
                 checkpoint.data = batch_facts(**self._batch, vocabulary=self._facts.get("vocabulary")) or UNSET
-        if attempt.event_step is not None:
-            checkpoint.history = self._schedule.history(before=attempt.step) or UNSET
-        if attempt.step and new:
+        if step_state.event_step is not None:
+            checkpoint.history = self._schedule.history(before=step_state.step) or UNSET
+        if step_state.step and new:
             with self._guard(
                 "writing scalars.jsonl", writes=True
             ):  # a second line of one step and session is merged with the first
-                self._folder.append(attempt.step, attempt.time, new)
+                self._folder.append(step_state.step, step_state.time, new)
         return checkpoint
 
     def _cost(self, seconds: float) -> Cost:
@@ -299,10 +301,10 @@ class Writer:
         self._closed = True
         if self._finished:
             with self._guard("the last checkpoint", writes=True):
-                attempt, written = self._finished
-                last = written or attempt.checkpoint(self._folder.session)
-                last.scalars = attempt.scalars() if written is None else last.scalars
-                self._folder.write(self._schedule.conclude(attempt, last))
+                step_state, written = self._finished
+                last = written or step_state.checkpoint(self._folder.session)
+                last.scalars = step_state.scalars() if written is None else last.scalars
+                self._folder.write(self._schedule.conclude(step_state, last))
         with self._guard("closing", writes=True):
             self._folder.close()
 

@@ -17,7 +17,7 @@ from ckaudit.contract.io.folder import CheckpointFile, RunFiles, list_files, lis
 from ckaudit.contract.io.jsonl import Lines, read_lines
 from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import remove_unknown_words, unknown_words, with_open_words, word_finding
 from ckaudit.errors import UnreadableError
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 Source = Path | str | Sequence[Path] | RunFiles
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def read_run(
     source: Source, *, reads: Iterable[str] | None = None, progress: Progress | None = None, logs: SessionLogs | None = None
 ) -> Run:
@@ -140,7 +140,7 @@ class RunReader:
             if file.rank is not None:
                 self.take_rank(file)
 
-    @takes_any_numbers
+    @ignoring_float_errors
     def run(self, name: str) -> Run:
         """Return everything read as a run."""
         log, branches = self.log.merged()

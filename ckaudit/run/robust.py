@@ -22,8 +22,8 @@ PARTS = 48
 BLOCKS = 24
 """The same of a curve that is judged by its whole course, in which single parts count less."""
 
-MEDIAN_STANDARD_ERROR_FACTOR = 1.2533
-"""The standard error of a median over that of a mean, of normal values: the square root of pi / 2."""
+MEDIAN_STANDARD_ERROR_FACTOR = math.sqrt(math.pi / 2)
+"""The standard error of a median over that of a mean, of normal values."""
 
 ENOUGH_FOR_NOISE = 8
 """Of fewer points even pure noise often falls and then rises without a step back: so do 13 % of all orders of 5, 0.3 % of 8."""

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import Finding
 from ckaudit.run.memory import ResultCache
 from ckaudit.run.series import Floats, Series, Steps, empty
@@ -195,7 +195,7 @@ class Run(Struct, frozen=True, eq=False):
         )
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def _computed(make: Callable[[], T]) -> T:
     return make()
 

@@ -45,11 +45,11 @@ from ckaudit.validate.run_checks import (
     sessions_back,
     unlisted_sessions,
 )
-from ckaudit.validate.run_reader import ReadPatience, RunValidator
+from ckaudit.validate.run_reader import ReadPatience, RunReader
 from ckaudit.validate.tensors import layout_changes, table_contradictions
 from ckaudit.wording import plural
 
-ALWAYS = (
+RUN_CHECKS = (
     mixed_versions,
     duplicate_steps,
     layout_changes,
@@ -60,7 +60,7 @@ ALWAYS = (
     disagreements,
 )
 
-WHOLE_RUNS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
+WHOLE_RUN_CHECKS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps)
 
 NOTHING = "holds no checkpoint, no scalar log and no run.json"
 
@@ -110,18 +110,18 @@ def validate(
             progress(done, total)
 
     patience = ReadPatience()
-    surveys = []
+    readers = []
     for folder, prefix in folders:
-        survey = RunValidator(RunFacts(folder), prefix, tick, patience)
-        survey.read()
-        surveys.append(survey)
-        checks = ALWAYS + WHOLE_RUNS if survey.run.whole else ALWAYS
-        findings += [*survey.findings, *chain.from_iterable(check(survey.run) for check in checks)]
-        findings += contradicted_claims(survey.run, units)
+        reader = RunReader(RunFacts(folder), prefix, tick, patience)
+        reader.read()
+        readers.append(reader)
+        checks = RUN_CHECKS + WHOLE_RUN_CHECKS if reader.run.whole else RUN_CHECKS
+        findings += [*reader.findings, *chain.from_iterable(check(reader.run) for check in checks)]
+        findings += contradicted_claims(reader.run, units)
     findings = [finding for finding in findings if not is_of_other_unit(finding, units)]
-    notes = [note for survey in surveys for note in survey.notes]
+    notes = [note for reader in readers for note in reader.notes]
     subject = ", ".join(shown_name(str(path)) for path in paths)
-    return make_report(subject, findings, [survey.run for survey in surveys], notes, total, gate)
+    return make_report(subject, findings, [reader.run for reader in readers], notes, total, gate)
 
 
 # The arguments of the user: each folder is a run, and files are judged together with those of the same folder.

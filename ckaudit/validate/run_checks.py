@@ -11,7 +11,7 @@ from msgspec import UNSET
 from ckaudit.contract.cadence import DEFAULT_CADENCE, is_due, ordinal
 from ckaudit.contract.io.folder import RunFiles
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.contract.schema.numbers import Number, takes_any_numbers
+from ckaudit.contract.schema.numbers import Number, ignoring_float_errors
 from ckaudit.contract.schema.report import Finding
 from ckaudit.validate.catalogue import (
     CADENCE_GAP,
@@ -281,7 +281,7 @@ def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyTy
     from ckaudit.run.read import read_run
     from ckaudit.run.units import in_catalogue_units
 
-    @takes_any_numbers
+    @ignoring_float_errors
     def hits() -> list[Any]:
         folder = RunFiles(run.folder.root, scalars=run.folder.scalars, manifest=run.folder.manifest)
         log = in_catalogue_units(read_run(folder, reads=()), units)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 UNFINISHED = frozenset(kind.code for kind in (violations.EMPTY, violations.TRUNCATED, violations.BAD_COMPRESSION))
 
-Judge = Callable[[bytes], list[Finding]]
+BytesCheck = Callable[[bytes], list[Finding]]
 
 _Stamp = tuple[int, int, int]
 
@@ -43,7 +43,7 @@ class ReadPatience(Struct):
     quiet: int = 3
 
 
-class RunValidator(Struct):
+class RunReader(Struct):
     """One run as it was read.
 
     Attributes:
@@ -101,12 +101,12 @@ class RunValidator(Struct):
     def _read_checkpoint(self, named: CheckpointFile) -> CheckpointFacts | None:
         checked = CheckedCheckpoint(None, {}, [])
 
-        def judge(data: bytes) -> list[Finding]:
+        def check_bytes(data: bytes) -> list[Finding]:
             nonlocal checked
             checked = self._check(data, named.shown)
             return checked.findings
 
-        if not self._settle(named.path, named.shown, judge):
+        if not self._settle(named.path, named.shown, check_bytes):
             return None
         self.findings += checked.findings
         for finding in checked.findings:
@@ -118,10 +118,10 @@ class RunValidator(Struct):
             self.run.recorded |= recorded_paths(checked.document, checked.tables)
         return facts_of(named, checked, self._layouts)
 
-    def _settle(self, path: Path, shown: str, judge: Callable[[bytes], list[Finding]]) -> bool:
+    def _settle(self, path: Path, shown: str, check_bytes: Callable[[bytes], list[Finding]]) -> bool:
         """Read one file to its end, and say whether its judgement counts."""
         try:
-            note = read_settled(path, shown, judge, self.patience, root=self.run.folder.root)
+            note = read_settled(path, shown, check_bytes, self.patience, root=self.run.folder.root)
         except BrokenFile as broken:
             self.findings.append(broken.finding)
             return False
@@ -135,12 +135,12 @@ class RunValidator(Struct):
         shown = self.run.manifest_file = self.shown(path)
         findings: list[Finding] = []
 
-        def judge(data: bytes) -> list[Finding]:
+        def check_bytes(data: bytes) -> list[Finding]:
             nonlocal findings
             self.run.manifest, findings = check_manifest(data, shown)
             return findings
 
-        if self._settle(path, shown, judge):
+        if self._settle(path, shown, check_bytes):
             self.findings += findings
         self.tick()
 
@@ -169,13 +169,13 @@ def _bulk() -> "BulkChecker":
 
 
 # A file that somebody may be writing: a broken young one is looked at again before it is called broken.
-def read_settled(path: Path, shown: str, judge: Judge, patience: ReadPatience, *, root: Path | None) -> str | None:
+def read_settled(path: Path, shown: str, check_bytes: BytesCheck, patience: ReadPatience, *, root: Path | None) -> str | None:
     """Read and judge a file until it is whole or stops changing.
 
     Args:
         path: The file.
         shown: Its name in notes.
-        judge: Takes the bytes, keeps what it makes of them and returns the findings; the last call counts.
+        check_bytes: Takes the bytes, keeps what it makes of them and returns the findings; the last call counts.
         patience: How long to wait, shared by all files.
         root: The folder that the file must not leave by a link.
 
@@ -189,7 +189,7 @@ def read_settled(path: Path, shown: str, judge: Judge, patience: ReadPatience, *
     quiet, changing = 0, False
     before = _stamp(path)
     while True:
-        broken = _read_once(path, shown, judge, root)
+        broken = _read_once(path, shown, check_bytes, root)
         if not broken:
             return None
         stamp = _stamp(path)
@@ -209,10 +209,10 @@ def read_settled(path: Path, shown: str, judge: Judge, patience: ReadPatience, *
     return None
 
 
-def _read_once(path: Path, shown: str, judge: Judge, root: Path | None) -> BrokenFile | list[Finding]:
+def _read_once(path: Path, shown: str, check_bytes: BytesCheck, root: Path | None) -> BrokenFile | list[Finding]:
     """Return what speaks for a file that is not finished; an empty list: nothing."""
     try:
-        findings = judge(read_bytes(path, shown, root=root))
+        findings = check_bytes(read_bytes(path, shown, root=root))
     except BrokenFile as broken:
         return broken
     return [finding for finding in findings if finding.code in UNFINISHED]

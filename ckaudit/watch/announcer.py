@@ -13,7 +13,7 @@ from ckaudit.audit.engine import clauses_of, judge_run
 from ckaudit.audit.vital_checks import Judged, judged, limits, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.numbers import Number, encode_float, takes_any_numbers
+from ckaudit.contract.schema.numbers import Number, encode_float, ignoring_float_errors
 from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.contract.schema.watch import STALLED, VERSION, EarlySign, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
@@ -51,12 +51,12 @@ class VitalGauges:
         """Take note of a line."""
         self._rows.append(row)
 
-    @takes_any_numbers
+    @ignoring_float_errors
     def judged(self, run: Run) -> None:
         """Take the gauges of a whole run."""
         self._judged = {name: gauge for name in (*PER_STEP, *PER_MINUTE) if (gauge := _gauge(name, run)) is not None}
 
-    @takes_any_numbers
+    @ignoring_float_errors
     def gauges(self, manifest: Manifest | None) -> tuple[tuple[Gauge, ...], tuple[Gauge, ...]]:
         """Return the vital signs and the pace; what was not recorded is said so."""
         logs = SessionLogs()

@@ -63,7 +63,7 @@ class WatchOptions(Struct, frozen=True, kw_only=True):
     until: Severity | None = None
     stall_after: float | None = None
     notes: bool = False
-    choice: ImportOptions = field(default_factory=lambda: NO_IMPORT_OPTIONS)
+    import_options: ImportOptions = field(default_factory=lambda: NO_IMPORT_OPTIONS)
     require_vital: bool = False
     every: float = 30.0
 
@@ -190,7 +190,11 @@ class ManyRuns:
             watcher = Watcher(path, gate=options.gate, stall_after=options.stall_after, notes=options.notes, at_every_look=True)
         else:
             watcher = ForeignWatcher(
-                path, gate=options.gate, stall_after=options.stall_after, notes=options.notes, choice=options.choice
+                path,
+                gate=options.gate,
+                stall_after=options.stall_after,
+                notes=options.notes,
+                import_options=options.import_options,
             )
         watcher.name = name
         watcher.silence.delay = 2 * options.every + UPLOAD_SECONDS

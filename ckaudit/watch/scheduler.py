@@ -50,7 +50,7 @@ class ForeignWatcher(Announcer):
         gate: Gate = OPEN,
         stall_after: float | None = None,
         notes: bool = False,
-        choice: ImportOptions = NO_IMPORT_OPTIONS,
+        import_options: ImportOptions = NO_IMPORT_OPTIONS,
     ) -> None:
         """Begin with nothing read.
 
@@ -59,10 +59,10 @@ class ForeignWatcher(Announcer):
             gate: Policy and baseline.
             stall_after: Seconds without a change that are a stall; None: learned.
             notes: Whether notes are told too.
-            choice: What the log does not say itself.
+            import_options: What the log does not say itself.
         """
         super().__init__(str(path), gate=gate, stall_after=stall_after, notes=notes)
-        self._path, self._choice = path, choice
+        self._path, self._import_options = path, import_options
         self._files: list[Path] = []
         self._listed = self._due = float("-inf")
         self._seen: dict[Path, Stamp] = {}
@@ -103,7 +103,7 @@ class ForeignWatcher(Announcer):
 
     def _read(self, moment: ClockReading) -> Iterator[WatchEvent]:
         try:
-            run = open_run(self._path, reads=triage_reads(), choice=self._choice)
+            run = open_run(self._path, reads=triage_reads(), import_options=self._import_options)
         except CkauditError as error:
             if (
                 isinstance(error, UsageError) and not self._has_announced
@@ -136,7 +136,7 @@ class WatchRounds:
         until: Severity | None = None,
         stall_after: float | None = None,
         notes: bool = False,
-        choice: ImportOptions = NO_IMPORT_OPTIONS,
+        import_options: ImportOptions = NO_IMPORT_OPTIONS,
         require_vital: bool = False,
     ) -> None:
         """Begin.
@@ -147,11 +147,11 @@ class WatchRounds:
             until: The least grave severity that ends the watch; None: none does.
             stall_after: Seconds without a line that are a stall; None: learned.
             notes: Whether notes are told too.
-            choice: What logs of other programs do not say themselves.
+            import_options: What logs of other programs do not say themselves.
             require_vital: Whether a run of which a vital check could not judge is not clean at its end.
         """
         self._vital = require_vital
-        self._gate, self._stall_after, self._notes, self._choice = gate, stall_after, notes, choice
+        self._gate, self._stall_after, self._notes, self._import_options = gate, stall_after, notes, import_options
         self._watchers = [self._new_announcer(path) for path in paths]
         self._until_severities = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
         self.alerts: dict[str, deque[WatchEvent]] = {watcher.name: deque(maxlen=MAX_ALERTS) for watcher in self._watchers}
@@ -190,7 +190,9 @@ class WatchRounds:
         """Return what watches a run; of a folder in which nothing stands yet, a run folder is expected."""
         if is_ours(path):
             return Watcher(path, gate=self._gate, stall_after=self._stall_after, notes=self._notes)
-        return ForeignWatcher(path, gate=self._gate, stall_after=self._stall_after, notes=self._notes, choice=self._choice)
+        return ForeignWatcher(
+            path, gate=self._gate, stall_after=self._stall_after, notes=self._notes, import_options=self._import_options
+        )
 
     def poll(self) -> Iterator[WatchEvent]:
         """Look at every run once, and yield what there is to say."""

@@ -106,7 +106,9 @@ def test_the_losses_of_a_table_are_a_column_too():
     assert "--map microbench_score/hellaswag=COLUMN" in besides
     assert "--map microbench_score/hellaswag=COLUMN" in words_of(found).partition("What to record next")[0]
     columns = {"microbench_score/hellaswag": "eval/downstream/hellaswag_len_norm"}
-    assert "benchmark_regression" not in {each.name for each in coverage(PETEISH, choice=ImportOptions(columns=columns)).waiting}
+    assert "benchmark_regression" not in {
+        each.name for each in coverage(PETEISH, import_options=ImportOptions(columns=columns)).waiting
+    }
     assert "microbench_score" not in coverage_of(logged(["train_loss_raw"], source="CSV")).remedies[0].besides
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.audit.judge import judge, merge_hits
+from ckaudit.audit.judge import apply_rules, merge_hits
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.summaries import needs_of
 from ckaudit.metrics import Metric
@@ -44,19 +44,19 @@ def broken(loss: Series) -> Iterator[Hit]:
 
 
 def test_a_finding_carries_code_name_and_formatted_message() -> None:
-    (finding,) = judge(run_with([1.0, 9.0]), [made("high", high)]).findings
+    (finding,) = apply_rules(run_with([1.0, 9.0]), [made("high", high)]).findings
     assert (finding.code, finding.name, finding.message, finding.first_step) == ("TST001", "high", "loss is 9.0", 2)
 
 
 def test_a_broken_rule_is_an_error_and_stops_no_other() -> None:
-    judged = judge(run_with([1.0, 9.0]), [made("broken", broken, "TST000"), made("high", high)])
+    judged = apply_rules(run_with([1.0, 9.0]), [made("broken", broken, "TST000"), made("high", high)])
     assert [check.outcome for check in judged.checks] == ["error", "failed"]
     assert judged.checks[0].detail == "RuntimeError: no good: 2"
     assert len(judged.findings) == 1
 
 
 def test_a_rule_without_its_need_is_skipped_never_passed() -> None:
-    (check,) = judge(Run(name="empty"), [made("high", high)]).checks
+    (check,) = apply_rules(Run(name="empty"), [made("high", high)]).checks
     assert (check.outcome, check.reason, check.detail) == ("skipped", "not_recorded", "needs loss_here")
 
 
@@ -64,7 +64,7 @@ def test_a_rule_graver_than_it_may_be_is_an_error() -> None:
     def too_grave(_: Series) -> Iterator[Hit]:
         yield Hit(severity="sev0", message="stop")
 
-    (check,) = judge(run_with([1.0]), [made("too_grave", too_grave)]).checks
+    (check,) = apply_rules(run_with([1.0]), [made("too_grave", too_grave)]).checks
     assert check.outcome == "error"
 
 
@@ -72,7 +72,7 @@ def test_a_note_alone_does_not_fail_a_rule() -> None:
     def noted(_: Series) -> Iterator[Hit]:
         yield Hit(severity="note", message="by the way")
 
-    (check,) = judge(run_with([1.0]), [made("noted", noted)]).checks
+    (check,) = apply_rules(run_with([1.0]), [made("noted", noted)]).checks
     assert (check.outcome, check.findings) == ("passed", 1)
 
 
@@ -97,7 +97,7 @@ def test_findings_come_gravest_first_then_by_step() -> None:
         yield Hit(severity="sev1", message="y", first=9)
         yield Hit(severity="sev1", message="z", first=2)
 
-    findings = judge(run_with([1.0]), [made("several", several)]).findings
+    findings = apply_rules(run_with([1.0]), [made("several", several)]).findings
     assert [finding.message for finding in findings] == ["z", "y", "x"]
 
 
@@ -105,13 +105,13 @@ def test_a_fact_that_nobody_told_is_named_beside_what_is_missing() -> None:
     rule = replace(made("high", high), facts=(("warmup_steps", "planned_learning_rate"), ("vocabulary",)))
     manifest = Manifest(schema_version="ck.run.v1")
     for told in (None, manifest):
-        (check,) = judge(Run("empty", manifest=told), [rule]).checks
+        (check,) = apply_rules(Run("empty", manifest=told), [rule]).checks
         assert check.reason == "not_recorded"
         assert needs_of(check)[1:] == (("warmup_steps", "planned_learning_rate"), ("vocabulary",))
-        (check,) = judge(replaced(run_with([9.0]), told), [rule]).checks
+        (check,) = apply_rules(replaced(run_with([9.0]), told), [rule]).checks
         assert (check.outcome, check.reason) == ("failed", None)
     manifest.planned_learning_rate, manifest.vocabulary = [[1, 0.1]], 11
-    (check,) = judge(Run("empty", manifest=manifest), [rule]).checks
+    (check,) = apply_rules(Run("empty", manifest=manifest), [rule]).checks
     assert len(needs_of(check)) == 1
 
 

@@ -230,7 +230,7 @@ def test_columns_that_were_left_out_are_named_with_the_way_to_read_them(tmp_path
     text = render(coverage(log), "terminal", PLAIN)
     assert "unseen_nll" in text
     assert "--map val_loss=COLUMN" in text
-    assert row(coverage(log, choice=ImportOptions(columns={"val_loss": "unseen_nll"})), "val_loss").recorded
+    assert row(coverage(log, import_options=ImportOptions(columns={"val_loss": "unseen_nll"})), "val_loss").recorded
 
 
 def test_a_broken_file_is_named(tmp_path):

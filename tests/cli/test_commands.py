@@ -24,13 +24,13 @@ def test_triage_passes_step_and_columns_on(engine):
     run(["triage", "run", "--step", "500", "--map", "loss=train/loss", "--map", "lr=a=b"])
     ((path, asked),) = calls
     assert path == Path("run")
-    assert (asked["step"], asked["choice"].columns) == (500, {"loss": "train/loss", "lr": "a=b"})
+    assert (asked["step"], asked["import_options"].columns) == (500, {"loss": "train/loss", "lr": "a=b"})
 
 
 def test_triage_without_step_judges_the_end(engine):
     calls = engine(ill())
     run(["triage", "run"])
-    assert (calls[0][1]["step"], calls[0][1]["choice"]) == (None, ImportOptions())
+    assert (calls[0][1]["step"], calls[0][1]["import_options"]) == (None, ImportOptions())
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ckaudit.audit.judge import judge
+from ckaudit.audit.judge import apply_rules
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.explain import explain
 from ckaudit.explain.catalogue_pages import drawn_shapes, shapes_of
@@ -147,7 +147,7 @@ def judged(rule: Rule, values: tuple[float, ...], told: RuleInputs) -> str | Non
     steps = told.start + told.every * np.arange(40 if told.along else len(line))
     if told.whole:
         run = run_of({"name": "", "facts": told.facts, "scalars": {name: {"steps": steps.tolist(), "values": line.tolist()}}})
-        found: list[Any] = judge(run, [rule]).findings
+        found: list[Any] = apply_rules(run, [rule]).findings
     else:
         inputs = [_input(each, name, steps, line, told) for each in (*rule.needs, *rule.wants)]
         found = [each for each in rule.function(*inputs) if isinstance(each, Hit)]

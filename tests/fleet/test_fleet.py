@@ -100,7 +100,7 @@ def test_a_row_says_what_triage_says(audited, name):
 
 def test_one_of_several_runs_in_a_tracker_is_told_as_triage_tells_it(audited):
     run = next(run for run in audited[0].runs if run.run.endswith("mlruns#second"))
-    report = triage(FIXTURES / "trackers" / "mlruns", choice=ImportOptions(run="second"))
+    report = triage(FIXTURES / "trackers" / "mlruns", import_options=ImportOptions(run="second"))
     assert (run.verdict, run.severity, run.cause) == (report.verdict, report.severity, report.diagnoses[0].cause)
     assert run.source == str(FIXTURES / "trackers" / "mlruns")
     assert run.facts["config.lr"] == "0.1"
@@ -220,7 +220,7 @@ def test_a_run_that_is_deleted_or_broken_meanwhile_costs_itself_alone(tmp_path):
                 if source.name.endswith("log-2.csv"):
                     Path(source.path).unlink()
                 is_odd = source.name.endswith("log-3.csv")
-                yield audit_run(replace(source, choice=None) if is_odd else source)  # what only a bug would do
+                yield audit_run(replace(source, import_options=None) if is_odd else source)  # what only a bug would do
 
     fleet = fleet_at(tmp_path / "data", tmp_path / "logs" / "*", engine=Deleting())
     status = {Path(run.run).name: (run.status, run.problem or "") for run in fleet.runs}

@@ -53,7 +53,7 @@ def read_as(name: str) -> Callable[[bytes, Path], None]:
         laid_out(data, path)
         try:
             with suppress(CkauditError):
-                import_runs(path, choice=ImportOptions(format=name))
+                import_runs(path, import_options=ImportOptions(format=name))
         finally:
             rmtree(path) if path.is_dir() else path.unlink()
 

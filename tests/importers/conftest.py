@@ -19,7 +19,7 @@ def imported(tmp_path: Path) -> Import:
     def run(content: bytes | str, name: str = "log.csv", **columns: str) -> Imported:
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return import_source(path, choice=ImportOptions(columns=columns))
+        return import_source(path, import_options=ImportOptions(columns=columns))
 
     return run
 

@@ -49,7 +49,7 @@ def only(folder, pattern):
 
 
 def test_every_value_of_a_closed_run_is_imported():
-    run = import_source(AIM, choice=ImportOptions(run="first"))
+    run = import_source(AIM, import_options=ImportOptions(run="first"))
     loss = expected(range(1, 25), 0) | expected(range(25, 41), 1)
     assert curve(run, "train_loss_raw") == pytest.approx(loss, nan_ok=True, rel=1e-15)
     assert curve(run, "val_loss") == pytest.approx({step: 2 * math.exp(-step / 20) for step in (10, 20, 30, 40)}, rel=1e-15)
@@ -60,7 +60,7 @@ def test_every_value_of_a_closed_run_is_imported():
 
 
 def test_every_value_of_a_run_that_was_killed_is_in_its_log():
-    run = import_source(AIM, choice=ImportOptions(run="second"))
+    run = import_source(AIM, import_options=ImportOptions(run="second"))
     assert curve(run, "train_loss_raw") == pytest.approx(expected(range(1, 21), 0), nan_ok=True, rel=1e-15)
     assert noted(run, "no end of the run")
     assert run.manifest.sessions[0].end is UNSET
@@ -68,10 +68,10 @@ def test_every_value_of_a_run_that_was_killed_is_in_its_log():
 
 @for_each("name", ["first", "second"])
 def test_settings_are_those_that_were_written_last(name):
-    manifest = import_source(AIM, choice=ImportOptions(run=name)).manifest
+    manifest = import_source(AIM, import_options=ImportOptions(run=name)).manifest
     assert manifest.seed == 7
     assert manifest.config["hparams"] == {"lr": 0.1, "seed": 7, "model": {"layers": 2}}
-    times = list(curve(import_source(AIM, choice=ImportOptions(run=name)), "time").values())
+    times = list(curve(import_source(AIM, import_options=ImportOptions(run=name)), "time").values())
     assert times == sorted(times)
     assert 1.7e9 < manifest.sessions[0].start <= times[0] < 1.9e9
 
@@ -86,10 +86,10 @@ def test_runs_are_listed_from_the_repository_from_the_folder_around_it_and_from_
 
 
 def test_a_series_can_be_named_by_the_user():
-    run = import_source(AIM, choice=ImportOptions(run="first", columns={"loss": "score"}))
+    run = import_source(AIM, import_options=ImportOptions(run="first", columns={"loss": "score"}))
     assert curve(run, "train_loss_raw") == {step: float(step) for step in range(1, 41)}
     with pytest.raises(UsageError, match="scor"):
-        import_source(AIM, choice=ImportOptions(run="first", columns={"loss": "scor"}))
+        import_source(AIM, import_options=ImportOptions(run="first", columns={"loss": "scor"}))
 
 
 def test_runs_without_the_database_of_names_are_called_by_their_hashes(tmp_path):
@@ -102,10 +102,10 @@ def test_of_a_log_that_is_cut_off_the_beginning_is_read(tmp_path):
     folder = copy_of(tmp_path)
     log = only(folder, f"{SERIES}/*/*.log")
     data = log.read_bytes()
-    whole = curve(import_source(folder, choice=ImportOptions(run="second")), "train_loss_raw")
+    whole = curve(import_source(folder, import_options=ImportOptions(run="second")), "train_loss_raw")
     for size in range(len(data) - 1, len(data) // 2, -5003):
         log.write_bytes(data[:size])
-        run = import_source(folder, choice=ImportOptions(run="second"))
+        run = import_source(folder, import_options=ImportOptions(run="second"))
         part = curve(run, "train_loss_raw")
         assert len(part) < len(whole) or size > len(data) - 5003
         assert repr(part) == repr({step: whole[step] for step in part})
@@ -118,7 +118,7 @@ def test_of_a_table_with_a_changed_block_the_other_blocks_are_read(tmp_path):
     data = bytearray(table.read_bytes())
     data[100] ^= 1
     table.write_bytes(data)
-    run = import_source(folder, choice=ImportOptions(run="first"))
+    run = import_source(folder, import_options=ImportOptions(run="first"))
     assert noted(run, "wrong checksum")
     assert len(run.table.steps)
 
@@ -176,7 +176,7 @@ def test_links_that_lead_out_of_a_repository_do_not_count(tmp_path):
 def test_logs_that_are_too_large_are_refused(monkeypatch):
     monkeypatch.setattr(rocksdb, "MAX_LOG_BYTES", 10_000)
     with pytest.raises(UsageError, match="has no run 'second'"):
-        import_source(AIM, choice=ImportOptions(run="second"))
+        import_source(AIM, import_options=ImportOptions(run="second"))
     assert noted(import_source(AIM), "holds more series than are read")
 
 

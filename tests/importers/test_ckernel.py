@@ -280,7 +280,7 @@ def test_a_ledger_alone_gives_a_run_per_stage_and_its_last_record_counts(tmp_pat
     assert (runs[0].manifest.sessions[0].start, runs[0].manifest.sessions[0].end) == (1773828000.0, 1773831600.0)
     assert runs[0].manifest.sequence_length == 128
     assert "1 lines of run_ledger.jsonl are no JSON" in said(runs[0])
-    assert import_source(path, choice=ImportOptions(run="sft_1")).rows[-1] == {"step": 40, "train_loss_raw": 1.5}
+    assert import_source(path, import_options=ImportOptions(run="sft_1")).rows[-1] == {"step": 40, "train_loss_raw": 1.5}
 
 
 def test_a_row_per_micro_step_is_joined_to_updates(tmp_path):
@@ -398,4 +398,4 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path):
 def test_members_need_no_map(artifact, tmp_path):
     path = written(tmp_path / "training_loss_curve.json", curve(row(1)))
     with pytest.raises(UsageError, match="need no --map"):
-        import_source(path, choice=ImportOptions(columns={"loss": "loss_pt"}))
+        import_source(path, import_options=ImportOptions(columns={"loss": "loss_pt"}))

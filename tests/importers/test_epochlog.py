@@ -266,7 +266,7 @@ def test_losses_of_parts_alone_are_named_in_the_hint(tmp_path):
 def test_a_part_that_is_named_is_read_by_batches(tmp_path):
     file = tmp_path / "train.log"
     file.write_text(PARTS, encoding="utf-8")
-    (run,) = import_runs(file, choice=ImportOptions(columns={"loss": "cycle_a"}))
+    (run,) = import_runs(file, import_options=ImportOptions(columns={"loss": "cycle_a"}))
     assert curve(run, "train_loss_raw") == [(60, 1.25), (120, 1.0), (180, 0.8), (240, 0.7), (300, 0.6), (360, 0.5)]
 
 

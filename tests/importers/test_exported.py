@@ -247,7 +247,7 @@ def test_tables_that_are_none_are_refused(tmp_path, columns, reason):
 def test_its_columns_need_no_map(tmp_path):
     path = exported(recorded(tmp_path / "run", lines(1)), "csv", tmp_path / "x.csv")
     with pytest.raises(UsageError, match="need no --map"):
-        import_source(path, choice=ImportOptions(columns={"loss": "train_loss_raw"}))
+        import_source(path, import_options=ImportOptions(columns={"loss": "train_loss_raw"}))
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:

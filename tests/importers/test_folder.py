@@ -156,6 +156,6 @@ def test_one_of_several_runs_must_be_named():
 def test_a_format_may_be_named_and_another_may_not(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("step,loss\n1,2\n")
-    assert import_source(path, choice=ImportOptions(format="CSVfile")).rows == [{"step": 1, "train_loss_raw": 2.0}]
+    assert import_source(path, import_options=ImportOptions(format="CSVfile")).rows == [{"step": 1, "train_loss_raw": 2.0}]
     with pytest.raises(UsageError, match="no format is called 'xml'"):
-        import_source(path, choice=ImportOptions(format="xml"))
+        import_source(path, import_options=ImportOptions(format="xml"))

@@ -23,7 +23,7 @@ def test_the_loss_of_a_policy_is_no_training_loss_unless_it_is_named(tmp_path):
     run = import_source(file)
     assert values(run, "train_loss_raw") == []
     assert any("train/loss was left out: beside rewards of rollouts" in note for note in run.notes)
-    assert values(import_source(file, choice=ImportOptions(columns={"loss": "train/loss"})), "train_loss_raw")[:3] == [
+    assert values(import_source(file, import_options=ImportOptions(columns={"loss": "train/loss"})), "train_loss_raw")[:3] == [
         1.0,
         2.0,
         0.0,
@@ -54,7 +54,7 @@ def test_the_loss_of_a_policy_beside_the_spread_of_its_rewards_is_no_training_lo
     assert (values(run, "train_loss_raw"), len(values(run, "grad_global_norm"))) == ([], 40)
     assert any("loss was left out: beside rewards of rollouts" in note for note in run.notes)
     assert triage(file).severity in (None, "note")
-    assert values(import_source(file, choice=ImportOptions(columns={"loss": "loss"})), "train_loss_raw")[:3] == [
+    assert values(import_source(file, import_options=ImportOptions(columns={"loss": "loss"})), "train_loss_raw")[:3] == [
         0.0,
         0.001,
         0.002,
@@ -152,7 +152,7 @@ def test_the_divergence_of_a_policy_is_none_of_a_code(tmp_path):
 
 def test_one_of_two_losses_that_is_named_is_read_alone(tmp_path):
     file = written(tmp_path, "csv", ("g_loss", "d_loss"), GAME)
-    run = import_source(file, choice=ImportOptions(columns={"loss": "g_loss"}))
+    run = import_source(file, import_options=ImportOptions(columns={"loss": "g_loss"}))
     assert values(run, "train_loss_raw") == [first for first, _ in GAME]
     assert run.manifest.takes_turns is True
 

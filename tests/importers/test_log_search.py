@@ -59,7 +59,7 @@ def test_all_that_lies_there_is_listed_with_its_kind_and_steps(project):
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(LISTED, 1)))
 def test_one_is_taken_by_its_number_or_its_path(project, number, name):
-    runs = [open_run(project, reads=(), choice=ImportOptions(run=wanted)) for wanted in (str(number), name)]
+    runs = [open_run(project, reads=(), import_options=ImportOptions(run=wanted)) for wanted in (str(number), name)]
     assert runs[0].notes == runs[1].notes
     assert runs[0].notes[0] == f"found in {name}"
     first, second = (run.scalars["train_loss_raw"] for run in runs)
@@ -68,7 +68,7 @@ def test_one_is_taken_by_its_number_or_its_path(project, number, name):
 
 def test_an_unknown_one_is_refused(project):
     with pytest.raises(UsageError, match="has no run '7'"):
-        open_run(project, reads=(), choice=ImportOptions(run="7"))
+        open_run(project, reads=(), import_options=ImportOptions(run="7"))
 
 
 def test_the_only_log_is_read_and_a_note_says_where_it_was(tmp_path):
@@ -133,7 +133,7 @@ def test_one_of_two_files_that_differ_in_their_ends_is_read(tmp_path):
 def test_columns_that_the_user_names_are_those_of_the_logs_that_have_them(tmp_path):
     write(tmp_path / "x" / "log.csv", "step,foo\n1,2.5\n")
     write(tmp_path / "y" / "log.csv")
-    named = {run.name: run.rows for run in import_runs(tmp_path, choice=ImportOptions(columns={"loss": "foo"}))}
+    named = {run.name: run.rows for run in import_runs(tmp_path, import_options=ImportOptions(columns={"loss": "foo"}))}
     assert named == {"x/log.csv": [{"step": 1, "train_loss_raw": 2.5}]}
 
 

@@ -74,15 +74,15 @@ def test_times_are_unix_seconds(store):
 @each_store
 def test_a_series_can_be_named_by_the_user(store):
     name = "train/score" if store == "comet" else "score"
-    run = import_source(STORES[store], choice=ImportOptions(columns={"loss": name}))
+    run = import_source(STORES[store], import_options=ImportOptions(columns={"loss": name}))
     assert curve(run, "train_loss_raw") == {step: float(step) for step in range(1, 21)}
     with pytest.raises(UsageError, match="scor"):
-        import_source(STORES[store], choice=ImportOptions(columns={"loss": "scor"}))
+        import_source(STORES[store], import_options=ImportOptions(columns={"loss": "scor"}))
 
 
 @each_store
 def test_every_command_takes_a_store_under_its_own_format(store):
-    (one,) = import_runs(STORES[store], choice=ImportOptions(format=store))
+    (one,) = import_runs(STORES[store], import_options=ImportOptions(format=store))
     assert len(one.table.steps) == 20
 
 
@@ -157,7 +157,7 @@ def test_points_without_a_step_follow_each_other_and_what_is_no_operation_is_cou
 
 def test_numbered_runs_of_sacred_are_listed():
     assert [run.name for run in import_runs(TRACKERS / "sacred")] == ["1", "2"]
-    assert import_source(TRACKERS / "sacred", choice=ImportOptions(run="2")).manifest.name == "second"
+    assert import_source(TRACKERS / "sacred", import_options=ImportOptions(run="2")).manifest.name == "second"
 
 
 def test_values_of_numpy_are_numbers_in_sacred(tmp_path):
@@ -335,7 +335,7 @@ def test_the_table_of_stable_baselines_names_the_loss_that_it_leaves_out(tmp_pat
     run = import_source(tmp_path)
     assert curve(run, "learning_rate") == dict.fromkeys((1, 2, 3), 0.0003)
     assert noted(run, "losses of a policy")
-    taken = import_source(path, choice=ImportOptions(columns={"loss": "train/loss"}))
+    taken = import_source(path, import_options=ImportOptions(columns={"loss": "train/loss"}))
     assert curve(taken, "train_loss_raw") == {1: 1.5, 2: 0.75, 3: 0.5}
 
 

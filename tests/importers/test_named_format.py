@@ -27,7 +27,7 @@ HEADS = [path for path in sorted((FIXTURES / "real").rglob("*")) if path.suffix 
 
 def read(path, name):
     with suppress(CkauditError):
-        import_runs(path, choice=ImportOptions(format=name))
+        import_runs(path, import_options=ImportOptions(format=name))
 
 
 @for_each("name", [format_key(importer) for importer in importers()])
@@ -59,7 +59,7 @@ def test_a_text_of_no_known_format_is_told_how_to_be_read(tmp_path):
     assert (
         f"as {long}, other. Where they name a step, `ckaudit import FILE --format keyvalue --map loss=NAME" in caught.value.hint
     )
-    run = import_source(path, choice=ImportOptions(format="keyvalue", columns={"loss": long}))
+    run = import_source(path, import_options=ImportOptions(format="keyvalue", columns={"loss": long}))
     assert [row["train_loss_raw"] for row in run.rows] == [3 - step / 100 for step in range(10, 90, 10)]
     path.write_text("nothing but words\n" * 5)
     with pytest.raises(UnreadableError) as caught:

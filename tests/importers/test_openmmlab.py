@@ -85,7 +85,7 @@ def test_each_start_in_a_folder_is_a_run(tmp_path):
         (folder / f"{start}.json").write_text(lines(*MMENGINE))
         (folder / "config.py").write_text("x = 1\n")
     assert [run.name for run in import_runs(tmp_path)] == ["20240101_000000", "20240102_000000"]
-    assert len(import_source(tmp_path, choice=ImportOptions(run="20240102_000000")).rows) == 3
+    assert len(import_source(tmp_path, import_options=ImportOptions(run="20240102_000000")).rows) == 3
     with pytest.raises(UsageError, match="holds 2 runs"):
         import_source(tmp_path)
 

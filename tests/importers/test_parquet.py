@@ -32,7 +32,7 @@ def written(tmp_path):
 
     def run(columns, **mapped):
         parquet.write_table(pa.table(columns), tmp_path / "log.bin", row_group_size=2)
-        return import_source(tmp_path / "log.bin", choice=ImportOptions(columns=mapped))
+        return import_source(tmp_path / "log.bin", import_options=ImportOptions(columns=mapped))
 
     return run
 
@@ -192,7 +192,7 @@ def test_neptune_a_mapped_path_and_none_known(tmp_path):
     path = exported(tmp_path / "part_0.parquet", [point("RUN-1", "a/b", 1, 3.0)])
     with pytest.raises(UnreadableError, match="a/b"):
         import_source(path)
-    assert curve(import_source(path, choice=ImportOptions(columns={"loss": "a/b"})), "train_loss_raw") == {1: 3.0}
+    assert curve(import_source(path, import_options=ImportOptions(columns={"loss": "a/b"})), "train_loss_raw") == {1: 3.0}
 
 
 def test_neptune_without_a_row_is_refused(tmp_path):

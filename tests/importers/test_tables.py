@@ -87,7 +87,7 @@ def test_each_run_of_a_chart_is_a_run(tmp_path):
     assert first.source == "Weights & Biases CSV"
     assert curve(first, "train_loss_raw") == {10: 3.0, 20: 2.0}
     assert curve(second, "train_loss_raw") == {20: 9.0, 30: 8.0}
-    assert curve(import_source(path, choice=ImportOptions(run="2")), "train_loss_raw") == {20: 9.0, 30: 8.0}
+    assert curve(import_source(path, import_options=ImportOptions(run="2")), "train_loss_raw") == {20: 9.0, 30: 8.0}
     with pytest.raises(UsageError, match="holds 2 runs"):
         import_source(path)
 

@@ -59,7 +59,7 @@ def written(tmp_path):
             data += framed(event.SerializeToString())
         path = tmp_path / "events.out.tfevents.1.host"
         path.write_bytes(data + tail)
-        return import_source(path, choice=ImportOptions(columns=columns))
+        return import_source(path, import_options=ImportOptions(columns=columns))
 
     return run
 
@@ -184,7 +184,7 @@ def test_tags_that_guides_and_trainers_use(written, tag, name):
 def test_what_ckaudit_exports_comes_back_as_it_was(tmp_path):
     source = TRACKERS / "wandb"
     assert command(["export", str(source), "--run", "first", "--to", "tensorboard", "-q", "-o", str(tmp_path / "events")]) == 0
-    before, after = import_source(source, choice=ImportOptions(run="first")), import_source(tmp_path / "events")
+    before, after = import_source(source, import_options=ImportOptions(run="first")), import_source(tmp_path / "events")
     assert [sorted(map(str, row.items())) for row in after.rows] == [sorted(map(str, row.items())) for row in before.rows]
 
 
@@ -220,7 +220,7 @@ def test_folders_are_runs_and_one_is_named(writer, tmp_path):
     log(writer("lr_0.1/seed_1"), range(1, 4))
     log(writer("lr_0.2"), range(1, 6))
     assert [each.name for each in import_runs(tmp_path)] == ["lr_0.1/seed_1", "lr_0.2"]
-    assert len(import_source(tmp_path, choice=ImportOptions(run="lr_0.2")).rows) == 5
+    assert len(import_source(tmp_path, import_options=ImportOptions(run="lr_0.2")).rows) == 5
     with pytest.raises(UsageError, match="holds 2 runs"):
         import_source(tmp_path)
 

@@ -32,5 +32,5 @@ def test_the_tag_of_the_file_names_its_values(tmp_path, name, metric):
 def test_the_user_names_the_values_of_a_file_of_any_name(tmp_path):
     file = tmp_path / "download.csv"
     file.write_text(ROWS)
-    (run,) = import_runs(file, choice=ImportOptions(columns={"loss": "Value"}))
+    (run,) = import_runs(file, import_options=ImportOptions(columns={"loss": "Value"}))
     assert [row["train_loss_raw"] for row in run.rows] == [0.75, 0.5]

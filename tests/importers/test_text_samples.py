@@ -148,7 +148,7 @@ DIVERGED = {  # rule, step of the first line that is too high, and what the loss
 @pytest.mark.parametrize("file", [file for file in FILES if file not in DIVERGED])
 def test_nothing_but_notes_is_found_in_what_is_healthy_or_too_short_to_judge(file):
     for number in range(len(runs(file))):
-        told = triage(REAL / file, choice=ImportOptions(run=str(number + 1)))
+        told = triage(REAL / file, import_options=ImportOptions(run=str(number + 1)))
         assert [finding.message for finding in told.findings if finding.severity != "note"] == []
 
 
@@ -178,7 +178,7 @@ def test_a_learning_rate_set_by_hand_is_seen_in_two_lines():
     ],
 )
 def test_no_flag_at_all(file):
-    assert triage(REAL / file, choice=ImportOptions(run="1")).findings == []
+    assert triage(REAL / file, import_options=ImportOptions(run="1")).findings == []
 
 
 def test_two_runs_with_the_same_order_of_data_share_their_flags():

@@ -117,7 +117,7 @@ def test_a_count_of_thousands_of_digits_is_none(tmp_path, name):
     path = tmp_path / "train.log"
     path.write_text(COUNTED[name].format("9" * 5000))
     with np.errstate(all="ignore"):
-        (run,) = import_runs(path, choice=ImportOptions(format=name))
+        (run,) = import_runs(path, import_options=ImportOptions(format=name))
     assert run.table.steps.tolist()[-2:] == sorted(run.table.steps.tolist()[-2:])
     assert run.manifest.world_size is run.manifest.vocabulary is run.manifest.parameters is UNSET
 

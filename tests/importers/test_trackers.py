@@ -44,7 +44,7 @@ def test_both_runs_are_listed_by_their_names(store):
 
 @each_store
 def test_every_value_is_imported_and_nothing_else(store):
-    run = import_source(STORES[store], choice=ImportOptions(run="second"))
+    run = import_source(STORES[store], import_options=ImportOptions(run="second"))
     assert curve(run, "train_loss_raw") == pytest.approx(expected(range(1, 21), 0), nan_ok=True, rel=1e-15)
     assert curve(run, "val_loss") == pytest.approx({step: 2 * math.exp(-step / 20) for step in (10, 20)}, rel=1e-15)
     assert curve(run, "learning_rate") == dict.fromkeys(range(1, 21), 0.1)
@@ -54,7 +54,7 @@ def test_every_value_is_imported_and_nothing_else(store):
 
 @each_store
 def test_a_run_taken_up_again_is_one_run_that_went_back(store):
-    run = import_source(STORES[store], choice=ImportOptions(run="first"))
+    run = import_source(STORES[store], import_options=ImportOptions(run="first"))
     assert curve(run, "train_loss_raw") == pytest.approx(expected(range(1, 31), 0), nan_ok=True, rel=1e-15)
     assert curve(run, "train_loss_raw", 1) == pytest.approx(expected(range(25, 41), 1), rel=1e-15)
     assert noted(run, "first from 30 to 25")
@@ -62,7 +62,7 @@ def test_a_run_taken_up_again_is_one_run_that_went_back(store):
 
 @each_store
 def test_times_are_unix_seconds_that_rise(store):
-    times = list(curve(import_source(STORES[store], choice=ImportOptions(run="second")), "time").values())
+    times = list(curve(import_source(STORES[store], import_options=ImportOptions(run="second")), "time").values())
     assert len(times) == 20
     assert times == sorted(times)
     assert 1.7e9 < times[0] < 1.9e9
@@ -70,7 +70,7 @@ def test_times_are_unix_seconds_that_rise(store):
 
 @each_store
 def test_the_configuration_is_kept(store):
-    run = import_source(STORES[store], choice=ImportOptions(run="second"))
+    run = import_source(STORES[store], import_options=ImportOptions(run="second"))
     nested = {"lr": 0.1, "seed": 7, "model": {"layers": 2}}
     assert run.manifest.config == ({"lr": "0.1", "seed": "7", "model/layers": "2"} if store == "mlflow" else nested)
     assert run.manifest.seed == 7
@@ -78,7 +78,7 @@ def test_the_configuration_is_kept(store):
 
 @pytest.mark.parametrize("store", ["wandb", "trackio"])
 def test_histograms_of_layers_become_checkpoints(store):
-    documents = import_source(STORES[store], choice=ImportOptions(run="first")).documents
+    documents = import_source(STORES[store], import_options=ImportOptions(run="first")).documents
     assert [each["step"] for each in documents] == [10, 20, 30, 40]
     values = np.linspace(-1, 1, 1001)
     for each in documents:
@@ -89,7 +89,7 @@ def test_histograms_of_layers_become_checkpoints(store):
 
 def test_the_store_says_when_the_run_began_and_ended():
     for store in ("wandb", "mlflow"):
-        run = import_source(STORES[store], choice=ImportOptions(run="second"))
+        run = import_source(STORES[store], import_options=ImportOptions(run="second"))
         (session,) = run.manifest.sessions
         times = list(curve(run, "time").values())
         assert session.start <= times[0] + 0.001
@@ -98,20 +98,20 @@ def test_the_store_says_when_the_run_began_and_ended():
 
 @each_store
 def test_a_series_can_be_named_by_the_user(store):
-    run = import_source(STORES[store], choice=ImportOptions(run="second", columns={"loss": "score"}))
+    run = import_source(STORES[store], import_options=ImportOptions(run="second", columns={"loss": "score"}))
     assert curve(run, "train_loss_raw") == {step: float(step) for step in range(1, 21)}
     with pytest.raises(UsageError, match="scor"):
-        import_source(STORES[store], choice=ImportOptions(run="second", columns={"loss": "scor"}))
+        import_source(STORES[store], import_options=ImportOptions(run="second", columns={"loss": "scor"}))
 
 
 def test_the_step_can_be_named_where_a_row_has_many_members():
     for store in ("wandb", "trackio"):
-        run = import_source(STORES[store], choice=ImportOptions(run="second", columns={"step": "score"}))
+        run = import_source(STORES[store], import_options=ImportOptions(run="second", columns={"step": "score"}))
         assert len(curve(run, "train_loss_raw")) == 20
         with pytest.raises(UsageError, match="not there"):
-            import_source(STORES[store], choice=ImportOptions(run="second", columns={"step": "nothing"}))
+            import_source(STORES[store], import_options=ImportOptions(run="second", columns={"step": "nothing"}))
     with pytest.raises(UsageError, match="its own step"):
-        import_source(STORES["mlflow"], choice=ImportOptions(run="second", columns={"step": "score"}))
+        import_source(STORES["mlflow"], import_options=ImportOptions(run="second", columns={"step": "score"}))
 
 
 def test_one_run_of_a_store_needs_no_name():
@@ -135,7 +135,7 @@ def test_links_out_of_a_store_are_not_followed(tmp_path):
     shutil.move(metrics / "train", outside)
     (metrics / "train").symlink_to(outside)
     (metrics / "eval" / "linked").symlink_to(outside / "loss")
-    run = import_source(store, choice=ImportOptions(run="first"))
+    run = import_source(store, import_options=ImportOptions(run="first"))
     assert set(run.table.names) == {"val_loss", "time"}
 
 
@@ -143,7 +143,7 @@ def test_a_half_written_line_of_mlflow_is_left_out(tmp_path):
     store = copied("mlflow", tmp_path)
     for file in store.rglob("metrics/train/loss"):
         file.write_bytes(file.read_bytes()[:-4])  # "0.5 20" becomes "0.5"
-    run = import_source(store, choice=ImportOptions(run="second"))
+    run = import_source(store, import_options=ImportOptions(run="second"))
     assert max(curve(run, "train_loss_raw")) == 19
     assert noted(run, "1 metrics end in the middle of a line")
 
@@ -152,7 +152,7 @@ def test_lines_of_mlflow_that_are_none_are_counted(tmp_path):
     store = copied("mlflow", tmp_path)
     for file in store.rglob("metrics/train/loss"):
         file.write_bytes(b"x y z\n5\n7000 1.5\n8000 2.5 3 data abc\n9000 1 -2\n10000 nan 4\n\n")
-    run = import_source(store, choice=ImportOptions(run="second"))
+    run = import_source(store, import_options=ImportOptions(run="second"))
     assert curve(run, "train_loss_raw") == pytest.approx({0: 1.5, 3: 2.5, 4: math.nan}, nan_ok=True)
     assert noted(run, "3 lines of metrics are no time, value and step")
 
@@ -245,7 +245,7 @@ def test_a_database_with_its_log_beside_it_is_read_whole_and_left_alone(tmp_path
         database.commit()
         assert (tmp_path / "demo.db-wal").stat().st_size
         before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-        run = import_source(path, choice=ImportOptions(run="a"))
+        run = import_source(path, import_options=ImportOptions(run="a"))
         assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
     database.close()
     assert curve(run, "train_loss_raw") == pytest.approx({0: 2.0, 1: math.nan, 2: -math.inf}, nan_ok=True)

@@ -11,7 +11,7 @@ from ckaudit.audit.load_run import open_run
 from ckaudit.contract.cadence import is_due
 from ckaudit.questions import questions
 from ckaudit.questions.question import MAP
-from ckaudit.recorder.loop.triggers import EventDetector, Limits
+from ckaudit.recorder.loop.triggers import EventDetector, EventThresholds
 from ckaudit.reports import render
 from tests.cases import run_of
 from tests.inventory.sources import FIXTURES, HERE, report, table
@@ -93,7 +93,7 @@ def test_a_checkpoint_that_was_due_and_is_missing_is_found():
 )
 def test_an_event_asks_for_a_checkpoint(row, calm, event):
     for numbers, expected in ((calm, []), (event, [TRIGGERS[row]])):
-        events = EventDetector(Limits())
+        events = EventDetector(EventThresholds())
         assert not any(events.observe(1.0, 1.0, {"w": 1.0}) for _ in range(60))
         assert events.observe(*numbers) == expected
 

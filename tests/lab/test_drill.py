@@ -19,7 +19,7 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.lab.drill.bundle import without_names
 from ckaudit.lab.drill.outcomes import DrillReport, FaultOutcome, HealthyOutcome, Seen, remedy_of
 from ckaudit.lab.drill.trainings import DrillPlan, train_all
-from ckaudit.recorder.drill.settings import KINDS, VARIABLE, DrillSettings
+from ckaudit.recorder.drill.settings import DRILL_ENVIRONMENT_VARIABLE, KINDS, DrillSettings
 from ckaudit.reports import render
 from ckaudit.reports.escape import UNSAFE
 from ckaudit.reports.schemas import output_schema
@@ -181,7 +181,7 @@ def test_the_faults_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_left_of_a_program_is_stopped(here: Path) -> None:
     """A program that goes on after its training has ended does not hold the drill up; here it never gets so far."""
-    text = f"import json, os, pathlib, time\norder = json.loads(os.environ[{VARIABLE!r}])\n"
+    text = f"import json, os, pathlib, time\norder = json.loads(os.environ[{DRILL_ENVIRONMENT_VARIABLE!r}])\n"
     text += "pathlib.Path(order['folder'] + '.note.json').write_text(json.dumps({'done': order['steps'], 'is_over': True}))\n"
     text += "if not os.fork():\n    time.sleep(60)\n"
     plan = DrillPlan(command=tuple(script(here, text)), faults=(), steps=20, onset=10)
@@ -317,6 +317,6 @@ def test_an_order_survives_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv(name, value)
     assert settings_from_environment() == settings
     for wrong in ("1", "{}", '{"folder": "x", "steps": 3, "more": 1}', '{"folder": "x", "steps": 3, "fault": "no"}'):
-        monkeypatch.setenv(VARIABLE, wrong)
+        monkeypatch.setenv(DRILL_ENVIRONMENT_VARIABLE, wrong)
         with pytest.raises(UsageError):
             settings_from_environment()

@@ -23,7 +23,7 @@ from ckaudit.lab.score.verdict import (
     words,
     write_table,
 )
-from ckaudit.lab.specs import Amount, Fault
+from ckaudit.lab.specs import Fault, FaultStrength
 from ckaudit.lab.training_spec import Split
 from ckaudit.validate.outcomes import outcomes as validate_outcomes
 
@@ -42,8 +42,8 @@ def fault(**said: object) -> Fault:
         "symptoms": ("loss_spike", "exploding_gradient"),
         "consequences": ("overfitting",),
         "place": ("blocks.1.*", "layer.1"),
-        "dev": Amount(150),
-        "test": Amount(200),
+        "dev": FaultStrength(150),
+        "test": FaultStrength(200),
         "detectable": 10,
         "family": "gpt",
         "harmless": False,

@@ -28,10 +28,10 @@ from ckaudit.lab.zoo.optimizers import Lion, ScheduleFreeAdamW, optimizer_of, op
 from ckaudit.lab.zoo.recipe import Recipe, batches, own_loss, pretrained
 from ckaudit.lab.zoo.text_models import Adapter
 from ckaudit.lab.zoo.trainers import train
-from ckaudit.recorder.drill.damage import Amount, middle_matrix, middle_part, part_of
+from ckaudit.recorder.drill.damage import DrillStrength, middle_matrix, middle_part, part_of
 
 SMALL = replace(FAMILIES["tabular"], through="loop", steps=12, train=256, held_out=32, every=4)
-AMOUNT = Amount(onset=6, strength=0.5)
+AMOUNT = DrillStrength(onset=6, strength=0.5)
 
 
 def state(recipe: Recipe) -> dict[str, torch.Tensor]:

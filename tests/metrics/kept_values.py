@@ -13,7 +13,7 @@ from itertools import groupby
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.claims import CLAIMS, every_bound
 from ckaudit.run.memory import ResultCache
@@ -105,7 +105,7 @@ def numbers(values: Floats) -> str:
     return " ".join(f"{each if abs(each) > least else 0.0:.5g}" for each in (values.flat[0], values.flat[-1], *sums))
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def by_module() -> dict[str, str]:
     """Return what the metrics of each module give, and what the claims of a log allow."""
 

@@ -32,7 +32,7 @@ from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.distributed import shards
 from ckaudit.recorder.loop import session, step_clock
-from ckaudit.recorder.loop.triggers import Limits
+from ckaudit.recorder.loop.triggers import EventThresholds
 from ckaudit.recorder.model import collector
 from tests.recorder.conftest import LENGTH, VOCABULARY, TinyGPT
 
@@ -130,7 +130,7 @@ def train(kind, rank, world, folder, *, steps=12, slow=None, moved=None, killed=
     closes, absent, leaves, spoils, asks = (options.pop(name, None) for name in ("closes", "absent", "leaves", "spoils", "asks"))
     session.EVERY = step_clock.EVERY = options.pop("vital_every", EVERY)
     if after := options.pop("limits_after", None):
-        options["limits"] = Limits(loss_after=after, grad_norm_after=after)
+        options["limits"] = EventThresholds(loss_after=after, grad_norm_after=after)
     shards.PATIENCE = timedelta(seconds=options.pop("patience", 20))
     options = {"cadence": cadence, "vocabulary": VOCABULARY, **options}
     recorder = Recorder(model, folder, optimizer=optimizer, **options) if record and rank != absent else None

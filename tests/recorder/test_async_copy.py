@@ -18,6 +18,6 @@ def test_what_is_sent_arrives_to_the_bit():
 
 def test_what_is_changed_after_sending_arrives_as_it_was():
     loss = torch.tensor([3.0])
-    parcel = AsyncCopy([loss, torch.ones(1)])
+    copy = AsyncCopy([loss, torch.ones(1)])
     loss.add_(1)
-    assert [part.tolist() for part in parcel.open()] == [[3.0], [1.0]]
+    assert [part.tolist() for part in copy.open()] == [[3.0], [1.0]]

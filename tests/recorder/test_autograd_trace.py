@@ -13,7 +13,7 @@ from ckaudit.audit import triage
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.hooks.autograd_trace import GradientNode, PathTrace
-from ckaudit.recorder.loop.requests import kernels_for
+from ckaudit.recorder.hooks.kernel_profiler import kernels_for
 from ckaudit.recorder.model.tensor_table import tensor_table
 from ckaudit.reports import render
 from ckaudit.reports.view import View

@@ -2,11 +2,11 @@ import pytest
 import torch
 
 from ckaudit.contract.schema.manifest import Cadence
-from ckaudit.recorder import Limits, Recorder
+from ckaudit.recorder import EventThresholds, Recorder
 
 
 def test_the_cadence_and_both_ends_have_a_checkpoint(tiny, train, tmp_path, steps_of, read):
-    train(tiny(), 23, tmp_path, limits=Limits(at_most=0))
+    train(tiny(), 23, tmp_path, limits=EventThresholds(at_most=0))
     assert steps_of(tmp_path) == [0, 10, 20, 23]
     assert [read(tmp_path, step).triggers for step in (0, 10, 23)] == [["first"], ["cadence"], ["last"]]
 
@@ -98,7 +98,7 @@ def test_a_write_within_the_closure_of_an_update_has_a_checkpoint_too(tiny, tmp_
     model = tiny()
     update = optimizer(model.parameters(), lr=1e-3)
     with Recorder(
-        model, tmp_path, optimizer=update, cadence=[Cadence(until=None, every=25)], limits=Limits(dead_gradient_norm=0.0)
+        model, tmp_path, optimizer=update, cadence=[Cadence(until=None, every=25)], limits=EventThresholds(dead_gradient_norm=0.0)
     ) as recorder:
         for step in range(1, 51):
             batch = torch.randint(0, 13, (2, 6))

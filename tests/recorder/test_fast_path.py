@@ -33,9 +33,9 @@ def counted(monkeypatch):
     """Count the steps that went the short way."""
     taken, short = [], session.finish_plain
 
-    def count(attempt, *rest):
-        done = short(attempt, *rest)
-        taken.append(attempt.step) if done else None
+    def count(step_state, *rest):
+        done = short(step_state, *rest)
+        taken.append(step_state.step) if done else None
         return done
 
     monkeypatch.setattr(session, "finish_plain", count)

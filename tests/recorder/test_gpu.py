@@ -283,7 +283,7 @@ def as_if_away(monkeypatch):
 
     def begin():
         for module in (*(f"stats.{name}" for name in AS_IF_AWAY), *OTHERS_AS_IF_AWAY):
-            monkeypatch.setattr(f"ckaudit.recorder.{module}.is_away", lambda array: isinstance(array, torch.Tensor))
+            monkeypatch.setattr(f"ckaudit.recorder.{module}.is_on_accelerator", lambda array: isinstance(array, torch.Tensor))
         for module in ("stats.batched_stats", "stats.activation_stats", "stats.tensor_stats", "model.weight_movement"):
             monkeypatch.setattr(f"ckaudit.recorder.{module}.dense_as_numpy", dense)
         monkeypatch.setattr("ckaudit.recorder.stats.attention_stats.as_numpy", lambda array: array)

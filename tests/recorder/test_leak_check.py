@@ -4,7 +4,7 @@ import torch
 
 from ckaudit.recorder import Recorder
 from ckaudit.recorder.batch_facts import fingerprint, row_fingerprints
-from ckaudit.recorder.loop.requests import MIN_ROW_TOKENS, HeldOutCheck, rows_of
+from ckaudit.recorder.checks.held_out_rows import MIN_ROW_TOKENS, HeldOutCheck, rows_of
 
 NAME = "held_out_rows_trained_on"
 SOURCE = torch.Generator().manual_seed(7)

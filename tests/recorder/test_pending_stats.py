@@ -12,7 +12,7 @@ PACE = {"step_time", "dataloader_stall_frac", "compute_time_frac", "tokens_per_s
 
 
 class Late(step_numbers.AsyncCopy):
-    """A parcel that counts who opens it: the CPU stands in for the accelerator."""
+    """An AsyncCopy that counts who opens it: the CPU stands in for the accelerator."""
 
     sent, opened = 0, 0
 
@@ -32,7 +32,7 @@ def far_away(monkeypatch):
     monkeypatch.setattr(Late, "opened", 0)
 
     def switch():
-        monkeypatch.setattr(step_numbers, "is_away", lambda _tensor: True)
+        monkeypatch.setattr(step_numbers, "is_on_accelerator", lambda _tensor: True)
         monkeypatch.setattr(gradients, "are_on_cpu", lambda _tensors: False)
         monkeypatch.setattr(step_numbers, "AsyncCopy", Late)
         monkeypatch.setattr(session, "finish_plain", lambda *_: False)
@@ -108,7 +108,7 @@ def test_an_event_of_the_last_step_is_in_the_last_checkpoint(tiny, batches, loss
 def test_only_what_is_away_is_sent_for(far_away, monkeypatch):
     waiting = step_numbers.PendingStats(loss=torch.tensor(2.5), batch=None)
     assert not waiting.send()
-    monkeypatch.setattr(step_numbers, "is_away", lambda tensor: tensor.dtype == torch.int64)
+    monkeypatch.setattr(step_numbers, "is_on_accelerator", lambda tensor: tensor.dtype == torch.int64)
     waiting.take_batch((torch.arange(6).reshape(2, 3), None))
     name = waiting.hash_of()
     assert waiting.send()
@@ -126,6 +126,6 @@ class Part(torch.Tensor):
 
 
 def test_a_loss_that_ranks_hold_in_parts_is_not_sent_for(monkeypatch):
-    monkeypatch.setattr(step_numbers, "is_away", lambda _tensor: True)
+    monkeypatch.setattr(step_numbers, "is_on_accelerator", lambda _tensor: True)
     assert step_numbers.PendingStats(loss=torch.tensor(2.0)).send()
     assert not step_numbers.PendingStats(loss=torch.tensor(2.0).as_subclass(Part)).send()

@@ -217,7 +217,7 @@ def measured(tensors=None, **options):
 def test_tensors_measured_on_their_device_and_here_are_the_same(monkeypatch):
     here = measured(scale=8.0)
     for module in ("arrays", "batched_stats"):
-        monkeypatch.setattr(f"ckaudit.recorder.stats.{module}.is_away", lambda array: isinstance(array, torch.Tensor))
+        monkeypatch.setattr(f"ckaudit.recorder.stats.{module}.is_on_accelerator", lambda array: isinstance(array, torch.Tensor))
     monkeypatch.setattr("ckaudit.recorder.stats.batched_stats.dense_as_numpy", dense)
     for found, expected in zip(measured(scale=8.0), here, strict=True):
         assert found[1:] == expected[1:]

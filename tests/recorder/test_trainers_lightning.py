@@ -228,7 +228,7 @@ def test_a_recorded_training_is_sound(run, manifest, tmp_path):
 
 
 def test_the_rows_of_a_validation_are_held_out(run, merged, monkeypatch):
-    monkeypatch.setattr("ckaudit.recorder.loop.requests.MIN_ROW_TOKENS", 4)  # its rows are of eight tokens
+    monkeypatch.setattr("ckaudit.recorder.checks.held_out_rows.MIN_ROW_TOKENS", 4)  # its rows are of eight tokens
     run(held_out=7, rows=torch.randint(0, 16, (42, 9)))  # its rows are trained on, and 35 others
     found = {step: line["held_out_rows_trained_on"] for step, line in merged().items() if "held_out_rows_trained_on" in line}
     assert [*found.values()] == sorted(found.values())
@@ -236,12 +236,12 @@ def test_the_rows_of_a_validation_are_held_out(run, merged, monkeypatch):
 
 
 def test_nothing_is_held_out_where_all_that_is_trained_on_is_validated_on(run, merged, monkeypatch):
-    monkeypatch.setattr("ckaudit.recorder.loop.requests.MIN_ROW_TOKENS", 4)
+    monkeypatch.setattr("ckaudit.recorder.checks.held_out_rows.MIN_ROW_TOKENS", 4)
     run(rows=torch.randint(0, 16, (42, 9)))
     assert not any("held_out_rows_trained_on" in line for line in merged().values())
 
 
 def test_a_validation_that_is_meant_to_be_on_the_training_data_holds_nothing_out(run, merged, monkeypatch):
-    monkeypatch.setattr("ckaudit.recorder.loop.requests.MIN_ROW_TOKENS", 4)
+    monkeypatch.setattr("ckaudit.recorder.checks.held_out_rows.MIN_ROW_TOKENS", 4)
     run(overfit_batches=5)
     assert not any("held_out_rows_trained_on" in line for line in merged().values())

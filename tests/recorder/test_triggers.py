@@ -3,11 +3,11 @@ import pytest
 
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.loop.step_state import StepState
-from ckaudit.recorder.loop.triggers import CheckpointSchedule, EventAllowance, EventDetector, HistoryStep, Limits
+from ckaudit.recorder.loop.triggers import CheckpointSchedule, EventAllowance, EventDetector, EventThresholds, HistoryStep
 
 
 def events_of(losses=(), norms=(), **limits):
-    seen = EventDetector(Limits(**limits))
+    seen = EventDetector(EventThresholds(**limits))
     length = max(len(losses), len(norms))
     pairs = [(losses[i] if losses else None, norms[i] if norms else None) for i in range(length)]
     return [seen.observe(loss, norm, {}) for loss, norm in pairs]
@@ -39,14 +39,14 @@ def test_a_norm_above_ten_medians_is_an_event():
 
 
 def test_a_tensor_dies_once_and_again_only_after_it_lived():
-    seen = EventDetector(Limits())
+    seen = EventDetector(EventThresholds())
     norms = [1.0, 1e-11, 0.0, 1e-9, 1e-11, 1.0, 0.0]
     found = [seen.observe(None, None, {"w": norm, "other": 1.0}) for norm in norms]
     assert found == [[], ["dead_parameter"], [], [], [], [], ["dead_parameter"]]
 
 
 def test_a_tensor_without_a_gradient_is_not_dead_and_stays_what_it_was():
-    seen = EventDetector(Limits())
+    seen = EventDetector(EventThresholds())
     assert seen.observe(None, None, {}) == []
     assert seen.observe(None, None, {"w": 0.0}) == ["dead_parameter"]
     assert [seen.observe(None, None, norms) for norms in ({}, {"w": 0.0})] == [[], []]
@@ -59,11 +59,11 @@ def test_nan_is_an_event_at_the_first_second_fourth_and_eighth_step():
 
 @pytest.mark.parametrize(("loss", "norm"), [(float("inf"), 1.0), (1.0, float("nan")), (None, float("inf"))])
 def test_either_number_can_be_not_finite(loss, norm):
-    assert EventDetector(Limits()).observe(loss, norm, {}) == ["nonfinite"]
+    assert EventDetector(EventThresholds()).observe(loss, norm, {}) == ["nonfinite"]
 
 
 def test_a_scaler_that_skipped_the_step_forgives_the_norm_but_not_the_loss():
-    seen = EventDetector(Limits())
+    seen = EventDetector(EventThresholds())
     assert seen.observe(1.0, float("inf"), {}, forgive_norm=True) == []
     assert seen.observe(float("nan"), float("inf"), {}, forgive_norm=True) == ["nonfinite"]
 
@@ -74,22 +74,25 @@ def test_non_finite_values_do_not_enter_the_averages():
 
 
 def test_patience_spaces_event_checkpoints_and_ends():
-    patience = EventAllowance(Limits(cooldown=10, at_most=3))
+    patience = EventAllowance(EventThresholds(cooldown=10, at_most=3))
     assert [step for step in range(100) if patience.allows(step)] == [0, 10, 20]
 
 
 @pytest.mark.parametrize(("planned", "answered"), [(41, [8, 10, 14, 32, 40]), (25, [8, 10, 14, 25, 32, 40])])
 def test_who_is_asked_ahead_has_the_checkpoints_of_who_goes_step_by_step(planned, answered):
-    limits, cadence = (Limits(loss_after=5, cooldown=3, at_most=2), (Cadence(until=20, every=5), Cadence(until=None, every=8)))
+    limits, cadence = (
+        EventThresholds(loss_after=5, cooldown=3, at_most=2),
+        (Cadence(until=20, every=5), Cadence(until=None, every=8)),
+    )
     recorders, writers = (CheckpointSchedule(cadence, limits, planned) for _ in range(2))
     events = []
     for step in range(1, 44):
-        attempt = StepState(step=step)
+        step_state = StepState(step=step)
         if step in (recorders.next_due, recorders.planned_steps) or recorders.latest:
-            recorders.begin(attempt)
-        assert attempt.triggers == (writers.triggers(step) if writers.is_due(step) else [])
-        assert attempt.event_step == (step - 1 if writers.follows_event(step) else None)
-        events += [step] if attempt.event_step else []
+            recorders.begin(step_state)
+        assert step_state.triggers == (writers.triggers(step) if writers.is_due(step) else [])
+        assert step_state.event_step == (step - 1 if writers.follows_event(step) else None)
+        events += [step] if step_state.event_step else []
         moment = HistoryStep(step, 99.0 if step in (7, 8, 9, 13, 15, 24, 31, 39) else 1.0, None, None, {})
         for schedule in (recorders, writers):
             schedule.latest = []

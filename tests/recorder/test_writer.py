@@ -14,7 +14,7 @@ from torch import nn
 from ckaudit.audit import triage
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder import Recorder, Writer
-from ckaudit.recorder.loop.triggers import Limits
+from ckaudit.recorder.loop.triggers import EventThresholds
 from ckaudit.validate import validate
 
 ROOT = Path(__file__).parents[2]
@@ -252,7 +252,7 @@ def test_nothing_raises_into_the_training(tmp_path, lines, manifest, caplog):
 
 
 def test_a_norm_that_is_a_text_leaves_its_step_in_the_black_box_and_no_event_of_the_step_before(tmp_path, lines, manifest, read):
-    with Writer(tmp_path, limits=Limits(cooldown=1)) as writer:
+    with Writer(tmp_path, limits=EventThresholds(cooldown=1)) as writer:
         writer.step(1023, loss=float("nan"))
         assert writer.is_due(1024)
         writer.step(1024, loss=1.0, grad_global_norm="high")

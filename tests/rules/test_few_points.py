@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ckaudit.audit.engine import triage
-from ckaudit.audit.judge import judge
+from ckaudit.audit.judge import apply_rules
 from ckaudit.audit.load_run import open_run
 from ckaudit.rules import rules
 from tests.rules.seed_folders import ordinary_norm, write_folder
@@ -41,7 +41,7 @@ def _vanishing(name, progress):
 def _grave(path):
     """Return {code: places} of what the rules on gradients and weights find that is graver than a note."""
     found = {}
-    for finding in judge(open_run(path, reads=READS), JUDGED).findings:
+    for finding in apply_rules(open_run(path, reads=READS), JUDGED).findings:
         if finding.severity != "note":
             found.setdefault(finding.code, set()).update({finding.where, *finding.also})
     return found

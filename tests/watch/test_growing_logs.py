@@ -207,7 +207,7 @@ def test_a_choice_is_asked_for_at_the_start_and_does_not_end_a_watch_later(tmp_p
     log.write_bytes(two)
     with pytest.raises(UsageError, match="holds 2 runs"):
         looks(ForeignWatcher(log), 0.0)
-    assert codes(looks(ForeignWatcher(log, choice=ImportOptions(run="1")), 0.0)).count("error") == 0
+    assert codes(looks(ForeignWatcher(log, import_options=ImportOptions(run="1")), 0.0)).count("error") == 0
     log.write_bytes(two[: len(two) // 3])
     watcher = ForeignWatcher(log)
     looks(watcher, 0.0)
@@ -247,7 +247,7 @@ def test_a_folder_that_turns_out_to_be_of_another_program_is_followed(tmp_path: 
     source = tensorboard(tmp_path)
     folder = tmp_path / "grows"
     folder.mkdir()
-    rounds = WatchRounds([folder], choice=NO_IMPORT_OPTIONS)
+    rounds = WatchRounds([folder], import_options=NO_IMPORT_OPTIONS)
     assert list(rounds.poll()) == []
     shutil.copy(source, folder)
     told = [event for _ in range(3) for event in rounds.poll()]

@@ -28,7 +28,7 @@ def cache_here(tmp_path, monkeypatch):
 
 
 def watched(*patterns, **options):
-    sources = sources_of(patterns, gate=OPEN, choice=NO_IMPORT_OPTIONS, patience=0, every=0.1)
+    sources = sources_of(patterns, gate=OPEN, import_options=NO_IMPORT_OPTIONS, patience=0, every=0.1)
     return ManyRuns(sources, WatchOptions(every=0.1, **options))
 
 

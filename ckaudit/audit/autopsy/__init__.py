@@ -30,7 +30,7 @@ from ckaudit.audit.autopsy.result import KINDS, Autopsy, Departure, EventName, K
 from ckaudit.audit.engine import triage_run
 from ckaudit.audit.load_run import open_run
 from ckaudit.contract.schema.checkpoint import History
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import Finding, Report
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
@@ -79,7 +79,7 @@ def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress
     return autopsy_of(run, files, event_checkpoint(files, event), gate=gate)
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: Gate = OPEN) -> Autopsy:
     """Return the autopsy of an event in a run that is in memory, given the checkpoint of the event."""
     name = file.name

@@ -20,13 +20,13 @@ from ckaudit.audit.coverage.applicability import (
 )
 from ckaudit.audit.coverage.remedies import BY_ITSELF, is_recorded, remedies
 from ckaudit.audit.coverage.table import Coverage, MissingInput, Remedy, Row, Waiting, Young
-from ckaudit.audit.judge import judge
+from ckaudit.audit.judge import apply_rules
 from ckaudit.audit.load_run import is_run_folder, open_run, run_folder_of
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
 from ckaudit.causes.shared.links import causes_reading, rules_reading
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import Check
 from ckaudit.contract.summaries import needs_of
 from ckaudit.metrics import Metric, metrics
@@ -51,7 +51,7 @@ def coverage(
     *,
     scale: str | None = None,
     stage: str | None = None,
-    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> Coverage:
     """Hold the catalogue against the run at `path`.
@@ -60,18 +60,18 @@ def coverage(
         path: A run folder, a checkpoint file, or a log that an importer knows.
         scale: nano, medium or large; default: by `scale_of`.
         stage: early, steady or late; default: by `stage_of`.
-        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
+        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
         progress: Called with files done and files in all.
 
     Raises:
         UnreadableError: Where there is no run.
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
-    run = open_run(path, reads=reads, choice=choice, progress=progress)
+    run = open_run(path, reads=reads, import_options=import_options, progress=progress)
     return coverage_of(run, scale=scale, stage=stage, in_folder=is_run_folder(path), part_of=run_folder_of(path))
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def coverage_of(
     run: Run, *, scale: str | None = None, stage: str | None = None, in_folder: bool = True, part_of: str = ""
 ) -> Coverage:
@@ -86,7 +86,7 @@ def coverage_of(
     """
     size, time = scale_of(run), stage_of(run)
     chosen = {"scale": scale or size.word, "stage": stage or time.word}
-    checks = judge(run, rules().values()).checks
+    checks = apply_rules(run, rules().values()).checks
     waits = {check.name: needs for check in checks if (needs := needs_of(check))}
     foreign = {check.code for check in checks if check.reason == "not_applicable"}
     rows = [_row(name, entry, run, waits, foreign, level_of(entry, **chosen)) for name, entry in entries().items()]
@@ -116,7 +116,7 @@ def coverage_of(
     )
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def lines_for_check(run: Run, check_code: str) -> tuple[tuple[str, ...], bool]:
     """Return the lines that one check of a run wants and no others, and whether it cannot judge without.
 
@@ -128,7 +128,7 @@ def lines_for_check(run: Run, check_code: str) -> tuple[tuple[str, ...], bool]:
         The lines; none where it has all that it looks at, or no line brings that. And whether it waits for them: where it does
         not, they give it more to judge by.
     """
-    checks = judge(run, rules().values()).checks
+    checks = apply_rules(run, rules().values()).checks
     every = {check.name: needs for check in checks if (needs := needs_of(check))}
     waits = {check.name: every[check.name] for check in checks if check.code == check_code and check.name in every}
     foreign = {check.code for check in checks if check.reason == "not_applicable"}

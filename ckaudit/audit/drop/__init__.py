@@ -15,7 +15,7 @@ from ckaudit.audit.drop.shift import value_with_unit
 from ckaudit.audit.load_run import open_run
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
-from ckaudit.contract.schema.numbers import takes_any_numbers
+from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
 from ckaudit.metrics.evaluation import microbench_score
@@ -38,7 +38,7 @@ def benchmark_drop(
     path: Path,
     *,
     since: int | None = None,
-    choice: ImportOptions = NO_IMPORT_OPTIONS,
+    import_options: ImportOptions = NO_IMPORT_OPTIONS,
     gate: Policed = OPEN,
     progress: Progress | None = None,
 ) -> Drop:
@@ -47,7 +47,7 @@ def benchmark_drop(
     Args:
         path: A run folder, a checkpoint file, or a log that an importer knows.
         since: The step from which it is worse; None: that of the largest fall of a recorded score.
-        choice: What a foreign log does not say itself, such as which of its columns holds the loss.
+        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
         gate: Which policy holds.
         progress: Called with files done and files in all.
 
@@ -56,11 +56,11 @@ def benchmark_drop(
         UsageError: Where nobody can tell when it fell.
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
-    run = open_run(path, reads=reads, choice=choice, progress=progress)
+    run = open_run(path, reads=reads, import_options=import_options, progress=progress)
     return benchmark_drop_of(run, since=since, gate=gate)
 
 
-@takes_any_numbers
+@ignoring_float_errors
 def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPEN) -> Drop:
     """Return why a benchmark fell in a run that is in memory."""
     fall = largest_score_fall(run) if since is None else fall_since(run, since)

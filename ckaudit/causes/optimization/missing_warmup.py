@@ -21,6 +21,9 @@ from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.run.run_facts import is_plain_descent
 from ckaudit.run.series import Series
 
+EARLY_STEPS = 100
+"""Trouble within so many steps may be for want of a warm-up."""
+
 
 @cause(
     prior=-1.5,
@@ -41,7 +44,7 @@ def missing_warmup(
     loss: Series | None,
     update: Series | None,
     *,
-    early: int = 100,
+    early: int = EARLY_STEPS,
     early_share: float = 0.25,
     shock: float = 20.0,
     strong: float = 2.5,

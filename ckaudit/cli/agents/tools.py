@@ -17,7 +17,7 @@ from ckaudit.contract.schema.diff import Axis, Comparison
 from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.contract.schema.numbers import Step, doc
 from ckaudit.contract.schema.report import PhaseNumber, Report
-from ckaudit.effective_policy import choice_under
+from ckaudit.effective_policy import import_options_under
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.policy.gate import Gate
 
@@ -155,7 +155,7 @@ class Auditor:
 
     def triage(self, asked: Triage) -> str:
         """Return the verdict on a run."""
-        report = self._triaged(asked.run, asked.step, (), self._choice(asked))
+        report = self._triaged(asked.run, asked.step, (), self._import_options(asked))
         if asked.finding:
             from ckaudit.reports.brief.details import details_of
 
@@ -166,7 +166,7 @@ class Auditor:
     def questions(self, asked: Questions) -> str:
         """Return the answers to the playbook's questions."""
         phases = tuple(sorted(set(asked.phases))) or tuple(range(1, 8))
-        report = self._triaged(asked.run, asked.step, phases, self._choice(asked))
+        report = self._triaged(asked.run, asked.step, phases, self._import_options(asked))
         more = "more: questions with phases=[N] or details=true; explain D1.1 says what is asked"
         return _report(report, more, whole=asked.details)
 
@@ -178,8 +178,8 @@ class Auditor:
         if asked.first is not None and asked.last is not None and asked.first > asked.last:
             raise UsageError(f"first={asked.first} lies behind last={asked.last}", hint="swap them")
         stretch = StepRange(first=asked.first, last=asked.last)
-        choice = self._choice(asked, with_slices=True)
-        measurement = measure(self.folders.find(asked.run), names=asked.names, stretch=stretch, choice=choice)
+        import_options = self._import_options(asked, with_slices=True)
+        measurement = measure(self.folders.find(asked.run), names=asked.names, stretch=stretch, import_options=import_options)
         if not asked.names:
             return overview(measurement, more="more: metrics with names=[...]; explain NAME says what one means")
         more = "more: first, last, label and points choose what is shown"
@@ -200,9 +200,9 @@ class Auditor:
             comparison = _checkpoints([operand.path for operand in operands], asked.runs)
         else:
             noise = [self.folders.find(name) for name in asked.noise]
-            choice = choice_under(self._open_gate().policy, columns={})
+            import_options = import_options_under(self._open_gate().policy, columns={})
             paths = [operand.path for operand in operands]
-            comparison = compare(paths, axis=asked.align, noise=noise, step=asked.step, choice=choice)
+            comparison = compare(paths, axis=asked.align, noise=noise, step=asked.step, import_options=import_options)
         comparison = replace(comparison, notes=[*named_twice(operands), *comparison.notes])
         if asked.details:
             return render(comparison, "terminal", View(pictures=False))
@@ -229,17 +229,19 @@ class Auditor:
         from ckaudit.reports import render
         from ckaudit.reports.brief.coverage import brief
 
-        choice = self._choice(asked)
+        import_options = self._import_options(asked)
         path = self.folders.find(asked.run)
-        document = coverage(path, scale=asked.scale or None, stage=asked.stage or None, choice=choice)
+        document = coverage(path, scale=asked.scale or None, stage=asked.stage or None, import_options=import_options)
         if asked.details:
             return render(document, "terminal")
         return brief(document, more="more: coverage with details=true; explain NAME")
 
-    def _triaged(self, run: str, step: int | None, questions: Sequence[int], choice: ImportOptions) -> Report:
+    def _triaged(self, run: str, step: int | None, questions: Sequence[int], import_options: ImportOptions) -> Report:
         from ckaudit.audit import triage
 
-        return triage(self.folders.find(run), step=step, questions=questions, choice=choice, gate=self._open_gate())
+        return triage(
+            self.folders.find(run), step=step, questions=questions, import_options=import_options, gate=self._open_gate()
+        )
 
     def _operand(self, word: str) -> str:
         """Return a run or RUN@STEP with its path resolved; a path that really holds an @ comes first."""
@@ -251,11 +253,11 @@ class Auditor:
                 raise
         return f"{self.folders.find(run)}@{step}"
 
-    def _choice(self, asked: Triage | Questions | Metrics | Coverage, *, with_slices: bool = False) -> ImportOptions:
+    def _import_options(self, asked: Triage | Questions | Metrics | Coverage, *, with_slices: bool = False) -> ImportOptions:
         """Return how a run is to be read: as the agent says, and as the policy does where the agent does not."""
         policy = self._open_gate().policy
         slices = policy.base.tau_slices if policy and with_slices else None
-        return choice_under(policy, columns=asked.columns, run=asked.which, tau_slices=slices)
+        return import_options_under(policy, columns=asked.columns, run=asked.which, tau_slices=slices)
 
 
 def _report(report: Report, more: str, *, whole: bool) -> str:

@@ -117,7 +117,7 @@ def recorded_members(document: Struct) -> frozenset[str]:
     return frozenset([name for name, value in members if value is not UNSET])
 
 
-def judge(subject: CheckInput) -> list[Finding]:
+def run_checks(subject: CheckInput) -> list[Finding]:
     """Return what all checks find in one checkpoint."""
     applicable = checks_of(recorded_members(subject.document))
     return [finding for meaning_check in applicable for finding in meaning_check.function(subject)]

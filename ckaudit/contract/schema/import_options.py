@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class ImportOptions(Struct, frozen=True):
-    """How a run is to be read.
+    """How to read a foreign log: column names, run, format, units.
 
     Attributes:
         columns: The log's own name for a catalogue name or its short form, such as {"loss": "train/loss"}.

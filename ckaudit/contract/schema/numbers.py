@@ -63,7 +63,7 @@ def total(values: Iterable[float]) -> float:
         return float(sum(numbers))
 
 
-def takes_any_numbers(function: Callable[Arguments, T]) -> Callable[Arguments, T]:
+def ignoring_float_errors(function: Callable[Arguments, T]) -> Callable[Arguments, T]:
     """Let what overflows in a function become infinite, and what is undefined NaN, without a warning.
 
     Every door by which recorded numbers come in has this, and nothing behind a door needs it. Not for generators: they run

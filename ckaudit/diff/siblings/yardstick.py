@@ -66,7 +66,7 @@ class JudgedSibling(Struct, frozen=True, eq=False):
 
 
 def open_siblings(
-    subjects: Sequence[Path | Run], *, choice: ImportOptions = NO_IMPORT_OPTIONS, progress: Progress | None = None
+    subjects: Sequence[Path | Run], *, import_options: ImportOptions = NO_IMPORT_OPTIONS, progress: Progress | None = None
 ) -> list[OpenedSibling]:
     """Read runs that are named as siblings; one that cannot be read keeps its error, and stops no other."""
     opened = []
@@ -75,7 +75,7 @@ def open_siblings(
             opened.append(OpenedSibling(subject.name, subject))
             continue
         try:
-            run = open_judged(subject, reads=triage_reads(), choice=choice, progress=progress)
+            run = open_judged(subject, reads=triage_reads(), import_options=import_options, progress=progress)
             opened.append(OpenedSibling(str(subject), run, path=subject))
         except CkauditError as error:
             opened.append(OpenedSibling(str(subject), error=str(error), path=subject))

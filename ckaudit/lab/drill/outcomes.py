@@ -309,12 +309,12 @@ def remedy_of(kind: FaultKind, run: Run) -> str:
         run: The record in which it was missed.
     """
     from ckaudit.audit.coverage.recorded import lines_for_check
-    from ckaudit.audit.judge import judge
+    from ckaudit.audit.judge import apply_rules
     from ckaudit.causes import causes
     from ckaudit.rules import rules
 
     explained = [causes()[name].explains for name in (kind.truth, *kind.acceptable) if name in causes()]
-    checks = {check.code: check for check in judge(run, rules().values()).checks}
+    checks = {check.code: check for check in apply_rules(run, rules().values()).checks}
     asked = [checks[code] for code in dict.fromkeys(sign.code for signs in explained for sign in signs) if code in checks]
     for check in asked:
         lines, is_waiting = lines_for_check(run, check.code)

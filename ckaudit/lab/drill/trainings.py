@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ckaudit.contract.io.files import SCALARS_NAME
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.recorder.drill.settings import VARIABLE, DrillSettings, DrillStatus, read_status
+from ckaudit.recorder.drill.settings import DRILL_ENVIRONMENT_VARIABLE, DrillSettings, DrillStatus, read_status
 
 QUIET: Mapping[str, str] = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled"}
 """What keeps trackers on other machines from taking a drill for a run; what the user has set stays."""
@@ -240,7 +240,8 @@ def _no_recorder(plan: DrillPlan, what: str, said: str) -> UsageError:
     return UsageError(
         f"{what}, so that nothing of it could be seen{quoted(said)}",
         hint="ckaudit drill needs a training that records itself with ckaudit.Recorder or the RecorderCallback of a trainer, in "
-        f"the Python that runs {shown_command(plan.command)}, and hands {VARIABLE} of the environment on to where it trains",
+        f"the Python that runs {shown_command(plan.command)}, and hands {DRILL_ENVIRONMENT_VARIABLE} of the environment on "
+        "to where it trains",
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
-from ckaudit.lab.plan import Gpt, Plan, scaled_peak
+from ckaudit.lab.plan import Gpt, Plan
 from ckaudit.lab.specs import experiment
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class PeakRate(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Scale the peak."""
-        return scaled_peak(plan, self.strength)
+        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
 
 
 @experiment(

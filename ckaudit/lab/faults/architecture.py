@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Mlp, Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,8 +83,8 @@ class NoResidual(Change):
     truth="residual_path_broken",
     symptoms=("vanishing_gradient", "activation_drift"),
     consequences=("loss_not_falling", "uniform_heads", "update_out_of_band", "dead_units", "zero_gradients"),
-    dev=Amount(strength=0.2),
-    test=Amount(strength=0.25),
+    dev=FaultStrength(strength=0.2),
+    test=FaultStrength(strength=0.25),
 )
 class WeakResidual(Change):
     """On its way around attention and around the MLP the stream is multiplied by `strength`, in every block.
@@ -108,8 +108,8 @@ class WeakResidual(Change):
     symptoms=("saturated_units", "weight_scale_off"),
     consequences=("zero_gradients", "layer_not_contributing", "activation_drift", "vanishing_gradient", "loss_not_falling"),
     place=("blocks.*.mlp*",),
-    dev=Amount(strength=60),
-    test=Amount(strength=40),
+    dev=FaultStrength(strength=60),
+    test=FaultStrength(strength=40),
     harmless=True,
 )
 class SigmoidSaturated(Change):
@@ -138,8 +138,8 @@ class SigmoidSaturated(Change):
     acceptable=("residual_path_broken",),
     symptoms=("vanishing_gradient", "saturated_units", "loss_not_falling"),
     consequences=("update_out_of_band", "barely_moving", "dead_parameter", "layer_not_contributing", "activation_drift"),
-    dev=Amount(strength=8),
-    test=Amount(strength=10),
+    dev=FaultStrength(strength=8),
+    test=FaultStrength(strength=10),
     family="mlp",
 )
 class SigmoidStack(Change):
@@ -170,8 +170,8 @@ class SigmoidStack(Change):
     symptoms=("dead_units", "zero_gradients"),
     consequences=("loss_not_falling", "layer_not_contributing", "vanishing_gradient", "barely_moving"),
     place=("layers.*",),
-    dev=Amount(strength=0.9),
-    test=Amount(strength=0.75),
+    dev=FaultStrength(strength=0.9),
+    test=FaultStrength(strength=0.75),
     family="cnn",
 )
 class DeadReluCnn(Change):
@@ -194,8 +194,8 @@ class DeadReluCnn(Change):
     truth="dropout_too_high",
     symptoms=("dropout_rate_high", "train_val_inverted", "loss_not_falling", "gradient_noise_too_high"),
     consequences=("dead_units", "activation_drift", "exploding_gradient", "zero_gradients", "dominant_tensor", "loss_spike"),
-    dev=Amount(strength=0.9),
-    test=Amount(strength=0.8),
+    dev=FaultStrength(strength=0.9),
+    test=FaultStrength(strength=0.8),
     detectable=50,
 )
 class DropoutHeavy(Change):
@@ -216,8 +216,8 @@ class DropoutHeavy(Change):
     truth="expert_capacity_too_small",
     symptoms=("dropped_tokens",),
     consequences=("router_imbalance",),
-    dev=Amount(strength=0.5),
-    test=Amount(strength=0.6),
+    dev=FaultStrength(strength=0.5),
+    test=FaultStrength(strength=0.6),
     family="moe",
 )
 class ExpertCapacity(Change):
@@ -238,8 +238,8 @@ class ExpertCapacity(Change):
     truth="router_collapse",
     symptoms=("router_imbalance", "dropped_tokens"),
     consequences=("dead_parameter", "zero_gradients", "barely_moving", "frozen_parameter", "layer_not_contributing"),
-    dev=Amount(strength=8),
-    test=Amount(strength=6),
+    dev=FaultStrength(strength=8),
+    test=FaultStrength(strength=6),
     family="moe",
 )
 class RouterCollapse(Change):
@@ -269,8 +269,8 @@ class RouterCollapse(Change):
     truth="router_collapse",
     symptoms=("router_imbalance", "dropped_tokens"),
     consequences=("dead_parameter", "zero_gradients", "barely_moving", "frozen_parameter", "layer_not_contributing"),
-    dev=Amount(onset=100, strength=0.02),
-    test=Amount(onset=200, strength=0.01),
+    dev=FaultStrength(onset=100, strength=0.02),
+    test=FaultStrength(onset=200, strength=0.01),
     detectable=50,
     family="moe",
 )
@@ -300,8 +300,8 @@ class RouterCollapseSlow(Change):
     acceptable=("context_not_used",),
     symptoms=("loss_not_falling",),
     consequences=("uniform_heads", "update_out_of_band", "dead_units"),
-    dev=Amount(strength=4),
-    test=Amount(strength=6),
+    dev=FaultStrength(strength=4),
+    test=FaultStrength(strength=6),
     detectable=150,
 )
 class TinyModel(Change):

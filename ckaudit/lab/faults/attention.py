@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     symptoms=("logit_growth", "entropy_collapse"),
     consequences=("vanishing_gradient", "exploding_gradient", "update_out_of_band", "weight_scale_off", "loss_not_falling"),
     place=("blocks.*.attn*", "layer.*"),
-    dev=Amount(strength=7),
-    test=Amount(strength=5),
+    dev=FaultStrength(strength=7),
+    test=FaultStrength(strength=5),
 )
 class AttnNoScale(Change):
     """A block has one large head, whose logits, an output of a module, are plain products of queries and keys.
@@ -55,8 +55,8 @@ class AttnNoScale(Change):
     symptoms=("entropy_collapse", "logit_growth"),
     consequences=("vanishing_gradient", "loss_not_falling", "update_out_of_band", "exploding_gradient", "frequent_clipping"),
     place=("blocks.*.attn*", "layer.*"),
-    dev=Amount(strength=50),
-    test=Amount(strength=30),
+    dev=FaultStrength(strength=50),
+    test=FaultStrength(strength=30),
     detectable=30,
 )
 class AttnScaleX50(Change):
@@ -95,8 +95,8 @@ class AttnScaleX50(Change):
         "loss_rises",
     ),
     place=("blocks.*.attn*", "layer.*"),
-    dev=Amount(onset=100, strength=1.04),
-    test=Amount(onset=200, strength=1.03),
+    dev=FaultStrength(onset=100, strength=1.04),
+    test=FaultStrength(onset=200, strength=1.03),
     detectable=30,
 )
 class QkGrowth(Change):
@@ -122,8 +122,8 @@ class QkGrowth(Change):
     acceptable=("dead_path", "capacity_too_small"),
     symptoms=("starved_branch", "loss_not_falling", "layer_not_contributing", "uniform_heads"),
     consequences=("vanishing_gradient", "dead_parameter", "barely_moving", "update_out_of_band", "frozen_parameter"),
-    dev=Amount(strength=1e-4),
-    test=Amount(strength=1e-5),
+    dev=FaultStrength(strength=1e-4),
+    test=FaultStrength(strength=1e-5),
     detectable=100,
 )
 class UnigramPlateau(Change):

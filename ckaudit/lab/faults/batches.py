@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ckaudit.lab.altered_batches import swapped
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from ckaudit.lab.task import Batch
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     acceptable=("nonfinite_operation",),
     symptoms=("nonfinite_values",),
     consequences=("zero_gradients", "dead_parameter", "skipped_updates"),
-    dev=Amount(onset=140),
-    test=Amount(onset=220),
+    dev=FaultStrength(onset=140),
+    test=FaultStrength(onset=220),
 )
 class EmptyBatch(Change):
     """All targets of one batch are padding, so that the mean over those that count is 0 / 0.
@@ -48,8 +48,8 @@ class EmptyBatch(Change):
     truth="bad_batch",
     symptoms=("loss_spike", "token_drift"),
     consequences=("exploding_gradient", "frequent_clipping", "update_out_of_band", "activation_drift", "dominant_tensor"),
-    dev=Amount(onset=220, strength=1.0),
-    test=Amount(onset=310, strength=0.5),
+    dev=FaultStrength(onset=220, strength=1.0),
+    test=FaultStrength(onset=310, strength=0.5),
 )
 class JunkBatchOne(Change):
     """In the batch of one step a share `strength` of the rows is random tokens, their targets the next ones.
@@ -78,8 +78,8 @@ class JunkBatchOne(Change):
     truth="bad_batch",
     symptoms=("loss_spike", "token_drift"),
     consequences=("exploding_gradient", "frequent_clipping", "update_out_of_band", "activation_drift", "dominant_tensor"),
-    dev=Amount(onset=150, strength=6),
-    test=Amount(onset=270, strength=4),
+    dev=FaultStrength(onset=150, strength=6),
+    test=FaultStrength(onset=270, strength=4),
 )
 class JunkShard(Change):
     """For `strength` steps from the onset on the batches are random tokens, their targets the next ones.
@@ -109,8 +109,8 @@ class JunkShard(Change):
         *("activation_drift", "initial_loss_off", "overfitting", "loss_not_falling"),
         *("vanishing_gradient", "update_out_of_band"),
     ),
-    dev=Amount(strength=255),
-    test=Amount(strength=64),
+    dev=FaultStrength(strength=255),
+    test=FaultStrength(strength=64),
     family="cnn",
 )
 class InputsX255(Change):
@@ -160,8 +160,8 @@ class RepeatBatch(Change):
         *("loss_below_floor", "vanishing_gradient", "entropy_collapse", "logit_growth", "exploding_gradient"),
         *("frequent_clipping", "update_out_of_band"),
     ),
-    dev=Amount(onset=180),
-    test=Amount(onset=260),
+    dev=FaultStrength(onset=180),
+    test=FaultStrength(onset=260),
 )
 class RepeatBatchLate(Change):
     """From the onset on every step gets the batch of the step before the onset, while the loader goes on counting.
@@ -185,8 +185,8 @@ class RepeatBatchLate(Change):
     truth="batches_repeated",
     acceptable=("loader_stuck",),
     symptoms=("repeated_batch",),
-    dev=Amount(strength=2),
-    test=Amount(strength=4),
+    dev=FaultStrength(strength=2),
+    test=FaultStrength(strength=4),
 )
 class WorkersShareSeed(Change):
     """Each batch comes `strength` times in a row, once from each worker, under a number of its own.
@@ -219,8 +219,8 @@ class WorkersShareSeed(Change):
         ),
         *("dominant_tensor", "activation_drift"),
     ),
-    dev=Amount(strength=80),
-    test=Amount(strength=50),
+    dev=FaultStrength(strength=80),
+    test=FaultStrength(strength=50),
     detectable=80,
 )
 class NotShuffled(Change):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 PREFIX = "analysis_checkpoint_step_"
 LEVELS = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99]
@@ -21,8 +21,8 @@ LEVELS = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99]
     truth="checkpoint_missing",
     symptoms=("missing_checkpoint",),
     consequences=("contract_violation",),
-    dev=Amount(onset=40, strength=2),
-    test=Amount(onset=250, strength=1),
+    dev=FaultStrength(onset=40, strength=2),
+    test=FaultStrength(onset=250, strength=1),
     detectable=20,
 )
 class CkptMissing(Change):
@@ -44,8 +44,8 @@ class CkptMissing(Change):
     truth="checkpoint_cut_off",
     symptoms=("contract_violation",),
     consequences=("missing_checkpoint",),
-    dev=Amount(onset=100, strength=0.7),
-    test=Amount(onset=250, strength=0.95),
+    dev=FaultStrength(onset=100, strength=0.7),
+    test=FaultStrength(onset=250, strength=0.95),
     detectable=0,
 )
 class CkptTruncated(Change):
@@ -68,8 +68,8 @@ class CkptTruncated(Change):
     harmless=True,
     symptoms=("recording_overhead",),
     consequences=("step_time_jump",),
-    dev=Amount(strength=1),
-    test=Amount(strength=2),
+    dev=FaultStrength(strength=1),
+    test=FaultStrength(strength=2),
     detectable=50,
 )
 class RecordingEveryStep(Change):
@@ -96,7 +96,7 @@ class RecordingEveryStep(Change):
     truth="writer_wrote_levels",
     symptoms=("contract_violation",),
     consequences=("contradicted_claim", "impossible_value"),
-    test=Amount(onset=200),
+    test=FaultStrength(onset=200),
     detectable=50,
 )
 class PercentileLevels(Change):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ckaudit.lab.altered_batches import swapped
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from ckaudit.lab.task import Batch
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     truth="noisy_labels",
     symptoms=("target_misalignment", "train_val_inverted", "loss_not_falling"),
     consequences=("gradient_noise_too_high",),
-    dev=Amount(strength=0.3),
-    test=Amount(strength=0.15),
+    dev=FaultStrength(strength=0.3),
+    test=FaultStrength(strength=0.15),
 )
 class LabelNoise(Change):
     """A share `strength` of the targets of each training batch is drawn at random; evaluations have the right ones.
@@ -43,8 +43,8 @@ class LabelNoise(Change):
     truth="noisy_labels",
     symptoms=("train_val_inverted", "loss_not_falling"),
     consequences=("gradient_noise_too_high",),
-    dev=Amount(strength=0.4),
-    test=Amount(strength=0.25),
+    dev=FaultStrength(strength=0.4),
+    test=FaultStrength(strength=0.25),
     detectable=100,
     family="cnn",
 )
@@ -70,8 +70,8 @@ class LabelsNoiseCnn(Change):
         *("repeated_batch", "loss_below_floor", "entropy_collapse", "logit_growth", "exploding_gradient", "frequent_clipping"),
         *("vanishing_gradient", "update_out_of_band"),
     ),
-    dev=Amount(strength=48),
-    test=Amount(strength=40),
+    dev=FaultStrength(strength=48),
+    test=FaultStrength(strength=40),
     detectable=150,
 )
 class OverfitTiny(Change):
@@ -100,8 +100,8 @@ class OverfitTiny(Change):
         "frequent_clipping",
         "slice_regression",
     ),
-    dev=Amount(strength=200),
-    test=Amount(strength=150),
+    dev=FaultStrength(strength=200),
+    test=FaultStrength(strength=150),
     detectable=300,
 )
 class OverfitSlow(Change):
@@ -124,8 +124,8 @@ class OverfitSlow(Change):
     truth="validation_leaks_into_training",
     symptoms=("train_val_inverted", "split_overlap", "loss_below_floor"),
     consequences=("repeated_batch",),
-    dev=Amount(strength=0.5),
-    test=Amount(strength=0.3),
+    dev=FaultStrength(strength=0.5),
+    test=FaultStrength(strength=0.3),
     detectable=150,
 )
 class ValLeak(Change):
@@ -163,8 +163,8 @@ class ValLeak(Change):
         *("overfitting", "exploding_gradient", "frequent_clipping", "activation_drift", "update_out_of_band"),
         *("dominant_tensor", "loss_not_falling"),
     ),
-    dev=Amount(onset=180, strength=1.0),
-    test=Amount(onset=300, strength=0.4),
+    dev=FaultStrength(onset=180, strength=1.0),
+    test=FaultStrength(onset=300, strength=0.4),
 )
 class Drift(Change):
     """From the onset on a share `strength` of the vocabulary is permuted, in inputs and targets, as by another tokenizer.
@@ -195,8 +195,8 @@ class Drift(Change):
     truth="data_distribution_shift",
     symptoms=("source_drift", "token_drift"),
     consequences=("overfitting", "loss_spike", "loss_rises"),
-    dev=Amount(onset=120, strength=150),
-    test=Amount(onset=180, strength=200),
+    dev=FaultStrength(onset=120, strength=150),
+    test=FaultStrength(onset=180, strength=200),
     detectable=100,
 )
 class MixtureDrift(Change):

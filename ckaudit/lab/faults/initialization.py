@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     truth="init_too_large",
     symptoms=("weight_scale_off", "initial_loss_off"),
     consequences=("update_out_of_band", "logit_growth"),
-    dev=Amount(strength=5),
-    test=Amount(strength=4),
+    dev=FaultStrength(strength=5),
+    test=FaultStrength(strength=4),
     harmless=True,
 )
 class InitX5(Change):
@@ -51,8 +51,8 @@ class InitX5(Change):
         "loss_spike",
         "saturated_units",
     ),
-    dev=Amount(strength=100),
-    test=Amount(strength=60),
+    dev=FaultStrength(strength=100),
+    test=FaultStrength(strength=60),
 )
 class InitX100(Change):
     """All matrices are drawn `strength` times too large, and gradients are not clipped.
@@ -86,8 +86,8 @@ class InitX100(Change):
         "weights_alike",
         "weights_jump",
     ),
-    dev=Amount(strength=1e-4),
-    test=Amount(strength=3e-4),
+    dev=FaultStrength(strength=1e-4),
+    test=FaultStrength(strength=3e-4),
 )
 class InitTiny(Change):
     """All matrices are drawn `strength` times as large as they should be.
@@ -117,8 +117,8 @@ class InitTiny(Change):
         "dead_units",
         "zero_gradients",
     ),
-    dev=Amount(strength=0.01),
-    test=Amount(strength=0.02),
+    dev=FaultStrength(strength=0.01),
+    test=FaultStrength(strength=0.02),
 )
 class InitConst(Change):
     """All elements of all matrices are `strength`.
@@ -141,8 +141,8 @@ class InitConst(Change):
     symptoms=("initial_loss_off", "weight_scale_off"),
     consequences=("exploding_gradient", "frequent_clipping", "loss_not_falling", "update_out_of_band", "layer_not_contributing"),
     place=("head.weight",),
-    dev=Amount(strength=50),
-    test=Amount(strength=30),
+    dev=FaultStrength(strength=50),
+    test=FaultStrength(strength=30),
     harmless=True,
 )
 class HeadInitX50(Change):
@@ -169,8 +169,8 @@ class HeadInitX50(Change):
     symptoms=("dead_units", "dead_parameter", "zero_gradients"),
     consequences=("layer_not_contributing", "barely_moving", "vanishing_gradient", "frozen_parameter", "weights_alike"),
     place=("blocks.*.mlp*",),
-    dev=Amount(strength=10),
-    test=Amount(strength=6),
+    dev=FaultStrength(strength=10),
+    test=FaultStrength(strength=6),
 )
 class DeadRelu(Change):
     """MLPs with ReLU have a bias before it, which starts at minus `strength`.
@@ -200,8 +200,8 @@ class DeadRelu(Change):
     symptoms=("dead_units", "zero_gradients", "weights_jump"),
     consequences=("dead_parameter", "layer_not_contributing", "loss_spike", "activation_drift", "vanishing_gradient"),
     place=("blocks.1.mlp*",),
-    dev=Amount(onset=150, strength=0.9),
-    test=Amount(onset=250, strength=0.75),
+    dev=FaultStrength(onset=150, strength=0.9),
+    test=FaultStrength(onset=250, strength=0.75),
     detectable=50,
 )
 class DeadReluLate(Change):

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
-from ckaudit.lab.plan import Plan, scaled_peak
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.plan import Plan
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from ckaudit.lab.training import Training
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         "starved_branch",
         "zero_gradients",
     ),
-    dev=Amount(strength=100),
-    test=Amount(strength=60),
+    dev=FaultStrength(strength=100),
+    test=FaultStrength(strength=60),
 )
 class LrTooHigh(Change):
     """The peak learning rate is `strength` times the healthy one, and gradients are not clipped.
@@ -78,8 +78,8 @@ class LrTooHigh(Change):
         "dead_units",
         "zero_gradients",
     ),
-    dev=Amount(strength=30),
-    test=Amount(strength=20),
+    dev=FaultStrength(strength=30),
+    test=FaultStrength(strength=20),
 )
 class LrHigh(Change):
     """The peak learning rate is `strength` times the healthy one; gradients are clipped as ever.
@@ -90,7 +90,7 @@ class LrHigh(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Raise the peak."""
-        return scaled_peak(plan, self.strength)
+        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
 
 
 @fault(
@@ -107,8 +107,8 @@ class LrHigh(Change):
         "weights_grow",
         "vanishing_gradient",
     ),
-    dev=Amount(strength=6),
-    test=Amount(strength=5),
+    dev=FaultStrength(strength=6),
+    test=FaultStrength(strength=5),
     harmless=True,
 )
 class LrMildlyHigh(Change):
@@ -120,7 +120,7 @@ class LrMildlyHigh(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Raise the peak."""
-        return scaled_peak(plan, self.strength)
+        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
 
 
 @fault(
@@ -129,8 +129,8 @@ class LrMildlyHigh(Change):
     truth="learning_rate_too_low",
     symptoms=("update_out_of_band", "loss_not_falling", "barely_moving"),
     consequences=("uniform_heads",),
-    dev=Amount(strength=1 / 50),
-    test=Amount(strength=1 / 30),
+    dev=FaultStrength(strength=1 / 50),
+    test=FaultStrength(strength=1 / 30),
 )
 class LrLow(Change):
     """The peak learning rate is `strength` times the healthy one.
@@ -141,7 +141,7 @@ class LrLow(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Lower the peak."""
-        return scaled_peak(plan, self.strength)
+        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
 
 
 @fault(
@@ -151,8 +151,8 @@ class LrLow(Change):
     acceptable=("learning_rate_is_zero",),
     symptoms=("update_out_of_band", "barely_moving", "loss_not_falling"),
     consequences=("uniform_heads",),
-    dev=Amount(strength=1e-4),
-    test=Amount(strength=3e-4),
+    dev=FaultStrength(strength=1e-4),
+    test=FaultStrength(strength=3e-4),
 )
 class LrTooLow(Change):
     """The peak learning rate is `strength` times the healthy one.
@@ -163,7 +163,7 @@ class LrTooLow(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Lower the peak."""
-        return scaled_peak(plan, self.strength)
+        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
 
 
 @fault(
@@ -192,8 +192,8 @@ class LrZero(Change):
     acceptable=("schedule_horizon_wrong", "updates_not_applied"),
     symptoms=("learning_rate_zero", "schedule_off_plan", "barely_moving", "update_out_of_band"),
     consequences=("loss_not_falling", "learning_rate_jump", "frozen_parameter"),
-    dev=Amount(onset=200),
-    test=Amount(onset=320),
+    dev=FaultStrength(onset=200),
+    test=FaultStrength(onset=320),
 )
 class LrZeroLate(Change):
     """The learning rate is as planned before step `onset`, and zero from then on.

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ckaudit.lab.altered_batches import backwards
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     group="records",
     truth="metric_computed_wrongly",
     symptoms=("contradicted_claim",),
-    dev=Amount(strength=0.999),
-    test=Amount(strength=0.995),
+    dev=FaultStrength(strength=0.999),
+    test=FaultStrength(strength=0.995),
     detectable=50,
 )
 class EmaWrong(Change):
@@ -61,8 +61,8 @@ RARE = 0.02  # share of a text below which a token may change its place
     group="records",
     truth="evaluation_changed",
     symptoms=("evaluation_artifact_changed",),
-    dev=Amount(onset=200, strength=0.05),
-    test=Amount(onset=300, strength=0.03),
+    dev=FaultStrength(onset=200, strength=0.05),
+    test=FaultStrength(onset=300, strength=0.03),
     detectable=25,
 )
 class EvalHashChange(Change):
@@ -108,8 +108,8 @@ class EvalHashChange(Change):
     truth="evaluation_changed",
     symptoms=("evaluation_artifact_changed",),
     consequences=("overfitting",),
-    dev=Amount(onset=250, strength=0.25),
-    test=Amount(onset=350, strength=0.1),
+    dev=FaultStrength(onset=250, strength=0.25),
+    test=FaultStrength(onset=350, strength=0.1),
     detectable=25,
 )
 class EvalSetChanged(Change):
@@ -147,8 +147,8 @@ CORE_PEAK = 1e11  # FLOP/s of one core with 32 single precision operations a cyc
     truth="peak_flops_wrong",
     symptoms=("impossible_value",),
     consequences=("contradicted_claim",),
-    dev=Amount(strength=200),
-    test=Amount(strength=100),
+    dev=FaultStrength(strength=200),
+    test=FaultStrength(strength=100),
     detectable=10,
 )
 class MfuWrongPeak(Change):
@@ -176,8 +176,8 @@ class MfuWrongPeak(Change):
     truth="metric_computed_wrongly",
     symptoms=("contradicted_claim",),
     consequences=("contract_violation", "impossible_value"),
-    dev=Amount(strength=2.0),
-    test=Amount(onset=250, strength=2.0),
+    dev=FaultStrength(strength=2.0),
+    test=FaultStrength(onset=250, strength=2.0),
     detectable=25,
 )
 class PplBase2(Change):
@@ -203,8 +203,8 @@ class PplBase2(Change):
     acceptable=("nonfinite_operation",),
     symptoms=("hidden_nonfinite", "nonfinite_values"),
     consequences=("impossible_value", "skipped_updates", "loss_below_floor", "barely_moving", "update_out_of_band"),
-    dev=Amount(onset=150, strength=20),
-    test=Amount(onset=310, strength=3),
+    dev=FaultStrength(onset=150, strength=20),
+    test=FaultStrength(onset=310, strength=3),
     detectable=2,
 )
 class NanHidden(Change):

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     acceptable=("learning_rate_too_low",),
     symptoms=("updates_held_back", "update_out_of_band", "barely_moving", "loss_not_falling"),
     consequences=("uniform_heads",),
-    dev=Amount(strength=1),
-    test=Amount(strength=0.3),
+    dev=FaultStrength(strength=1),
+    test=FaultStrength(strength=0.3),
 )
 class AdamEps1(Change):
     """AdamW divides by the root of the second moment plus `strength`.
@@ -64,8 +64,8 @@ class SgdInstead(Change):
     acceptable=("learning_rate_too_low",),
     symptoms=("frequent_clipping", "update_out_of_band", "loss_not_falling"),
     consequences=("uniform_heads", "barely_moving"),
-    dev=Amount(strength=0.02),
-    test=Amount(strength=0.03),
+    dev=FaultStrength(strength=0.02),
+    test=FaultStrength(strength=0.03),
 )
 class ClipLow(Change):
     """SGD with momentum at a rate that suits it, a hundred times Adam's, and the gradient norm limited to `strength`.
@@ -87,8 +87,8 @@ class ClipLow(Change):
     truth="clip_limit_too_low",
     symptoms=("frequent_clipping",),
     consequences=("update_out_of_band", "loss_not_falling", "uniform_heads"),
-    dev=Amount(strength=1e-4),
-    test=Amount(strength=3e-4),
+    dev=FaultStrength(strength=1e-4),
+    test=FaultStrength(strength=3e-4),
 )
 class ClipTiny(Change):
     """The global gradient norm is limited to `strength`.
@@ -118,8 +118,8 @@ class ClipTiny(Change):
         "dead_units",
         "update_out_of_band",
     ),
-    dev=Amount(strength=20),
-    test=Amount(strength=15),
+    dev=FaultStrength(strength=20),
+    test=FaultStrength(strength=15),
     detectable=40,
 )
 class WeightDecay20(Change):
@@ -152,8 +152,8 @@ class WeightDecay20(Change):
         "loss_spike",
         "barely_moving",
     ),
-    dev=Amount(onset=150, strength=20),
-    test=Amount(onset=200, strength=15),
+    dev=FaultStrength(onset=150, strength=20),
+    test=FaultStrength(onset=200, strength=15),
     detectable=40,
 )
 class WeightDecayLate(Change):
@@ -185,8 +185,8 @@ class WeightDecayLate(Change):
         "dominant_tensor",
         "entropy_collapse",
     ),
-    dev=Amount(strength=1),
-    test=Amount(strength=2),
+    dev=FaultStrength(strength=1),
+    test=FaultStrength(strength=2),
     detectable=50,
 )
 class Batch1(Change):
@@ -228,8 +228,8 @@ class LossSum(Change):
     symptoms=("dominant_tensor", "frequent_clipping"),
     consequences=("exploding_gradient", "update_out_of_band", "starved_branch", "vanishing_gradient"),
     place=("head.weight",),
-    dev=Amount(strength=1000),
-    test=Amount(strength=500),
+    dev=FaultStrength(strength=1000),
+    test=FaultStrength(strength=500),
 )
 class OneTensorDominates(Change):
     """The head's gradient is multiplied by `strength` before it is clipped; embedding and head are two matrices.
@@ -255,8 +255,8 @@ class OneTensorDominates(Change):
     symptoms=("dominant_tensor", "exploding_gradient", "frequent_clipping"),
     consequences=("update_out_of_band", "starved_branch", "vanishing_gradient", "loss_spike"),
     place=("blocks.1.mlp.up.weight",),
-    dev=Amount(onset=150, strength=300),
-    test=Amount(onset=220, strength=150),
+    dev=FaultStrength(onset=150, strength=300),
+    test=FaultStrength(onset=220, strength=150),
 )
 class OneTensorDominatesMid(Change):
     """From step `onset` on the gradient of the second block's MLP is multiplied by `strength` before it is clipped.

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
-from ckaudit.lab.plan import Plan, scaled_peak
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.plan import Plan
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     group="numerics",
     truth="precision_changed",
     symptoms=("dtype_changed", "step_time_jump"),
-    dev=Amount(onset=151),
-    test=Amount(onset=290),
+    dev=FaultStrength(onset=151),
+    test=FaultStrength(onset=290),
     detectable=50,
 )
 class AutocastLost(Change):
@@ -50,8 +50,8 @@ class AutocastLost(Change):
     acceptable=("learning_rate_too_low",),
     symptoms=("barely_moving", "update_out_of_band", "updates_rounded_away", "loss_not_falling"),
     consequences=("uniform_heads",),
-    dev=Amount(strength=0.03),
-    test=Amount(strength=0.06),
+    dev=FaultStrength(strength=0.03),
+    test=FaultStrength(strength=0.06),
 )
 class Bf16Weights(Change):
     """Weights and optimizer are in bfloat16, and the peak learning rate is `strength` times the healthy one, as in a finetuning.
@@ -63,7 +63,7 @@ class Bf16Weights(Change):
 
     def plan(self, plan: Plan) -> Plan:
         """Lower the peak."""
-        return scaled_peak(plan, self.strength)
+        return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak * self.strength))
 
     def model(self, model: "nn.Module") -> None:
         """Keep the weights in bfloat16."""
@@ -79,8 +79,8 @@ class Bf16Weights(Change):
         *("vanishing_gradient", "barely_moving", "update_out_of_band", "loss_not_falling"),
         *("layer_not_contributing", "uniform_heads"),
     ),
-    dev=Amount(strength=1e-5),
-    test=Amount(strength=1e-4),
+    dev=FaultStrength(strength=1e-5),
+    test=FaultStrength(strength=1e-4),
 )
 class Fp16Underflow(Change):
     """Gradients pass through half precision at `strength` of their size, as without a loss scale or behind a long mean.
@@ -104,8 +104,8 @@ class Fp16Underflow(Change):
     truth="loss_scale_too_high",
     symptoms=("overflow", "skipped_updates"),
     consequences=("nonfinite_values", "barely_moving"),
-    dev=Amount(strength=4),
-    test=Amount(strength=8),
+    dev=FaultStrength(strength=4),
+    test=FaultStrength(strength=8),
     detectable=60,
 )
 class LossScaleStorm(Change):
@@ -140,8 +140,8 @@ class LossScaleStorm(Change):
     truth="nonfinite_operation",
     symptoms=("nonfinite_values",),
     consequences=("loss_not_falling", "hidden_nonfinite", "impossible_value"),
-    dev=Amount(onset=160, strength=30),
-    test=Amount(onset=240, strength=60),
+    dev=FaultStrength(onset=160, strength=30),
+    test=FaultStrength(onset=240, strength=60),
     detectable=40,
 )
 class LogOfZero(Change):
@@ -167,8 +167,8 @@ class LogOfZero(Change):
     truth="nonfinite_operation",
     symptoms=("nonfinite_values",),
     consequences=("loss_not_falling", "hidden_nonfinite", "impossible_value"),
-    dev=Amount(onset=150),
-    test=Amount(onset=260),
+    dev=FaultStrength(onset=150),
+    test=FaultStrength(onset=260),
 )
 class NanInject(Change):
     """The loss of one step is NaN, as after a division by zero somewhere in it.
@@ -195,8 +195,8 @@ class NanInject(Change):
         *("barely_moving", "dead_parameter", "vanishing_gradient", "saturated_units"),
     ),
     place=("blocks.1.mlp.down*",),
-    dev=Amount(onset=150, strength=1e4),
-    test=Amount(onset=280, strength=1e3),
+    dev=FaultStrength(onset=150, strength=1e4),
+    test=FaultStrength(onset=280, strength=1e3),
 )
 class Bitflip(Change):
     """One element of the MLP's second matrix in block 1 becomes `strength` after the update of the onset, and stays in its place.
@@ -222,8 +222,8 @@ class Bitflip(Change):
     symptoms=("exploding_gradient", "dominant_tensor"),
     consequences=("frequent_clipping", "update_out_of_band", "barely_moving"),
     place=("blocks.1.mlp.up*",),
-    dev=Amount(onset=190, strength=1e6),
-    test=Amount(onset=330, strength=1e4),
+    dev=FaultStrength(onset=190, strength=1e6),
+    test=FaultStrength(onset=330, strength=1e4),
 )
 class BitflipGradient(Change):
     """One element of the gradient of the MLP's first matrix in block 1 is `strength` in a single step.
@@ -252,8 +252,8 @@ class BitflipGradient(Change):
         *("update_out_of_band", "barely_moving", "vanishing_gradient", "dominant_tensor"),
     ),
     place=("blocks.1*", "block.1", "layer.1*"),
-    dev=Amount(onset=150, strength=5),
-    test=Amount(onset=265, strength=3),
+    dev=FaultStrength(onset=150, strength=5),
+    test=FaultStrength(onset=265, strength=3),
 )
 class WeightsX5Mid(Change):
     """All matrices of block 1 are multiplied by `strength` after the update of the onset.
@@ -285,8 +285,8 @@ class WeightsX5Mid(Change):
         *("barely_moving", "activation_drift"),
     ),
     place=("blocks.1*", "block.1"),
-    dev=Amount(onset=200),
-    test=Amount(onset=320),
+    dev=FaultStrength(onset=200),
+    test=FaultStrength(onset=320),
 )
 class WeightsZeroedMid(Change):
     """All matrices of the MLP in block 1 are zero after the update of the onset.

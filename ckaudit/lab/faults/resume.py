@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from ckaudit.lab.task import Batch
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         *("loss_spike", "update_out_of_band", "entropy_collapse", "logit_growth", "activation_drift", "exploding_gradient"),
         *("frequent_clipping", "seam_jump", "loss_rises"),
     ),
-    dev=Amount(onset=151, strength=10),
-    test=Amount(onset=261, strength=3),
+    dev=FaultStrength(onset=151, strength=10),
+    test=FaultStrength(onset=261, strength=3),
 )
 class LrResumeJump(Change):
     """The training is stopped and taken up again at the onset, with `strength` times the planned learning rate from then on.
@@ -50,8 +50,8 @@ class LrResumeJump(Change):
     truth="optimizer_state_lost",
     symptoms=("optimizer_state_reset", "update_out_of_band", "seam_jump"),
     consequences=("loss_spike", "exploding_gradient"),
-    dev=Amount(onset=151),
-    test=Amount(onset=281),
+    dev=FaultStrength(onset=151),
+    test=FaultStrength(onset=281),
 )
 class OptimizerReset(Change):
     """The training is stopped and taken up again at the onset with the weights alone; the optimizer starts anew.
@@ -78,8 +78,8 @@ class OptimizerReset(Change):
     truth="data_position_lost",
     symptoms=("repeated_batch",),
     consequences=("seam_jump",),
-    dev=Amount(onset=151),
-    test=Amount(onset=241),
+    dev=FaultStrength(onset=151),
+    test=FaultStrength(onset=241),
 )
 class ResumeDataRestart(Change):
     """The training is stopped and taken up again at the onset, while the loader starts at its first batch.
@@ -104,8 +104,8 @@ class ResumeDataRestart(Change):
     truth="weights_not_restored",
     symptoms=("weights_not_as_saved", "seam_jump", "weights_jump", "loss_spike"),
     consequences=("exploding_gradient", "frequent_clipping", "update_out_of_band"),
-    dev=Amount(onset=151, strength=50),
-    test=Amount(onset=241, strength=30),
+    dev=FaultStrength(onset=151, strength=50),
+    test=FaultStrength(onset=241, strength=30),
 )
 class ResumeOldWeights(Change):
     """The training is stopped and taken up again at the onset with weights `strength` steps old; the count of steps goes on.
@@ -138,8 +138,8 @@ class ResumeOldWeights(Change):
     symptoms=("weights_not_as_saved", "seam_jump", "weights_jump", "loss_spike"),
     consequences=("exploding_gradient", "frequent_clipping", "update_out_of_band", "activation_drift", "dominant_tensor"),
     place=("blocks.1*", "blocks.2*", "block.1", "block.2"),
-    dev=Amount(onset=151, strength=1),
-    test=Amount(onset=281, strength=2),
+    dev=FaultStrength(onset=151, strength=1),
+    test=FaultStrength(onset=281, strength=2),
 )
 class ResumeWrongWeights(Change):
     """The training is stopped and taken up again at the onset; the weights of block `strength` are not found in what was saved.

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from ckaudit.lab.training import Training
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         "dead_parameter",
         "dead_units",
     ),
-    dev=Amount(strength=10),
-    test=Amount(strength=8),
+    dev=FaultStrength(strength=10),
+    test=FaultStrength(strength=8),
 )
 class NoWarmup(Change):
     """The first step is taken at the peak learning rate, which is `strength` times the healthy one.
@@ -65,8 +65,8 @@ class NoWarmup(Change):
         "exploding_gradient",
     ),
     consequences=("schedule_wrong", "activation_drift", "frequent_clipping", "weights_grow", "vanishing_gradient"),
-    dev=Amount(strength=3),
-    test=Amount(strength=4),
+    dev=FaultStrength(strength=3),
+    test=FaultStrength(strength=4),
 )
 class NoWarmupMild(Change):
     """The first step is taken at the peak learning rate, `strength` times the healthy one.
@@ -98,8 +98,8 @@ class NoWarmupMild(Change):
         "dead_units",
         "zero_gradients",
     ),
-    dev=Amount(onset=31, strength=4.0),
-    test=Amount(onset=26, strength=3.0),
+    dev=FaultStrength(onset=31, strength=4.0),
+    test=FaultStrength(onset=26, strength=3.0),
     detectable=30,
 )
 class WarmupNeverEnds(Change):
@@ -122,8 +122,8 @@ class WarmupNeverEnds(Change):
     truth="schedule_not_stepping",
     symptoms=("schedule_off_plan",),
     consequences=("schedule_wrong", "learning_rate_jump", "update_out_of_band", "logit_growth"),
-    dev=Amount(onset=41),
-    test=Amount(onset=51),
+    dev=FaultStrength(onset=41),
+    test=FaultStrength(onset=51),
     detectable=60,
     harmless=True,
 )
@@ -166,8 +166,8 @@ class SchedulerStuckInWarmup(Change):
     acceptable=("learning_rate_is_zero",),
     symptoms=("schedule_off_plan", "learning_rate_zero", "barely_moving", "update_out_of_band", "loss_not_falling"),
     consequences=("schedule_wrong", "uniform_heads", "frozen_parameter"),
-    dev=Amount(onset=31, strength=0.2),
-    test=Amount(onset=26, strength=0.25),
+    dev=FaultStrength(onset=31, strength=0.2),
+    test=FaultStrength(onset=26, strength=0.25),
     detectable=50,
 )
 class LrDecayEarly(Change):
@@ -190,8 +190,8 @@ class LrDecayEarly(Change):
     acceptable=("learning_rate_too_low",),
     symptoms=("schedule_off_plan", "loss_not_falling"),
     consequences=("schedule_wrong", "update_out_of_band", "barely_moving"),
-    dev=Amount(onset=31, strength=0.4),
-    test=Amount(onset=26, strength=0.3),
+    dev=FaultStrength(onset=31, strength=0.4),
+    test=FaultStrength(onset=26, strength=0.3),
     detectable=100,
 )
 class LrDecayEarlyFloor(Change):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     truth="input_bound",
     symptoms=("slow_input",),
     consequences=("step_time_jump",),
-    dev=Amount(strength=2),
-    test=Amount(onset=80, strength=1),
+    dev=FaultStrength(strength=2),
+    test=FaultStrength(onset=80, strength=1),
     detectable=50,
 )
 class DataloaderStall(Change):
@@ -61,8 +61,8 @@ class DataloaderStall(Change):
     group="system",
     truth="replicas_diverged",
     symptoms=("rank_divergence",),
-    dev=Amount(onset=45, strength=4),
-    test=Amount(onset=130, strength=2),
+    dev=FaultStrength(onset=45, strength=4),
+    test=FaultStrength(onset=130, strength=2),
     detectable=50,
 )
 class ReplicaDesync(Change):
@@ -90,8 +90,8 @@ class ReplicaDesync(Change):
     group="system",
     truth="hardware_throttled",
     symptoms=("step_time_jump",),
-    dev=Amount(onset=150, strength=4),
-    test=Amount(onset=220, strength=2),
+    dev=FaultStrength(onset=150, strength=4),
+    test=FaultStrength(onset=220, strength=2),
     detectable=50,
 )
 class StepTimeCliff(Change):
@@ -126,8 +126,8 @@ def _repeat_backward(training: "Training", loss: "Tensor", times: int) -> None:
     truth="straggler",
     symptoms=("straggler",),
     consequences=("step_time_jump",),
-    dev=Amount(strength=3),
-    test=Amount(onset=60, strength=2),
+    dev=FaultStrength(strength=3),
+    test=FaultStrength(onset=60, strength=2),
     detectable=50,
 )
 class StragglerRank(Change):
@@ -167,8 +167,8 @@ class StragglerRank(Change):
     group="system",
     truth="gradients_lost_in_communication",
     symptoms=("zero_gradients", "dead_parameter"),
-    dev=Amount(strength=0.02),
-    test=Amount(onset=100, strength=0.015),
+    dev=FaultStrength(strength=0.02),
+    test=FaultStrength(onset=100, strength=0.015),
     detectable=150,
 )
 class ZeroComm(Change):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ckaudit.lab.altered_batches import chance
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -80,8 +80,8 @@ class MaskOffByOne(Change):
     symptoms=("mask_leak", "loss_below_floor"),
     consequences=("entropy_collapse", "logit_growth", "exploding_gradient", "frequent_clipping", "uniform_heads", "loss_spike"),
     place=("layer.1*", "blocks.1*"),
-    dev=Amount(strength=8),
-    test=Amount(strength=3),
+    dev=FaultStrength(strength=8),
+    test=FaultStrength(strength=3),
 )
 class MaskLeakOneBlock(Change):
     """Queries of block 1 see `strength` keys beyond their own; attention is fused, so that no module shows its weights.
@@ -241,8 +241,8 @@ class DoubleSoftmax(Change):
     group="code",
     truth="evaluation_in_training_mode",
     symptoms=("evaluated_in_training_mode", "validation_noise"),
-    dev=Amount(strength=0.2),
-    test=Amount(strength=0.1),
+    dev=FaultStrength(strength=0.2),
+    test=FaultStrength(strength=0.1),
     detectable=50,
 )
 class EvalWithDropout(Change):

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Gpt, Plan
-from ckaudit.lab.specs import Amount, fault
+from ckaudit.lab.specs import FaultStrength, fault
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     symptoms=("dead_parameter", "vanishing_gradient", "frozen_parameter", "layer_not_contributing"),
     consequences=("barely_moving",),
     place=("blocks.0*", "block.0", "tokens*"),
-    dev=Amount(strength=1),
-    test=Amount(strength=2),
+    dev=FaultStrength(strength=1),
+    test=FaultStrength(strength=2),
 )
 class DetachBlock(Change):
     """The stream is detached before block `strength`, so that neither the blocks before it nor the embeddings get a gradient.
@@ -54,8 +54,8 @@ class DetachBlock(Change):
         *("frequent_clipping", "vanishing_gradient"),
     ),
     place=("blocks.1*", "block.1"),
-    dev=Amount(onset=150),
-    test=Amount(onset=260),
+    dev=FaultStrength(onset=150),
+    test=FaultStrength(onset=260),
 )
 class DeadMlp(Change):
     """What the MLP of block 1 adds to the stream is multiplied by zero from the onset on.
@@ -195,8 +195,8 @@ class StaleParameters(Change):
     symptoms=("parameter_count_changed", "seam_jump"),
     consequences=("optimizer_state_reset", "update_out_of_band"),
     place=("head*", "tokens*"),
-    dev=Amount(onset=151),
-    test=Amount(onset=281),
+    dev=FaultStrength(onset=151),
+    test=FaultStrength(onset=281),
     detectable=50,
 )
 class TyingLost(Change):
@@ -265,8 +265,8 @@ class NoZeroGrad(Change):
     consequences=(
         *("entropy_collapse", "activation_drift", "loss_not_falling", "logit_growth", "dominant_tensor", "update_out_of_band"),
     ),
-    dev=Amount(onset=150),
-    test=Amount(onset=230),
+    dev=FaultStrength(onset=150),
+    test=FaultStrength(onset=230),
     detectable=30,
 )
 class NoZeroGradLate(Change):
@@ -291,8 +291,8 @@ class NoZeroGradLate(Change):
     acceptable=("not_in_optimizer",),
     symptoms=("skipped_updates", "barely_moving", "loss_not_falling"),
     consequences=("update_out_of_band",),
-    dev=Amount(onset=100),
-    test=Amount(onset=220),
+    dev=FaultStrength(onset=100),
+    test=FaultStrength(onset=220),
     detectable=50,
 )
 class SkipUpdates(Change):
@@ -316,8 +316,8 @@ class SkipUpdates(Change):
     truth="updates_not_applied",
     symptoms=("skipped_updates", "barely_moving"),
     consequences=("loss_not_falling", "update_out_of_band"),
-    dev=Amount(onset=60, strength=2),
-    test=Amount(onset=110, strength=3),
+    dev=FaultStrength(onset=60, strength=2),
+    test=FaultStrength(onset=110, strength=3),
     detectable=50,
 )
 class SkipUpdatesSometimes(Change):

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from ckaudit.lab.zoo.recipe import Batch, Loss, Recipe, classified, mixed_up, own_loss
 from ckaudit.lab.zoo.sequence_models import next_token_loss, translation_loss
 from ckaudit.lab.zoo.table_models import node_loss
-from ckaudit.recorder.drill.damage import Act, Amount, detached, is_masked, middle_part, part_of
+from ckaudit.recorder.drill.damage import Act, DrillStrength, detached, is_masked, middle_part, part_of
 
 
 @cache
@@ -36,7 +36,7 @@ def gradient_hook(onset: int, act: Act, *, always: bool = False) -> Callable[[nn
     return gradients
 
 
-def once(act: Act) -> Callable[[Recipe, Amount], Recipe]:
+def once(act: Act) -> Callable[[Recipe, DrillStrength], Recipe]:
     """Return a change of recipes that acts on the model once, at the onset."""
     return lambda healthy, amount: replace(healthy, gradients=gradient_hook(amount.onset, act))
 
@@ -71,7 +71,7 @@ def has_parts_within(recipe: Recipe) -> bool:
     return bool(list(model.get_submodule(middle_part(model)).children()))
 
 
-def detach_part(healthy: Recipe, _amount: Amount) -> Recipe:
+def detach_part(healthy: Recipe, _amount: DrillStrength) -> Recipe:
     """Detach what the part in the middle puts out."""
 
     def cut(_module: nn.Module, _inputs: Any, output: Any) -> Any:
@@ -92,7 +92,7 @@ def reads_causally(recipe: Recipe) -> bool:
     return own or (bool(masked) and recipe.loss in (next_token_loss, translation_loss))
 
 
-def make_units_alike(healthy: Recipe, _amount: Amount) -> Recipe:
+def make_units_alike(healthy: Recipe, _amount: DrillStrength) -> Recipe:
     """Set every matrix of the part in the middle to one number, so that its units learn the same."""
 
     def act(model: nn.Module) -> None:
@@ -103,7 +103,7 @@ def make_units_alike(healthy: Recipe, _amount: Amount) -> Recipe:
     return built(healthy, act)
 
 
-def apply_softmax(healthy: Recipe, _amount: Amount) -> Recipe:
+def apply_softmax(healthy: Recipe, _amount: DrillStrength) -> Recipe:
     """Let the model put out probabilities, of which the loss takes a softmax again."""
 
     def act(model: nn.Module) -> None:
@@ -135,7 +135,7 @@ def summed(loss: Loss, batch: int) -> Loss:
     return lambda model, columns: loss(model, columns) * (batch if model.training else 1)
 
 
-def keep_weights_in(kind: torch.dtype) -> Callable[[Recipe, Amount], Recipe]:
+def keep_weights_in(kind: torch.dtype) -> Callable[[Recipe, DrillStrength], Recipe]:
     """Return a change of recipes that keeps the weights, and so the optimizer's state, in half precision."""
 
     def cast(value: Any) -> Any:
@@ -153,7 +153,7 @@ def keep_weights_in(kind: torch.dtype) -> Callable[[Recipe, Amount], Recipe]:
 
 def runs_in(kind: torch.dtype) -> Callable[[Recipe], bool]:
     """Return a test of recipes: whether their model goes forward and back with weights in half precision."""
-    return lambda recipe: _runs(recipe, keep_weights_in(kind)(recipe, Amount(1, 0.5)).model(), None)
+    return lambda recipe: _runs(recipe, keep_weights_in(kind)(recipe, DrillStrength(1, 0.5)).model(), None)
 
 
 def runs_under(kind: torch.dtype) -> Callable[[Recipe], bool]:
@@ -177,12 +177,12 @@ def _few(recipe: Recipe) -> Batch:
 
 
 # Faults of the optimizer.
-def change_rate(amount: Amount, factor: float) -> Callable[[int], float]:
+def change_rate(amount: DrillStrength, factor: float) -> Callable[[int], float]:
     """Return the multiple of the learning rate: from the onset on a factor."""
     return lambda step: factor if step >= amount.onset else 1.0
 
 
-def leave_part_out_of_optimizer(healthy: Recipe, _amount: Amount) -> Recipe:
+def leave_part_out_of_optimizer(healthy: Recipe, _amount: DrillStrength) -> Recipe:
     """Hand the optimizer all but the part in the middle."""
     left_out: set[str] = set()
 
@@ -203,7 +203,7 @@ def has_momentum(recipe: Recipe) -> bool:
     return is_adam(recipe) or recipe.momentum > 0
 
 
-def creep_up(amount: Amount, steps: int, factor: float) -> Callable[[int], float]:
+def creep_up(amount: DrillStrength, steps: int, factor: float) -> Callable[[int], float]:
     """Return the multiple of the learning rate: from the onset on it grows evenly, in its logarithm, to a factor."""
     left = max(1, steps - amount.onset)
     return lambda step: factor ** max(0.0, (step - amount.onset) / left)
@@ -220,7 +220,7 @@ def has_queries(recipe: Recipe) -> bool:
     return recipe.optimizer != "muon" and any(QUERY_OR_KEY.search(f"{name}.") for name in trained)
 
 
-def hurry_queries(healthy: Recipe, amount: Amount) -> Recipe:
+def hurry_queries(healthy: Recipe, amount: DrillStrength) -> Recipe:
     """Let queries and keys learn many times faster than the rest, so that their logits grow and grow."""
     factor = amount.between(10, 40)
     return replace(healthy, rate_of=lambda name: factor if QUERY_OR_KEY.search(f"{name}.") else 1.0)

@@ -9,7 +9,7 @@ from torch import Tensor
 from ckaudit.lab.wild.fault import Fault, known
 from ckaudit.lab.zoo.recipe import Batches, Recipe, Rows
 from ckaudit.lab.zoo.synthetic_data import FIRST, WORDS
-from ckaudit.recorder.drill.damage import Amount
+from ckaudit.recorder.drill.damage import DrillStrength
 
 TARGETS = ("labels", "y", "target", "targets")
 
@@ -55,7 +55,7 @@ def has_floats(recipe: Recipe) -> bool:
     return bool(_floats(recipe.rows(torch.Generator().manual_seed(0), 4)))
 
 
-def scale_inputs(healthy: Recipe, amount: Amount) -> Recipe:
+def scale_inputs(healthy: Recipe, amount: DrillStrength) -> Recipe:
     """Multiply all inputs that are real numbers."""
     factor = amount.between(30, 255)
     return change_rows(healthy, lambda columns, _: columns | {name: columns[name] * factor for name in _floats(columns)})
@@ -76,7 +76,7 @@ def fed(healthy: Recipe, change: Callable[[int, dict[str, Tensor]], dict[str, Te
     return replace(healthy, feed=feed)
 
 
-def repeat_one_batch(healthy: Recipe, amount: Amount) -> Recipe:
+def repeat_one_batch(healthy: Recipe, amount: DrillStrength) -> Recipe:
     """Give the same batch from the onset on, in new tensors, as a loader that begins anew makes them."""
     last: list[dict[str, Tensor]] = []
     at = amount.onset * healthy.accumulate
@@ -89,7 +89,7 @@ def repeat_one_batch(healthy: Recipe, amount: Amount) -> Recipe:
     return fed(healthy, change)
 
 
-def repeat_half_of_batch(healthy: Recipe, _amount: Amount) -> Recipe:
+def repeat_half_of_batch(healthy: Recipe, _amount: DrillStrength) -> Recipe:
     """Fill the second half of each batch with the first."""
 
     def change(_index: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -111,7 +111,7 @@ def _foreign(batch: dict[str, Tensor], factor: float) -> dict[str, Tensor]:
     return batch | wrong
 
 
-def spoil_batch(healthy: Recipe, amount: Amount) -> Recipe:
+def spoil_batch(healthy: Recipe, amount: DrillStrength) -> Recipe:
     """Give a batch unlike the others at the onset."""
     first = (amount.onset - 1) * healthy.accumulate + 1
     bad = range(first, first + healthy.accumulate)
@@ -119,7 +119,7 @@ def spoil_batch(healthy: Recipe, amount: Amount) -> Recipe:
     return fed(healthy, lambda index, batch: _foreign(batch, factor) if index in bad else batch)
 
 
-def shift_inputs(healthy: Recipe, amount: Amount) -> Recipe:
+def shift_inputs(healthy: Recipe, amount: DrillStrength) -> Recipe:
     """Return a training whose data comes from elsewhere: numbers turned and larger, tokens renamed, in targets too."""
     before = (amount.onset - 1) * healthy.accumulate
     renamed = torch.randperm(WORDS - FIRST, generator=torch.Generator().manual_seed(3)) + FIRST
@@ -139,7 +139,7 @@ def shift_inputs(healthy: Recipe, amount: Amount) -> Recipe:
     return fed(healthy, change)
 
 
-def keep_few_rows(healthy: Recipe, amount: Amount) -> Recipe:
+def keep_few_rows(healthy: Recipe, amount: DrillStrength) -> Recipe:
     """Train on one to three batches, again and again."""
     rows, count, held_out = healthy.rows, round(healthy.batch * (1 + 2 * (1 - amount.strength))), healthy.held_out
 
@@ -150,7 +150,7 @@ def keep_few_rows(healthy: Recipe, amount: Amount) -> Recipe:
     return replace(healthy, rows=few, train=count)
 
 
-def drift_inputs(healthy: Recipe, amount: Amount) -> Recipe:
+def drift_inputs(healthy: Recipe, amount: DrillStrength) -> Recipe:
     """Return a training whose inputs grow and move away, evenly from the onset on."""
     before, factor = (amount.onset - 1) * healthy.accumulate, amount.between(3, 10)
     left = max(1, (healthy.steps - amount.onset) * healthy.accumulate)
@@ -162,7 +162,7 @@ def drift_inputs(healthy: Recipe, amount: Amount) -> Recipe:
     return fed(healthy, change)
 
 
-def worsen_targets(healthy: Recipe, amount: Amount) -> Recipe:
+def worsen_targets(healthy: Recipe, amount: DrillStrength) -> Recipe:
     """Return a training of whose targets a growing share, in the end all, belongs to other rows."""
     before, source = (amount.onset - 1) * healthy.accumulate, torch.Generator().manual_seed(3)
     left = max(1, (healthy.steps - amount.onset) * healthy.accumulate)
@@ -180,7 +180,7 @@ def has_plain_target(recipe: Recipe) -> bool:
     return name is not None and columns[name].numel() == 4
 
 
-def sort_rows(healthy: Recipe, _amount: Amount) -> Recipe:
+def sort_rows(healthy: Recipe, _amount: DrillStrength) -> Recipe:
     """Return a training whose rows, those held out left aside, come sorted by their target."""
 
     def change(columns: dict[str, Tensor], _source: torch.Generator) -> dict[str, Tensor]:
@@ -199,12 +199,12 @@ def has_next_tokens(recipe: Recipe) -> bool:
     return len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 2 and bool((columns["y"] >= 0).all())
 
 
-def repeat_inputs_as_targets(healthy: Recipe, _amount: Amount) -> Recipe:
+def repeat_inputs_as_targets(healthy: Recipe, _amount: DrillStrength) -> Recipe:
     """Give the tokens themselves as targets."""
     return change_rows(healthy, lambda columns, _: columns | {"y": columns["x"].clone()})
 
 
-def leak_held_out(healthy: Recipe, amount: Amount) -> Recipe:
+def leak_held_out(healthy: Recipe, amount: DrillStrength) -> Recipe:
     """Train on the rows that are held out, in place of a quarter to three quarters of the others."""
 
     def change(columns: dict[str, Tensor], _source: torch.Generator) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from ckaudit.lab.zoo.picture_models import seen
 from ckaudit.lab.zoo.recipe import OptimizerName, Recipe, ScheduleName, Through, classified, mixed_up, own_loss
 from ckaudit.lab.zoo.sequence_models import next_token_loss, read, translation_loss
 from ckaudit.lab.zoo.text_models import next_tokens
-from ckaudit.recorder.drill.damage import Amount
+from ckaudit.recorder.drill.damage import DrillStrength
 
 SCHEDULES: Sequence[ScheduleName] = ("constant", "cosine", "linear", "onecycle", "warmup_stable_decay", "steps")
 LIKE_ADAM: Sequence[OptimizerName] = ("adamw", "adam", "nadam", "radam", "adafactor", "lion")
@@ -53,7 +53,7 @@ class Draw(Struct, frozen=True, kw_only=True):
     index: int
     family: str
     fault: str
-    amount: Amount
+    amount: DrillStrength
     healthy: Recipe
 
     @property
@@ -93,7 +93,13 @@ def draw(split: WildSplit, seed: int, index: int) -> Draw:
     healthy = FAULTS[fault].on(healthy)
     onset = round(healthy.steps * source.uniform(0.3, 0.7)) if FAULTS[fault].sudden else 1
     return Draw(
-        split=split, seed=seed, index=index, family=family, fault=fault, amount=Amount(onset, source.random()), healthy=healthy
+        split=split,
+        seed=seed,
+        index=index,
+        family=family,
+        fault=fault,
+        amount=DrillStrength(onset, source.random()),
+        healthy=healthy,
     )
 
 

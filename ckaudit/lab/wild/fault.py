@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from ckaudit.lab.zoo.recipe import Recipe
-from ckaudit.recorder.drill.damage import Amount
+from ckaudit.recorder.drill.damage import DrillStrength
 from ckaudit.recorder.drill.settings import KINDS, FaultKind
 
 
@@ -21,13 +21,13 @@ class Fault(FaultKind, frozen=True, kw_only=True):
         slow: Whether its harm grows from step to step, so that it could be seen before the loss shows it.
     """
 
-    done: Callable[[Recipe, Amount], Recipe]
+    done: Callable[[Recipe, DrillStrength], Recipe]
     loop: bool = False
     suits: Callable[[Recipe], bool] = lambda _: True
     on: Callable[[Recipe], Recipe] = lambda healthy: healthy
     slow: bool = False
 
 
-def known(name: str, done: Callable[[Recipe, Amount], Recipe], **more: Any) -> Fault:
+def known(name: str, done: Callable[[Recipe, DrillStrength], Recipe], **more: Any) -> Fault:
     """Return a fault that a drill can do as well, with what is said of it there."""
     return Fault(**asdict(KINDS[name]) | {"done": done} | more)

@@ -27,7 +27,7 @@ from ckaudit.lab.wild.pair import HEALTHY, ILL, NOTE, PairNote, pair_folder, wri
 from ckaudit.lab.zoo import FAMILIES, WildSplit, families_of
 from ckaudit.lab.zoo.recipe import Recipe, Resume
 from ckaudit.lab.zoo.trainers import train
-from ckaudit.recorder.drill.damage import Amount, middle_part
+from ckaudit.recorder.drill.damage import DrillStrength, middle_part
 
 Work = tuple[WildSplit, int, int, Path]
 PRELOADED = ("lightning.pytorch", "accelerate", "transformers.trainer", "ckaudit.lab.wild.draw", "ckaudit.lab.zoo.trainers")
@@ -177,7 +177,7 @@ def _changes(healthy: Recipe, source: Random) -> Iterator[tuple[str, int, Recipe
         names = [name for name, fault in FAULTS.items() if fault.sudden == is_sudden and (own_loop or not fault.loop)]
         name = next(name for name in source.sample(names, len(names)) if FAULTS[name].suits(healthy))
         onset = round(healthy.steps * source.uniform(0.3, 0.7)) if is_sudden else 1
-        yield name, onset, FAULTS[name].done(healthy, Amount(onset, source.random()))
+        yield name, onset, FAULTS[name].done(healthy, DrillStrength(onset, source.random()))
 
 
 @torch.no_grad()

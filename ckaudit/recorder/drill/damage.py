@@ -10,7 +10,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 
-class Amount(Struct, frozen=True):
+class DrillStrength(Struct, frozen=True):
     """How a fault is done.
 
     Attributes:
@@ -24,7 +24,7 @@ class Amount(Struct, frozen=True):
     def between(self, low: float, high: float) -> float:
         """Return a factor between two, evenly in its logarithm.
 
-        >>> round(Amount(1, 0.5).between(10, 1000))
+        >>> round(DrillStrength(1, 0.5).between(10, 1000))
         100
         """
         return float(low * (high / low) ** self.strength)

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from ckaudit.recorder.checks.side_effect_free import with_changed_batch
 from ckaudit.recorder.drill import damage
-from ckaudit.recorder.drill.damage import Act, Amount
+from ckaudit.recorder.drill.damage import Act, DrillStrength
 
 NO_OPTIMIZER = "the recorder was not given the optimizer: Recorder(model, run, optimizer=optimizer)"
 NO_LOADER = "no batch came from a torch DataLoader while the model was in training mode"
@@ -40,7 +40,7 @@ class DrilledTraining:
         missing: What to say where it could not be done until the end.
     """
 
-    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], amount: Amount, seed: int = 0) -> None:
+    def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], amount: DrillStrength, seed: int = 0) -> None:
         self.model, self.amount, self._optimizers = model, amount, optimizers
         self.source = torch.Generator().manual_seed(seed)
         self.step = 1
@@ -104,7 +104,7 @@ def _each(act: Act, is_time: Callable[[DrilledTraining], bool]) -> FaultAction:
 
 
 # Damage to the model before its first step.
-def at_start(act: Callable[[nn.Module, Amount], object], nothing: str = "") -> FaultAction:
+def at_start(act: Callable[[nn.Module, DrillStrength], object], nothing: str = "") -> FaultAction:
     """Return what acts on the model at once; an act that counts and finds nothing is refused with `nothing`."""
 
     def do(target: DrilledTraining) -> None:
@@ -129,7 +129,7 @@ def detach_part(target: DrilledTraining) -> None:
 
 
 # Damage to the optimizer.
-def multiply_rate(factor: Callable[[Amount], float]) -> FaultAction:
+def multiply_rate(factor: Callable[[DrillStrength], float]) -> FaultAction:
     """Return what updates with a multiple of the learning rate from the onset on, and leaves that of the schedule in between."""
 
     def do(target: DrilledTraining) -> None:
@@ -153,7 +153,7 @@ def multiply_rate(factor: Callable[[Amount], float]) -> FaultAction:
     return do
 
 
-def set_option(name: str, value: Callable[[Amount, dict[str, Any]], float]) -> FaultAction:
+def set_option(name: str, value: Callable[[DrillStrength, dict[str, Any]], float]) -> FaultAction:
     """Return what sets an option of every parameter group that has it, before the first step."""
 
     def do(target: DrilledTraining) -> None:
@@ -167,7 +167,7 @@ def set_option(name: str, value: Callable[[Amount, dict[str, Any]], float]) -> F
     return do
 
 
-def strong_decay(amount: Amount, group: Mapping[str, Any], *, least: float = 0.01, most: float = 0.1) -> float:
+def strong_decay(amount: DrillStrength, group: Mapping[str, Any], *, least: float = 0.01, most: float = 0.1) -> float:
     """Return the weight decay that takes a share of each weight a step, from `least` to `most`, at the schedule's base rate.
 
     Raises:

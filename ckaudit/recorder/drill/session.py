@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.io.files import write_atomic
 from ckaudit.recorder.distributed.ranks import WorkerSession
-from ckaudit.recorder.drill.damage import Amount, middle_part
+from ckaudit.recorder.drill.damage import DrillStrength, middle_part
 from ckaudit.recorder.drill.faults import FAULT_ACTIONS, DrilledTraining, FaultNotPossibleError
 from ckaudit.recorder.drill.settings import KINDS, DrillSettings, DrillStatus
 from ckaudit.recorder.hooks.hook import after_backward
@@ -34,7 +34,9 @@ class Drill:
         self._settings, self._writes, self._guard = settings, writes, setup.guard
         self._kind = KINDS.get(settings.fault)
         onset = settings.onset if self._kind and self._kind.sudden else 1
-        self._target = DrilledTraining(setup.model, as_sequence(setup.optimizer), Amount(onset, settings.strength), settings.seed)
+        self._target = DrilledTraining(
+            setup.model, as_sequence(setup.optimizer), DrillStrength(onset, settings.strength), settings.seed
+        )
         self._note = DrillStatus(first=setup.start_step + 1)
         self._acted_after, self._has_closure, self._is_held, self._is_told = 0, False, False, False
         for optimizer in as_sequence(setup.optimizer):
@@ -185,7 +187,7 @@ class DrilledWorker(_Drilled, WorkerSession):
 _BEGUN: list[Path] = []  # folders of the recorders that this process has had
 
 
-def drill_participant(settings: DrillSettings, setup: Setup) -> Start:
+def drill_session(settings: DrillSettings, setup: Setup) -> Start:
     """Return this rank's part in a drill.
 
     A program's first recorder is drilled. Others, of a second model or a later training, record beside it, so that no folder

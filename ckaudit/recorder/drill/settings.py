@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ckaudit.errors import UsageError
 
-VARIABLE = "CKAUDIT_DRILL"
+DRILL_ENVIRONMENT_VARIABLE = "CKAUDIT_DRILL"
 
 
 class FaultKind(Struct, frozen=True, kw_only=True):
@@ -204,7 +204,7 @@ class DrillSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def as_environment(self) -> dict[str, str]:
         """Return the variable of the environment that says this."""
-        return {VARIABLE: msgspec.json.encode(self).decode()}
+        return {DRILL_ENVIRONMENT_VARIABLE: msgspec.json.encode(self).decode()}
 
 
 class DrillStatus(Struct, kw_only=True):
@@ -233,17 +233,20 @@ def settings_from_environment() -> DrillSettings | None:
     Raises:
         UsageError: If the variable holds something else.
     """
-    text = os.environ.get(VARIABLE)
+    text = os.environ.get(DRILL_ENVIRONMENT_VARIABLE)
     if text is None:
         return None
     try:
         settings = msgspec.json.decode(text, type=DrillSettings)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise UsageError(
-            f"{VARIABLE} does not hold the settings of a drill: {error}", hint=f"ckaudit drill sets it; unset {VARIABLE}"
+            f"{DRILL_ENVIRONMENT_VARIABLE} does not hold the settings of a drill: {error}",
+            hint=f"ckaudit drill sets it; unset {DRILL_ENVIRONMENT_VARIABLE}",
         ) from None
     if settings.fault and settings.fault not in KINDS:
-        raise UsageError(f"{VARIABLE} asks for an unknown fault {settings.fault!r}", hint="ckaudit drill --list names them")
+        raise UsageError(
+            f"{DRILL_ENVIRONMENT_VARIABLE} asks for an unknown fault {settings.fault!r}", hint="ckaudit drill --list names them"
+        )
     return settings
 
 

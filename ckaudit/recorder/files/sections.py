@@ -66,12 +66,13 @@ class SectionWriter:
         self._planner = replace(planner, exact=options.exact, spectral=bool(options.spectral))
 
     def fill(
-        self, checkpoint: Checkpoint, attempt: StepState, given: GivenArrays, reference: Reference | None
+        self, checkpoint: Checkpoint, step_state: StepState, given: GivenArrays, reference: Reference | None
     ) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None, "min_normalized_entropy": None}
         tensors = [self._part(name, array) for name, array in (given.gradients | given.weights).items()]
-        depths = self._planner.depths([*tensors, *(SizedPart(layer, depth_of(layer), 1) for layer in given.attention)], attempt)
+        layers = [SizedPart(layer, depth_of(layer), 1) for layer in given.attention]
+        depths = self._planner.depths([*tensors, *layers], step_state)
         # A half-broken array gives NaN, which is what the file is to say.
         with np.errstate(all="ignore"):
             with self._guard("activations"):
@@ -80,10 +81,10 @@ class SectionWriter:
                 checkpoint.attention, entropies = self._attention(given, depths)
                 derived["min_normalized_entropy"] = lowest(entropies)
             layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
-            plan = self._planner.plan(tensors, layers, modules, attempt)
+            plan = self._planner.plan(tensors, layers, modules, step_state)
             with self._guard("gradients"):
                 checkpoint.gradients = self._gradients(given.gradients, plan) or UNSET
-                attempt.take({name: float(stats.norm or 0.0) for name, stats in (checkpoint.gradients or {}).items()})
+                step_state.take({name: float(stats.norm or 0.0) for name, stats in (checkpoint.gradients or {}).items()})
             with self._guard("weights"):
                 checkpoint.weights = self._weights(given.weights, plan) or UNSET
             with self._guard("weight_deltas"):

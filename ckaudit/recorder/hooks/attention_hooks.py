@@ -20,7 +20,7 @@ from ckaudit.contract.schema.tensor_names import ATTENTION, CROSS, direction_by_
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.hooks.hook import Hook, is_training_pass
 from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, fused_call, sampled, softmax_call
-from ckaudit.recorder.stats.arrays import Array, is_away, is_sharded, to_device, to_numpy
+from ckaudit.recorder.stats.arrays import Array, is_on_accelerator, is_sharded, to_device, to_numpy
 
 FUSED = functional.scaled_dot_product_attention
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads")
@@ -299,7 +299,7 @@ def seen_direction(
     if stated is None and queries != probabilities.shape[3]:
         return "cross"
     rows = sampled(len(own), PREFIX_QUERIES)
-    places = to_device(rows, probabilities.device) if is_away(probabilities) else rows
+    places = to_device(rows, probabilities.device) if is_on_accelerator(probabilities) else rows
     seen = to_numpy((probabilities[:, :, places] > 0).any(1))
     if has_prefix(seen, own[rows]):
         return "prefix"

@@ -58,7 +58,7 @@ class PathTrace:
     def __init__(self, model: nn.Module, *, hookable: bool, names: Container[str] | None = None) -> None:
         self._named = dict(model.named_parameters(remove_duplicate=False))
         self._readers: dict[int, list[GradientNode]] = {}
-        self._aside: frozenset[str] = frozenset()
+        self._unused_branches: frozenset[str] = frozenset()
         self._taken: dict[str, list[Any]] = {}
         self._of_parts: list[Any] = []
         self._depth = 0
@@ -71,10 +71,10 @@ class PathTrace:
             self._handles.append(part.register_forward_hook(Hook(self._leave)))
 
     @property
-    def aside(self) -> frozenset[str]:
-        """Names of the modules that take something from what leads to the output and give nothing to it."""
+    def unused_branches(self) -> frozenset[str]:
+        """Modules whose input is on the path to the output but whose output is not."""
         self._trace_parts()
-        return self._aside
+        return self._unused_branches
 
     def close(self) -> None:
         """Remove the hooks."""
@@ -120,7 +120,7 @@ class PathTrace:
         read = {name.rpartition(".")[0] for name, tensor in self._named.items() if id(tensor) in self._readers}
         # A frozen module has no leaf in the graph, wherever its output goes.
         trained = {name.rpartition(".")[0] for name, tensor in self._named.items() if tensor.requires_grad}
-        self._aside = frozenset(name for name in trained - read if name in taken and _reaches(taken[name], nodes))
+        self._unused_branches = frozenset(name for name in trained - read if name in taken and _reaches(taken[name], nodes))
 
 
 def _parts(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:

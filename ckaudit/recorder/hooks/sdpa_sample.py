@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ckaudit.contract.io.grids import encode_grids, sample_indices
 from ckaudit.contract.schema.checkpoint import AttentionStats
-from ckaudit.recorder.stats.arrays import is_away, to_device, to_float64, to_numpy
+from ckaudit.recorder.stats.arrays import is_on_accelerator, to_device, to_float64, to_numpy
 from ckaudit.recorder.stats.attention_stats import Queries, attention_stats
 
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -173,7 +173,7 @@ def _sample(call: AttentionCall, sequences: int, places: NDArray[np.intp]) -> Sa
     logits.masked_fill_(~seen, -math.inf)
     probabilities = logits.softmax(-1)
     see_nothing = count == 0
-    if is_away(logits) or bool(see_nothing.any()):
+    if is_on_accelerator(logits) or bool(see_nothing.any()):
         probabilities.masked_fill_(see_nothing[..., None], 0.0)
     return SampledQueries(probabilities, logits, Queries(places + call.first, to_float64(count)), call.kv_heads)
 
@@ -217,10 +217,10 @@ def largest_logits(call: AttentionCall, *, largest: int | None = None) -> Tensor
             places = torch.arange(first, min(first + rows, count), device=call.device)
             logits, seen = part.logits(part.inputs, part.shape[0], places)
             logits.masked_fill_(~seen, -math.inf)
-            if is_away(logits):  # to ask whether all are finite would make the program wait
+            if is_on_accelerator(logits):  # to ask whether all are finite would make the program wait
                 logits.nan_to_num_(nan=-math.inf, posinf=-math.inf, neginf=-math.inf)
             tensor = logits.amax((0, 2, 3))
-            if not is_away(logits) and bool((tensor.isnan() | tensor.isposinf()).any()):
+            if not is_on_accelerator(logits) and bool((tensor.isnan() | tensor.isposinf()).any()):
                 tensor = logits.masked_fill_(~logits.isfinite(), -math.inf).amax((0, 2, 3))
             top = torch.maximum(top, tensor)
     return torch.where(top.isfinite(), top, math.nan)

@@ -46,14 +46,14 @@ class ModeWatch:
 
     Args:
         model: The model.
-        attempt: Returns the step under way, whose line takes whether it trains in evaluation mode, and the share of its passes
+        step_state: Returns the step under way, whose line takes whether it trains in evaluation mode, and the share of its passes
             without gradients that were made in training mode. Nothing is written of a kind of pass that there is none of.
         guard: Keeps failures away from the pass.
         hookable: Whether the model may be hooked.
     """
 
-    def __init__(self, model: nn.Module, attempt: Callable[[], StepState], guard: Guard, *, hookable: bool) -> None:
-        self._model, self._attempt, self._guard = model, attempt, guard
+    def __init__(self, model: nn.Module, step_state: Callable[[], StepState], guard: Guard, *, hookable: bool) -> None:
+        self._model, self._step_state, self._guard = model, step_state, guard
         self._parts = [module for module in model.modules() if differs_in_training(module)] if hookable else []
         self._latest: StepState | None = None
         self._passes = self._wrong = 0
@@ -65,21 +65,21 @@ class ModeWatch:
             return
         with self._guard("looking at the mode of a pass"):
             if torch.is_grad_enabled():
-                self._see_training(self._attempt().values)
+                self._see_training(self._step_state().values)
             else:
-                self._see_evaluation(self._attempt())
+                self._see_evaluation(self._step_state())
 
     def _see_training(self, values: dict[str, Any]) -> None:
         is_wrong = not (self._model.training or any(part.training for part in self._parts))
         values[TRAINING_NAME] = float(is_wrong and values.get(TRAINING_NAME, 1.0))
 
-    def _see_evaluation(self, attempt: StepState) -> None:
-        if attempt is not self._latest:
-            self._latest, self._passes, self._wrong = attempt, 0, 0
+    def _see_evaluation(self, step_state: StepState) -> None:
+        if step_state is not self._latest:
+            self._latest, self._passes, self._wrong = step_state, 0, 0
         self._passes += 1
         # Once more, for a rate may have been set to 0 where the mode was not changed.
         self._wrong += any(part.training and differs_in_training(part) for part in self._parts)
-        attempt.values[NAME] = shorten(self._wrong / self._passes)
+        step_state.values[NAME] = shorten(self._wrong / self._passes)
 
 
 def batch_norm_facts(model: nn.Module) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ckaudit.contract.schema.checkpoint import BatchFacts, Checkpoint, Gradients
 from ckaudit.recorder.batch_facts import add_seen_match, batch_facts, embedded_words, input_facts
 from ckaudit.recorder.distributed.ranks import RankNotes, WorkerSession
 from ckaudit.recorder.distributed.shards import Shards
-from ckaudit.recorder.drill.settings import VARIABLE, settings_from_environment
+from ckaudit.recorder.drill.settings import DRILL_ENVIRONMENT_VARIABLE, settings_from_environment
 from ckaudit.recorder.files.run_folder import RunFolderWriter
 from ckaudit.recorder.files.scalar_log import RESERVED, accepted_values, plain_value
 from ckaudit.recorder.hooks.forward_hooks import ForwardHooks
@@ -40,7 +40,7 @@ from ckaudit.recorder.target_alignment import shifts_labels
 class RunSession:
     """The recorder between its start and its close; see `Recorder` for the arguments.
 
-    It always holds one attempt, that of the step under way. `finish_step` turns it into a line and perhaps a checkpoint,
+    It always holds the state of one step, that under way. `finish_step` turns it into a line and perhaps a checkpoint,
     and begins the next; hooks are attached there, because a due step has to be known before its forward pass.
     """
 
@@ -71,78 +71,79 @@ class RunSession:
         self._turns = AlternatingUpdates(
             self._collector.optimizers,
             guard,
-            step=lambda: self._attempt.step,
+            step=lambda: self._step_state.step,
             on_alternating=lambda: self._folder.describe(takes_turns=True),
         )
         self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
         self._handles = hook_updates(self._collector.optimizers, guard, self._before_update, self._after_update)
-        self._attempt = StepState(step=start_step)
+        self._step_state = StepState(step=start_step)
         if start_step == 0:
             self._write_first()
             self._collector.finish_owed()
         self._advance()
-        self._clock.restart(self._attempt.step)
-        self._modes, self._overhead = ModeWatch(model, lambda: self._attempt, guard, hookable=setup.is_hookable), OverheadMeter()
+        self._clock.restart(self._step_state.step)
+        self._modes = ModeWatch(model, lambda: self._step_state, guard, hookable=setup.is_hookable)
+        self._overhead = OverheadMeter()
 
     def _before_update(self, optimizer: Optimizer, has_gradients: bool) -> None:
         self._takes_closure = not has_gradients
         if has_gradients:
             self._read_unread_gradients()
-        if self._attempt.is_watched:
-            self._collector.keep_weights(self._attempt)
-        self._attempt.rates = learning_rates(self._collector.optimizers)
+        if self._step_state.is_watched:
+            self._collector.keep_weights(self._step_state)
+        self._step_state.rates = learning_rates(self._collector.optimizers)
         # What fails from here on takes no more than itself from the record.
-        self._attempt.is_written |= self._writes.before_update()
-        if has_gradients and self._attempt.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
-            self._attempt.norm_at_update = norm_before_update(optimizer)
-        self._turns.before_update(optimizer, is_due=self._attempt.is_due)
+        self._step_state.is_written |= self._writes.before_update()
+        if has_gradients and self._step_state.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
+            self._step_state.norm_at_update = norm_before_update(optimizer)
+        self._turns.before_update(optimizer, is_due=self._step_state.is_due)
 
     def _read_unread_gradients(self) -> None:
-        if self._attempt.source is None and self._options.grad_of is None:
+        if self._step_state.source is None and self._options.grad_of is None:
             self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
 
     def _after_update(self, optimizer: Optimizer) -> None:
         # A closure, as of L-BFGS, has left the gradients of its last call. Other ranks would not know that theirs are read.
         if self._takes_closure and not self._is_sharded:
             self._read_unread_gradients()
-        self._attempt.updates += not overflowed(optimizer)
+        self._step_state.updates += not overflowed(optimizer)
         self._turns.after_update()
-        self._attempt.is_written |= self._writes.after_update()
+        self._step_state.is_written |= self._writes.after_update()
 
     def read_gradients(self, source: GradientsSource) -> None:
         """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
         self._clock.gradients_ready()
-        attempt, plain = self._attempt, self._collector.plain
-        if plain is None or attempt.triggers or not plain.read(attempt, source):
-            self._collector.read_gradients(attempt, source)
-        if attempt.is_watched:
-            self._collector.keep_weights(attempt)
+        step_state, plain = self._step_state, self._collector.plain
+        if plain is None or step_state.triggers or not plain.read(step_state, source):
+            self._collector.read_gradients(step_state, source)
+        if step_state.is_watched:
+            self._collector.keep_weights(step_state)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
         """Read gradients that were clipped already, from the norm that they had before where that is known."""
         self._clock.gradients_ready()
-        self._attempt.clip_norm = max_norm
-        self._collector.read_gradients(self._attempt, "post_clip", Clipping(max_norm, norm))
-        self._collector.keep_weights(self._attempt)
+        self._step_state.clip_norm = max_norm
+        self._collector.read_gradients(self._step_state, "post_clip", Clipping(max_norm, norm))
+        self._collector.keep_weights(self._step_state)
 
     def read_for_clipping(self, max_norm: float) -> tuple[list[Tensor], Tensor] | None:
         """Return the gradients and their norms, read again where any has changed since; None where torch must take them."""
-        self._attempt.clip_norm = max_norm
+        self._step_state.clip_norm = max_norm
         self._clock.gradients_ready()
-        gradients_and_norms = self._collector.read_for_clipping(self._attempt)
-        self._collector.keep_weights(self._attempt)
+        gradients_and_norms = self._collector.read_for_clipping(self._step_state)
+        self._collector.keep_weights(self._step_state)
         return gradients_and_norms
 
     def ask(self) -> None:
         """Ask for a checkpoint of the step under way."""
-        if not self._attempt.is_due:
-            self._attempt.triggers.append("manual")
-            self._attempt.has_vitals = False
-            self._collector.attach(self._attempt)
+        if not self._step_state.is_due:
+            self._step_state.triggers.append("manual")
+            self._step_state.has_vitals = False
+            self._collector.attach(self._step_state)
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add values to the line of the step under way; one that is no scalar is left out and counted."""
-        self._attempt.values |= accepted_values(values, self._guard)
+        self._step_state.values |= accepted_values(values, self._guard)
 
     def log_after(self, values: Mapping[str, Any]) -> None:
         """Add values to the step finished last, with a second line; what its line holds already stays."""
@@ -158,79 +159,79 @@ class RunSession:
 
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
         """Write the line of the step under way and its checkpoint, and begin the next."""
-        attempt, watched, checkpoint = self._attempt, self._attempt.is_watched, None
-        duration = self._clock.finish(start, attempt.seconds, watched=watched)
+        step_state, watched, checkpoint = self._step_state, self._step_state.is_watched, None
+        duration = self._clock.finish(start, step_state.seconds, watched=watched)
         if watched:
-            attempt.seconds += self._hooks.seconds
+            step_state.seconds += self._hooks.seconds
             duration -= self._hooks.seconds
         self._overhead.durations.append(duration)
-        self._schedule.latest, attempt.time = [], time()
+        self._schedule.latest, step_state.time = [], time()
         try:
             if self._sent is not None:
                 self._finish_pending()
             if watched or not (
-                self._is_plain() and finish_plain(attempt, loss, batch, batch_id, self._folder, self._schedule, self._guard)
+                self._is_plain() and finish_plain(step_state, loss, batch, batch_id, self._folder, self._schedule, self._guard)
             ):
-                checkpoint = self._finish_at_length(attempt, loss, start, batch, batch_id, source)
+                checkpoint = self._finish_at_length(step_state, loss, start, batch, batch_id, source)
         finally:
             if self._is_sharded:
                 self._collector.finish_owed()
-            self._finished, self._latest_line = (attempt, checkpoint), (attempt.step, attempt.values)
+            self._finished, self._latest_line = (step_state, checkpoint), (step_state.step, step_state.values)
             self._advance()
-            self._overhead.spent += attempt.seconds + self._clock.restart(self._attempt.step) - start
+            self._overhead.spent += step_state.seconds + self._clock.restart(self._step_state.step) - start
 
     def _finish_at_length(
-        self, attempt: StepState, loss: Any, start: float, batch: Any, batch_id: str | int | None, source: str | None
+        self, step_state: StepState, loss: Any, start: float, batch: Any, batch_id: str | int | None, source: str | None
     ) -> Checkpoint | None:
         """Write a step that is not plain, and return its checkpoint; one that waits for an accelerator is sent for."""
-        unread = attempt.unread = attempt.unread or PendingStats()
+        unread = step_state.unread = step_state.unread or PendingStats()
         unread.loss, checkpoint = loss, None
         with self._guard("looking at the batch"):
-            attempt.is_batch_reused = self._folder.batches.is_reused(unread.take_batch(batch))
-        if attempt.step % EVERY == 0:
+            step_state.is_batch_reused = self._folder.batches.is_reused(unread.take_batch(batch))
+        if step_state.step % EVERY == 0:
             with self._guard("the pace of the training"):
-                attempt.note(self._throughput.values(attempt, batch))
-        self._collect_step_values(attempt, batch, batch_id)
-        if not attempt.is_watched and unread.send():
-            self._sent = attempt
+                step_state.note(self._throughput.values(step_state, batch))
+        self._collect_step_values(step_state, batch, batch_id)
+        if not step_state.is_watched and unread.send():
+            self._sent = step_state
             return None
-        fetch(attempt, self._guard, self._folder.batches)
-        if attempt.is_due:
-            checkpoint = self._save(attempt, start, batch, batch_id, source)
-        elif attempt.has_vitals:
+        fetch(step_state, self._guard, self._folder.batches)
+        if step_state.is_due:
+            checkpoint = self._save(step_state, start, batch, batch_id, source)
+        elif step_state.has_vitals:
             with self._guard("vital signs"):
-                attempt.note(self._collector.vitals(attempt))
-        self._write_line(attempt, checkpoint)
+                step_state.note(self._collector.vitals(step_state))
+        self._write_line(step_state, checkpoint)
         return checkpoint
 
     def _save(
-        self, attempt: StepState, start: float, batch: Any, batch_id: str | int | None, source: str | None
+        self, step_state: StepState, start: float, batch: Any, batch_id: str | int | None, source: str | None
     ) -> Checkpoint | None:
         """Return the checkpoint of a step, and have it written."""
         with self._guard("building a checkpoint", writes=True):
             seen = self._hooks.detach()
             self._folder.set_attention_directions(seen.directions)
-            checkpoint = self._checkpoint(attempt, seen)
+            checkpoint = self._checkpoint(step_state, seen)
             with self._guard("looking at the batch"):
                 facts: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._words}
                 facts |= {"is_shifted_later": self._shifts_labels, "loss_function": checkpoint.loss_function}
-                known = batch_facts(batch, input_hash=attempt.input_hash, **facts)
+                known = batch_facts(batch, input_hash=step_state.input_hash, **facts)
                 # Whoever passes no batch lets the model's own inputs speak, as far as they are no rows of a data set.
                 known = known or input_facts(seen.inputs, self._words) or BatchFacts()
                 embedded, same = seen.embedded_shift_match, seen.embedded_target_share
                 add_seen_match(known, batch, inputs=seen.input_shift_match, embedded=embedded, same=same)
                 checkpoint.data = UNSET if known == BatchFacts() else known
             # The file cannot hold the time of its own writing, so it holds that of the file before.
-            checkpoint.cost = self._overhead.cost(attempt.seconds + perf_counter() - start, self._folder.write_seconds)
+            checkpoint.cost = self._overhead.cost(step_state.seconds + perf_counter() - start, self._folder.write_seconds)
             # The other ranks know of no event: a first rank that wrote alone would have them look dead.
-            with_notes = self._is_sharded or bool({"cadence", "last"} & {*attempt.triggers})
-            self._write(checkpoint, attempt.input_hash, with_notes=with_notes)
+            with_notes = self._is_sharded or bool({"cadence", "last"} & {*step_state.triggers})
+            self._write(checkpoint, step_state.input_hash, with_notes=with_notes)
             return checkpoint
         return None
 
     def _is_plain(self) -> bool:
         return (
-            not (self._order or self._attempt.is_written)
+            not (self._order or self._step_state.is_written)
             and self._collector.scaler is None
             and self.requests.is_idle
             and bool(self._handles)
@@ -238,21 +239,22 @@ class RunSession:
 
     def _finish_pending(self) -> None:
         """Finish the step before, where its numbers had to come from an accelerator."""
-        attempt, self._sent = self._sent, None
-        if attempt and attempt.unread:
-            attempt.unread.arrive()
-            fetch(attempt, self._guard, self._folder.batches)
-            self._write_line(attempt, None)
+        step_state, self._sent = self._sent, None
+        if step_state and step_state.unread:
+            step_state.unread.arrive()
+            fetch(step_state, self._guard, self._folder.batches)
+            self._write_line(step_state, None)
 
-    def _write_line(self, attempt: StepState, checkpoint: Checkpoint | None) -> None:
+    def _write_line(self, step_state: StepState, checkpoint: Checkpoint | None) -> None:
         """Write the line of a step, and remember it."""
         with self._guard("writing scalars.jsonl", writes=True):
-            self._folder.append(attempt.step, attempt.time, attempt.values)
+            self._folder.append(step_state.step, step_state.time, step_state.values)
         with self._guard("looking for events"):
             deltas = (checkpoint and checkpoint.weight_deltas) or {}
-            skipped = self._collector.is_skipped(attempt)
-            others: list[Trigger] = ["weights_written"] if attempt.is_written else []
-            self._schedule.observe(attempt.moment(deltas), attempt.global_norm, attempt.norms, others, forgive_norm=skipped)
+            skipped = self._collector.is_skipped(step_state)
+            others: list[Trigger] = ["weights_written"] if step_state.is_written else []
+            history_step, norm = step_state.history_step(deltas), step_state.global_norm
+            self._schedule.observe(history_step, norm, step_state.norms, others, forgive_norm=skipped)
         self._sort_table()
 
     def close(self) -> None:
@@ -266,58 +268,58 @@ class RunSession:
         self._collector.leave()
         for handle in (*self._handles, *self._turns.handles, *self._modes.handles):
             handle.remove()
-        self.requests.finish_step(self._attempt)
+        self.requests.finish_step(self._step_state)
         self._sort_table()
         if self._finished:
-            attempt, written = self._finished
+            step_state, written = self._finished
             with self._guard("the last checkpoint", writes=True):
-                last = self._schedule.conclude(attempt, written or self._checkpoint(attempt, ForwardStats()))
-                self._collector.trim(last, attempt)
+                last = self._schedule.conclude(step_state, written or self._checkpoint(step_state, ForwardStats()))
+                self._collector.trim(last, step_state)
                 self._write(last, with_notes=False)
         self._folder.close()
 
     def _advance(self) -> None:
-        before, step, schedule = self._attempt, self._attempt.step + 1, self._schedule
-        attempt = self._attempt = StepState(step=step)
+        before, step, schedule = self._step_state, self._step_state.step + 1, self._schedule
+        step_state = self._step_state = StepState(step=step)
         if step in (schedule.next_due, schedule.planned_steps) or schedule.latest:
-            schedule.begin(attempt)
-        attempt.has_vitals = step % EVERY == 0 and not attempt.is_due
-        if attempt.is_watched:
+            schedule.begin(step_state)
+        step_state.has_vitals = step % EVERY == 0 and not step_state.is_due
+        if step_state.is_watched:
             with self._guard("hooking the modules"):
-                self._collector.attach(attempt, after=before)
+                self._collector.attach(step_state, after=before)
 
-    def _collect_step_values(self, attempt: StepState, batch: Any, batch_id: str | int | None) -> None:
+    def _collect_step_values(self, step_state: StepState, batch: Any, batch_id: str | int | None) -> None:
         """Put into the step's values what is known without fetching it; a value that was logged stays."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
-        self.requests.finish_step(attempt, batch)
+        self.requests.finish_step(step_state, batch)
         with self._guard("reading the learning rate"):
-            attempt.rates = attempt.rates or learning_rates(self._collector.optimizers)
-        if scaled and attempt.loss_scale is None:
+            step_state.rates = step_state.rates or learning_rates(self._collector.optimizers)
+        if scaled and step_state.loss_scale is None:
             with self._guard("reading the loss scale"):
-                attempt.loss_scale = float(self._collector.scaler.get_scale())
-        skipped = self._collector.is_skipped(attempt) if scaled and listening else None
-        self._folder.steps_seen += (bool(attempt.updates) or not listening) and not skipped
-        attempt.note(
+                step_state.loss_scale = float(self._collector.scaler.get_scale())
+        skipped = self._collector.is_skipped(step_state) if scaled and listening else None
+        self._folder.steps_seen += (bool(step_state.updates) or not listening) and not skipped
+        step_state.note(
             {
-                "learning_rate": attempt.rates[0] if attempt.rates else None,
+                "learning_rate": step_state.rates[0] if step_state.rates else None,
                 "steps_seen": self._folder.steps_seen,
-                "loss_scale": attempt.loss_scale,
+                "loss_scale": step_state.loss_scale,
                 "skipped_updates": None if skipped is None else int(skipped),
                 "batch_id": batch_id,
             }
         )
 
-    def _checkpoint(self, attempt: StepState, seen: ForwardStats) -> Checkpoint:
-        checkpoint = attempt.checkpoint(self._folder.session)
-        self.requests.fill(checkpoint, attempt)
+    def _checkpoint(self, step_state: StepState, seen: ForwardStats) -> Checkpoint:
+        checkpoint = step_state.checkpoint(self._folder.session)
+        self.requests.fill(checkpoint, step_state)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
-        if attempt.event_step is not None:
-            checkpoint.history = self._schedule.history(before=attempt.step) or UNSET
-        derived = self._collector.fill(checkpoint, attempt, seen, self._folder.reference)
+        if step_state.event_step is not None:
+            checkpoint.history = self._schedule.history(before=step_state.step) or UNSET
+        derived = self._collector.fill(checkpoint, step_state, seen, self._folder.reference)
         if checkpoint.optimizer and (written := self._writes.take_names()):
             checkpoint.optimizer.written = written
-        attempt.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
-        checkpoint.scalars = attempt.scalars(**derived) or UNSET
+        step_state.note(values_seen(seen) | {"update_to_weight": derived["update_to_weight"]})
+        checkpoint.scalars = step_state.scalars(**derived) or UNSET
         return checkpoint
 
     def _sort_table(self) -> None:
@@ -329,9 +331,9 @@ class RunSession:
                 self._folder.describe(tensors=order.sort(self._folder.tensors))
 
     def _write_first(self) -> None:
-        self._attempt.triggers, self._attempt.time = ["first"], time()
+        self._step_state.triggers, self._step_state.time = ["first"], time()
         with self._guard("the first checkpoint", writes=True):
-            self._write(self._checkpoint(self._attempt, ForwardStats()))
+            self._write(self._checkpoint(self._step_state, ForwardStats()))
             self._folder.wait_for_writes()
 
     def _write(self, checkpoint: Checkpoint, data_hash: str | None = None, *, with_notes: bool = True) -> None:
@@ -349,10 +351,10 @@ Start: TypeAlias = RunSession | WorkerSession
 
 def start(setup: Setup) -> Start:
     """Return this rank's part; where the environment asks for a drill, one that does it."""
-    if VARIABLE in os.environ and (settings := settings_from_environment()):
-        from ckaudit.recorder.drill.session import drill_participant
+    if DRILL_ENVIRONMENT_VARIABLE in os.environ and (settings := settings_from_environment()):
+        from ckaudit.recorder.drill.session import drill_session
 
-        return drill_participant(settings, setup)
+        return drill_session(settings, setup)
     return begin(setup, RunSession, WorkerSession)
 
 

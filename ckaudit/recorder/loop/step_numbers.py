@@ -23,7 +23,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep
 from ckaudit.recorder.model.gradient_norms import FULL_TYPES, LONG_ELEMENTS, Norms, are_on_cpu, common_dtype_and_size
-from ckaudit.recorder.stats.arrays import Array, is_away, is_sharded, line, pack_bytes, unpack_bytes
+from ckaudit.recorder.stats.arrays import Array, is_on_accelerator, is_sharded, line, pack_bytes, unpack_bytes
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 
 
@@ -35,11 +35,11 @@ class PlainGradients:
         self._dtype, longest = common_dtype_and_size(self._parameters)
         self.is_usable = self._dtype in FULL_TYPES and longest <= LONG_ELEMENTS and are_on_cpu(self._parameters)
 
-    def read(self, attempt: StepState, source: GradientsSource) -> bool:
+    def read(self, step_state: StepState, source: GradientsSource) -> bool:
         """Take the norm of every gradient, and tell whether that could be done; otherwise nothing has been done.
 
         Args:
-            attempt: The step under way.
+            step_state: The step under way.
             source: Where in the step this is.
         """
         start = perf_counter()
@@ -53,13 +53,13 @@ class PlainGradients:
         if norms[0].dtype != self._dtype or not norms[0].is_cpu:
             return False
         by_name = dict(zip(self._names, [norm.item() for norm in norms], strict=True))
-        attempt.source, attempt.unread = source, PendingStats(self._names, at_hand=by_name)
-        attempt.seconds += perf_counter() - start
+        step_state.source, step_state.unread = source, PendingStats(self._names, at_hand=by_name)
+        step_state.seconds += perf_counter() - start
         return True
 
 
 def finish_plain(
-    attempt: StepState,
+    step_state: StepState,
     loss: Any,
     batch: Any,
     batch_id: str | int | None,
@@ -70,7 +70,7 @@ def finish_plain(
     """Write the line of a step and remember it, if it is plain; tell whether it was. Otherwise nothing has been done.
 
     Args:
-        attempt: The step, with no checkpoint and no vital signs, of a training without a loss scaler.
+        step_state: The step, with no checkpoint and no vital signs, of a training without a loss scaler.
         loss: As the training gave it.
         batch: Its batch.
         batch_id: The loader's own name of it.
@@ -78,8 +78,8 @@ def finish_plain(
         schedule: Keeps the step, unless it holds an event.
         guard: Keeps a disk that fails away from the rest.
     """
-    unread = attempt.unread
-    if unread is None or unread.at_hand is None or not attempt.rates or not attempt.updates:
+    unread = step_state.unread
+    if unread is None or unread.at_hand is None or not step_state.rates or not step_state.updates:
         return False
     inputs = batch[0] if type(batch) is tuple and batch else inputs_and_targets(batch)[0]
     if unread.scale != 1.0 or not _is_number(loss) or not (inputs is None or _are_tokens(inputs)):
@@ -90,29 +90,32 @@ def finish_plain(
         return False
     value, norm = shorten(value), round_to_seven_digits(norm)
     name = None if inputs is None else name_of_tokens(inputs)
-    if not schedule.pass_by(HistoryStep(attempt.step, value, attempt.rates[0], name, norms), norm, min(numbers)):
+    if not schedule.accept_if_uneventful(
+        HistoryStep(step_state.step, value, step_state.rates[0], name, norms), norm, min(numbers)
+    ):
         return False
     # From here on nothing turns back.
-    attempt.loss, attempt.global_norm, attempt.norms, attempt.input_hash, attempt.unread = value, norm, norms, name, None
-    attempt.is_batch_reused = folder.batches.is_reused(inputs)
-    attempt.values = _known(attempt, batch_id, folder) | attempt.values
+    step_state.loss, step_state.global_norm, step_state.norms = value, norm, norms
+    step_state.input_hash, step_state.unread = name, None
+    step_state.is_batch_reused = folder.batches.is_reused(inputs)
+    step_state.values = _known(step_state, batch_id, folder) | step_state.values
     try:
-        folder.append(attempt.step, attempt.time, attempt.values)
+        folder.append(step_state.step, step_state.time, step_state.values)
     except Exception as error:  # noqa: BLE001  a disk may fail in any way
         guard.failed("writing scalars.jsonl", error, writes=True)
     return True
 
 
-def _known(attempt: StepState, batch_id: str | int | None, folder: RunFolderWriter) -> dict[str, Any]:
-    values: dict[str, Any] = {"train_loss_raw": attempt.loss, "grad_global_norm": attempt.global_norm}
-    if attempt.input_hash is not None:
-        values["batch_hash"] = attempt.input_hash
-        if (ago := folder.batches.observe(attempt.step, attempt.input_hash)) is not None:
+def _known(step_state: StepState, batch_id: str | int | None, folder: RunFolderWriter) -> dict[str, Any]:
+    values: dict[str, Any] = {"train_loss_raw": step_state.loss, "grad_global_norm": step_state.global_norm}
+    if step_state.input_hash is not None:
+        values["batch_hash"] = step_state.input_hash
+        if (ago := folder.batches.observe(step_state.step, step_state.input_hash)) is not None:
             values["batch_repeat_distance"] = ago
-            if ago == 1 and attempt.is_batch_reused:
+            if ago == 1 and step_state.is_batch_reused:
                 values["batch_reused"] = 1
     folder.steps_seen += 1
-    values["learning_rate"], values["steps_seen"] = attempt.rates[0], folder.steps_seen
+    values["learning_rate"], values["steps_seen"] = step_state.rates[0], folder.steps_seen
     if batch_id is not None:
         values["batch_id"] = batch_id
     return values
@@ -131,7 +134,7 @@ def _are_tokens(inputs: Any) -> bool:
 class AsyncCopy:
     """Elements of a few small tensors, which come here while the training goes on.
 
-    Reading a number of an accelerator at once would make the program wait until all work queued there is done. A parcel is
+    Reading a number of an accelerator at once would make the program wait until all work queued there is done. An AsyncCopy is
     one copy into pinned memory behind that work; who opens it a step later finds it arrived.
     """
 
@@ -185,7 +188,7 @@ class PendingStats(Struct):
     def send(self) -> bool:
         """Send for what is on an accelerator, and tell whether there is any."""
         pieces = None if self.norms is None else self.norms.pieces
-        away = [tensor for tensor in (pieces, self.loss, self.batch) if _is_away(tensor)]
+        away = [tensor for tensor in (pieces, self.loss, self.batch) if _is_on_accelerator(tensor)]
         self._copy = AsyncCopy(away) if away else None
         return bool(away)
 
@@ -194,11 +197,11 @@ class PendingStats(Struct):
         if self._copy is None:
             return
         here = iter(self._copy.open())
-        if self.norms is not None and _is_away(self.norms.pieces):
+        if self.norms is not None and _is_on_accelerator(self.norms.pieces):
             self.norms = replace(self.norms, pieces=next(here))
-        if _is_away(self.loss):
+        if _is_on_accelerator(self.loss):
             self.loss = next(here)
-        if _is_away(self.batch):
+        if _is_on_accelerator(self.batch):
             self.batch = next(here)
 
     def norms_of(self) -> dict[str, float]:
@@ -226,18 +229,18 @@ class PendingStats(Struct):
         return name_of(int(self.batch.item()) if isinstance(self.batch, Tensor) else self.batch, self.shape)
 
 
-def fetch(attempt: StepState, guard: Guard, batches: BatchesSeen) -> None:
+def fetch(step_state: StepState, guard: Guard, batches: BatchesSeen) -> None:
     """Read what was measured of a step and has arrived, and put it into its line; what fails is not recorded."""
-    unread, attempt.unread = attempt.unread or PendingStats(), None
+    unread, step_state.unread = step_state.unread or PendingStats(), None
     with guard("reading gradients"):
-        attempt.take(unread.norms_of())
+        step_state.take(unread.norms_of())
     with guard("reading the loss"):
-        attempt.loss = unread.loss_of()
+        step_state.loss = unread.loss_of()
     with guard("looking at the batch"):
-        attempt.input_hash = unread.hash_of()
-    attempt.note_read(batches.observe(attempt.step, attempt.input_hash))
+        step_state.input_hash = unread.hash_of()
+    step_state.note_read(batches.observe(step_state.step, step_state.input_hash))
 
 
-def _is_away(value: Any) -> TypeGuard[Tensor]:
-    # Of what ranks hold together a parcel would bring this rank's part only: reading it says so.
-    return isinstance(value, Tensor) and not is_sharded(value) and is_away(value)
+def _is_on_accelerator(value: Any) -> TypeGuard[Tensor]:
+    # Of what ranks hold together an AsyncCopy would bring this rank's part only: reading it says so.
+    return isinstance(value, Tensor) and not is_sharded(value) and is_on_accelerator(value)

@@ -1,4 +1,4 @@
-"""State of one update attempt: everything measured of it, and the checkpoint that it becomes."""
+"""State of one step: everything measured of it, and the checkpoint made of it."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from ckaudit.recorder.stats.arrays import Array
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 from ckaudit.recorder.stats.tensor_stats import top_share, total_norm
 
-if TYPE_CHECKING:  # they need torch, and the writer needs attempts
+if TYPE_CHECKING:  # they need torch, and the writer needs the state of steps
     from torch import Tensor
 
     from ckaudit.recorder.loop.step_numbers import PendingStats
@@ -115,7 +115,7 @@ class StepState(Struct):
         reused = 1 if self.is_batch_reused and repeat_distance == 1 else None
         self.note(known | {"batch_repeat_distance": repeat_distance, "batch_reused": reused})
 
-    def moment(self, deltas: Mapping[str, DeltaStats]) -> HistoryStep:
+    def history_step(self, deltas: Mapping[str, DeltaStats]) -> HistoryStep:
         """Return the step as the black box keeps it."""
         updates = {name: float(delta.norm) for name, delta in deltas.items() if delta.norm is not UNSET}
         rate = self.rates[0] if self.rates else None

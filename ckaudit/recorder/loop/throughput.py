@@ -123,15 +123,15 @@ class ThroughputMeter:
         self._clock, self._alone, self._gauge = clock, alone, gauge
         self._seen: tuple[int, float] | None = None
 
-    def values(self, attempt: StepState, batch: Any) -> dict[str, float]:
+    def values(self, step_state: StepState, batch: Any) -> dict[str, float]:
         """Return the values of a step's line, without those that are not known.
 
         Args:
-            attempt: The step, with what is known of it so far.
+            step_state: The step, with what is known of it so far.
             batch: Its batch, in any form that `pair` takes.
         """
         times = self._clock.take_times()
-        tokens = self._tokens(attempt, times, batch)
+        tokens = self._tokens(step_state, times, batch)
         state = self._gauge.values() if self._gauge else {}
         if not times:
             return state
@@ -150,13 +150,13 @@ class ThroughputMeter:
             return None
         return 1 - (time.input + (time.exchange or 0.0)) / time.whole
 
-    def _tokens(self, attempt: StepState, times: Sequence[StepTime], batch: Any) -> float | None:
+    def _tokens(self, step_state: StepState, times: Sequence[StepTime], batch: Any) -> float | None:
         """Return the tokens of one step; None where they are not known."""
-        before, seen = self._seen, attempt.values.get("tokens_seen")
-        self._seen = (attempt.step, float(seen)) if isinstance(seen, int | float) else None
-        if isinstance(logged := attempt.values.get("tokens_per_update"), int | float):
+        before, seen = self._seen, step_state.values.get("tokens_seen")
+        self._seen = (step_state.step, float(seen)) if isinstance(seen, int | float) else None
+        if isinstance(logged := step_state.values.get("tokens_per_update"), int | float):
             return float(logged)
         if self._seen is not None:
-            return None if before is None else (self._seen[1] - before[1]) / (attempt.step - before[0])
+            return None if before is None else (self._seen[1] - before[1]) / (step_state.step - before[0])
         passes = {time.passes for time in times if time.input is not None}
         return token_count(batch) if self._alone and passes == {1} else None

@@ -23,8 +23,10 @@ if TYPE_CHECKING:  # it takes the statistics of tensors along
 BLACK_BOX_STEPS = 64  # steps of the black box
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """When an event is one. The factors are the contract's decisions, the norms of dead and alive are D1.3's.
+class EventThresholds(Struct, frozen=True, kw_only=True):
+    """Thresholds above which a step counts as an event: loss spike, gradient spike, dead parameter.
+
+    The factors are the contract's decisions, the norms of dead and alive are D1.3's.
 
     Attributes:
         loss_spike_factor: Loss over its bias-corrected moving average before this step.
@@ -74,11 +76,13 @@ class CheckpointSchedule:
         latest: Events of the steps that were seen last.
     """
 
-    def __init__(self, cadence: Sequence[Cadence], limits: Limits, planned_steps: int | None, *, start_step: int = 0) -> None:
+    def __init__(
+        self, cadence: Sequence[Cadence], limits: EventThresholds, planned_steps: int | None, *, start_step: int = 0
+    ) -> None:
         self.next_due, self.planned_steps = next_due(start_step, cadence), planned_steps
         self.latest: list[Trigger] = []
         self._event_step = 0
-        self._cadence, self._events, self._patience, self._box = (
+        self._cadence, self._events, self._allowance, self._box = (
             cadence,
             EventDetector(limits),
             EventAllowance(limits),
@@ -88,7 +92,7 @@ class CheckpointSchedule:
 
     def observe(
         self,
-        moment: "HistoryStep",
+        history_step: "HistoryStep",
         norm: float | None,
         norms: Mapping[str, float],
         others: Sequence[Trigger] = (),
@@ -96,31 +100,31 @@ class CheckpointSchedule:
         forgive_norm: bool = False,
     ) -> None:
         """Keep a finished step, and see whether it holds an event beside `others` that are known; see `EventDetector.observe`."""
-        self._box.add(moment)
-        if events := [*self._events.observe(moment.loss, norm, norms, forgive_norm=forgive_norm), *others]:
-            self.latest, self._event_step = events, moment.step
+        self._box.add(history_step)
+        if events := [*self._events.observe(history_step.loss, norm, norms, forgive_norm=forgive_norm), *others]:
+            self.latest, self._event_step = events, history_step.step
 
-    def pass_by(self, moment: "HistoryStep", norm: float, lowest: float) -> bool:
+    def accept_if_uneventful(self, history_step: "HistoryStep", norm: float, lowest: float) -> bool:
         """Keep a step of finite numbers and tell so, if it holds no event; otherwise nothing is kept, and `observe` has to.
 
         Args:
-            moment: The step, with its loss.
+            history_step: The step, with its loss.
             norm: Global gradient norm.
             lowest: Smallest gradient norm of a tensor.
         """
-        if not self._events.pass_by(moment.loss, norm, lowest):  # type: ignore[arg-type]
+        if not self._events.accept_if_uneventful(history_step.loss, norm, lowest):  # type: ignore[arg-type]
             return False
-        self._box.add(moment)
+        self._box.add(history_step)
         return True
 
-    def begin(self, attempt: "StepState") -> None:
+    def begin(self, step_state: "StepState") -> None:
         """Put into a step that begins why it has a checkpoint: `next_due`, `planned_steps` or `latest` say that it may."""
-        attempt.triggers += regular_triggers(attempt.step, self._cadence, self.planned_steps)
-        if attempt.step == self.next_due:
-            self.next_due = next_due(attempt.step, self._cadence)
-        if self._may_answer(attempt.step, attempt.triggers):
-            attempt.triggers += self.latest
-            attempt.event_step = self._event_step
+        step_state.triggers += regular_triggers(step_state.step, self._cadence, self.planned_steps)
+        if step_state.step == self.next_due:
+            self.next_due = next_due(step_state.step, self._cadence)
+        if self._may_answer(step_state.step, step_state.triggers):
+            step_state.triggers += self.latest
+            step_state.event_step = self._event_step
 
     def ask(self, step: int) -> None:
         """Have a step that has not begun answer the latest events: who writes it learns of that from `is_due`."""
@@ -130,7 +134,7 @@ class CheckpointSchedule:
 
     def _may_answer(self, step: int, triggers: Sequence[Trigger]) -> bool:
         """Return whether a step answers the latest events: it has a checkpoint anyway, or the patience allows one."""
-        return bool(self.latest) and (bool(triggers) or self._patience.allows(step))
+        return bool(self.latest) and (bool(triggers) or self._allowance.allows(step))
 
     def is_due(self, step: int) -> bool:
         """Return whether a step has a checkpoint."""
@@ -145,12 +149,12 @@ class CheckpointSchedule:
         regular = regular_triggers(step, self._cadence, self.planned_steps)
         return [*regular, *self._asked.get(step, [])] or ["manual"]
 
-    def conclude(self, attempt: "StepState", checkpoint: Checkpoint) -> Checkpoint:
+    def conclude(self, step_state: "StepState", checkpoint: Checkpoint) -> Checkpoint:
         """Make the last step's checkpoint a last one, which answers what has not been answered, with the black box."""
-        attempt.triggers = checkpoint.triggers = [*dict.fromkeys([*attempt.triggers, "last", *self.latest])]
-        attempt.event_step = self._event_step if self.latest else attempt.event_step
-        checkpoint.event_step = UNSET if attempt.event_step is None else attempt.event_step
-        checkpoint.history = self.history(before=attempt.step) or UNSET
+        step_state.triggers = checkpoint.triggers = [*dict.fromkeys([*step_state.triggers, "last", *self.latest])]
+        step_state.event_step = self._event_step if self.latest else step_state.event_step
+        checkpoint.event_step = UNSET if step_state.event_step is None else step_state.event_step
+        checkpoint.history = self.history(before=step_state.step) or UNSET
         return checkpoint
 
     def history(self, *, before: int) -> History | None:
@@ -161,7 +165,7 @@ class CheckpointSchedule:
 class EventDetector:
     """Sees each step's loss and norms and names the events among them."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: EventThresholds) -> None:
         self.limits = limits
         self._losses, self._average = 0, 0.0
         self._norms: deque[float] = deque()
@@ -198,7 +202,7 @@ class EventDetector:
             events.append("nonfinite")
         return events
 
-    def pass_by(self, loss: float, norm: float, lowest: float) -> bool:
+    def accept_if_uneventful(self, loss: float, norm: float, lowest: float) -> bool:
         """Tell whether a step holds no event, and count it if so; otherwise nothing is counted, and `observe` has to.
 
         Args:
@@ -248,7 +252,7 @@ class EventDetector:
 class EventAllowance:
     """Says whether an event may still have a checkpoint of its own."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: EventThresholds) -> None:
         self._limits = limits
         self._taken = 0
         self._last = -math.inf
@@ -281,22 +285,22 @@ class BlackBox:
     """
 
     def __init__(self, length: int = BLACK_BOX_STEPS) -> None:
-        self._moments: deque[HistoryStep] = deque(maxlen=length)
-        self.add = self._moments.append
+        self._history_steps: deque[HistoryStep] = deque(maxlen=length)
+        self.add = self._history_steps.append
 
     def dump(self, *, before: int) -> History | None:
         """Return the steps before this one as columns, norms with 4 digits; None where there are none."""
-        moments = [moment for moment in self._moments if moment.step < before]
-        if not moments:
+        history_steps = [history_step for history_step in self._history_steps if history_step.step < before]
+        if not history_steps:
             return None
-        hashes = [moment.batch_hash for moment in moments]
+        hashes = [history_step.batch_hash for history_step in history_steps]
         return History(
-            steps=[moment.step for moment in moments],
-            loss=[_or_none(moment.loss) for moment in moments],
-            learning_rate=[_or_none(moment.learning_rate) for moment in moments],
+            steps=[history_step.step for history_step in history_steps],
+            loss=[_or_none(history_step.loss) for history_step in history_steps],
+            learning_rate=[_or_none(history_step.learning_rate) for history_step in history_steps],
             batch_hash=hashes if any(hashes) else UNSET,
-            gradient_norms=_columns([moment.gradient_norms for moment in moments]) or UNSET,
-            update_norms=_columns([moment.update_norms for moment in moments]) or UNSET,
+            gradient_norms=_columns([history_step.gradient_norms for history_step in history_steps]) or UNSET,
+            update_norms=_columns([history_step.update_norms for history_step in history_steps]) or UNSET,
         )
 
 

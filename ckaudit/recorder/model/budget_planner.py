@@ -44,64 +44,64 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
         suffix = suffix_for(tensors, layers, modules, self.budget_kb, encoding=self.grids, sizes=sizes)
         return replace(self, suffix=suffix)
 
-    def depths(self, parts: Sequence[SizedPart], attempt: StepState) -> frozenset[int | None]:
+    def depths(self, parts: Sequence[SizedPart], step_state: StepState) -> frozenset[int | None]:
         """Return the depths that may have grids, and perhaps more where heads are not known yet."""
         if self.grids == "none":
             return frozenset()
         if self.budget_kb is None:
             return frozenset(part.depth for part in parts)
-        return grids_due(parts, self._ordinal(attempt), last="last" in attempt.triggers).depths
+        return grids_due(parts, self._ordinal(step_state), last="last" in step_state.triggers).depths
 
     def plan(
         self,
         tensors: Sequence[SizedPart],
         layers: Sequence[SizedPart],
         modules: Sequence[SizedPart],
-        attempt: StepState,
+        step_state: StepState,
         besides: int = 0,
         experts: int = 0,
     ) -> BudgetPlan:
-        """Return what the checkpoint of an attempt holds; `besides` are the bytes of its black box, `experts` of its routing."""
+        """Return what the checkpoint of a step holds; `besides` are the bytes of its black box, `experts` of its routing."""
         return plan(
             tensors,
             layers,
             modules,
-            self._ordinal(attempt),
+            self._ordinal(step_state),
             self.budget_kb,
             encoding=self.grids,
             suffix=self.suffix,
-            last="last" in attempt.triggers,
+            last="last" in step_state.triggers,
             besides=besides,
-            sizes=self._sizes(attempt, experts),
+            sizes=self._sizes(step_state, experts),
         )
 
-    def fit(self, checkpoint: Checkpoint, tensors: Sequence[SizedPart], attempt: StepState) -> BudgetPlan:
+    def fit(self, checkpoint: Checkpoint, tensors: Sequence[SizedPart], step_state: StepState) -> BudgetPlan:
         """Return what a checkpoint holds whose other sections are there; its black box is shortened where it is too long."""
         layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
         experts = len(encode(checkpoint.moe)) if checkpoint.moe else 0
         if checkpoint.history is UNSET:
-            return self.plan(tensors, layers, modules, attempt, experts=experts)
+            return self.plan(tensors, layers, modules, step_state, experts=experts)
         most = bytes_for_black_box(
             tensors,
             layers,
             modules,
-            self._ordinal(attempt),
+            self._ordinal(step_state),
             self.budget_kb,
             encoding=self.grids,
             suffix=self.suffix,
-            sizes=self._sizes(attempt, experts),
+            sizes=self._sizes(step_state, experts),
         )
         whole, checkpoint.history = checkpoint.history, newest_that_fit(checkpoint.history, most)
         if len(checkpoint.history.steps) < len(whole.steps):
             checkpoint.left_out = [*(checkpoint.left_out or []), "history.steps"]
-        return self.plan(tensors, layers, modules, attempt, len(encode(checkpoint.history)), experts)
+        return self.plan(tensors, layers, modules, step_state, len(encode(checkpoint.history)), experts)
 
-    def _sizes(self, attempt: StepState, experts: int) -> Sizes:
-        sizes = with_extra_numbers(SIZES if attempt.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
+    def _sizes(self, step_state: StepState, experts: int) -> Sizes:
+        sizes = with_extra_numbers(SIZES if step_state.step else WEIGHTS_ONLY, exact=self.exact, spectral=self.spectral)
         return replace(sizes, rest=sizes.rest + experts)
 
-    def _ordinal(self, attempt: StepState) -> int:
-        return ordinal(attempt.step, self.cadence)
+    def _ordinal(self, step_state: StepState) -> int:
+        return ordinal(step_state.step, self.cadence)
 
 
 def layer_parts(attention: dict[str, AttentionStats]) -> list[SizedPart]:

@@ -130,31 +130,31 @@ class Collector:
         """Return whether a loss scaler is at work."""
         return self.scaler is not None and self.scaler.is_enabled()
 
-    def is_skipped(self, attempt: StepState) -> bool:
+    def is_skipped(self, step_state: StepState) -> bool:
         """Return whether a loss scaler has skipped the update of an optimizer.
 
         Of several that take turns some rest at a step: then the scale tells, which is lowered where a gradient overflowed.
         """
-        if not self.has_scaler() or attempt.updates >= len(self.optimizers):
+        if not self.has_scaler() or step_state.updates >= len(self.optimizers):
             return False
-        return attempt.updates == 0 or attempt.loss_scale is None or float(self.scaler.get_scale()) < attempt.loss_scale
+        return step_state.updates == 0 or step_state.loss_scale is None or float(self.scaler.get_scale()) < step_state.loss_scale
 
-    def attach(self, attempt: StepState, *, after: StepState | None = None) -> None:
-        """Look at the forward pass of this attempt, for a checkpoint or for vital signs.
+    def attach(self, step_state: StepState, *, after: StepState | None = None) -> None:
+        """Look at the forward pass of this step, for a checkpoint or for vital signs.
 
         Args:
-            attempt: The step to look at.
+            step_state: The step to look at.
             after: The step before, where this one has not begun yet; only then its backward passes are looked at, too.
         """
         if after is not None and after.updates >= len(self.optimizers) > 0:
             with self._guard("hooking the gradients"):
-                self._stale_gradients.watch(attempt.step)
-        if attempt.has_vitals:
-            self._observer.attach_vitals(dead=attempt.step % DEAD_EVERY == 0)
+                self._stale_gradients.watch(step_state.step)
+        if step_state.has_vitals:
+            self._observer.attach_vitals(dead=step_state.step % DEAD_EVERY == 0)
         else:
-            self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], attempt))
+            self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], step_state))
 
-    def read_for_clipping(self, attempt: StepState) -> tuple[list[Tensor], Tensor] | None:
+    def read_for_clipping(self, step_state: StepState) -> tuple[list[Tensor], Tensor] | None:
         """Return all gradients and their norms, read again where any has changed since; None where torch must take them.
 
         It must where the optimizers do not hold what they held at the start: asking the model again at every step would
@@ -163,10 +163,10 @@ class Collector:
         if self._options.grad_of is not None:
             return None
         self._clips, self.plain, gradients = True, None, self._gradients()
-        if attempt.unread is None or self._access.changed(attempt.versions, gradients):
+        if step_state.unread is None or self._access.changed(step_state.versions, gradients):
             # What clipping goes by is what it is told to have been.
-            self.read_gradients(attempt, "pre_clip", gradients=gradients, long=VERY_LONG_ELEMENTS)
-        norms = attempt.unread.norms if attempt.unread else None
+            self.read_gradients(step_state, "pre_clip", gradients=gradients, long=VERY_LONG_ELEMENTS)
+        norms = step_state.unread.norms if step_state.unread else None
         if (
             norms is None
             or not self._held
@@ -186,7 +186,7 @@ class Collector:
 
     def read_gradients(
         self,
-        attempt: StepState,
+        step_state: StepState,
         source: GradientsSource,
         clipping: Clipping | None = None,
         *,
@@ -198,7 +198,7 @@ class Collector:
         Where the gradients were clipped before, and it can be told by what factor, all numbers are those before it.
 
         Args:
-            attempt: The step under way.
+            step_state: The step under way.
             source: Where in the step this is.
             clipping: What clipped them before.
             gradients: The gradients; None: those that are there.
@@ -207,40 +207,45 @@ class Collector:
         try:
             if gradients is None:
                 gradients = existing_gradients(self.parameters, self._options.grad_of)
-                attempt.versions = versions(gradients.values()) if self._clips else []
-            self._read_gradients(attempt, source, clipping, gradients, long)
+                step_state.versions = versions(gradients.values()) if self._clips else []
+            self._read_gradients(step_state, source, clipping, gradients, long)
         finally:
             # The other ranks wait for this one whatever has failed here.
             self._access.finish("gradients")
 
     def _read_gradients(
-        self, attempt: StepState, source: GradientsSource, clipping: Clipping | None, gradients: Mapping[str, Tensor], long: int
+        self,
+        step_state: StepState,
+        source: GradientsSource,
+        clipping: Clipping | None,
+        gradients: Mapping[str, Tensor],
+        long: int,
     ) -> None:
         start = perf_counter()
-        attempt.source = source
-        gradients, norms = self._access.norms(gradients, due=bool(attempt.triggers), long=long)
+        step_state.source = source
+        gradients, norms = self._access.norms(gradients, due=bool(step_state.triggers), long=long)
         at_hand = None if norms is None else norms.by_name(gradients)
-        attempt.unread = unread = PendingStats(names=[*gradients], norms=norms, at_hand=at_hand)
+        step_state.unread = unread = PendingStats(names=[*gradients], norms=norms, at_hand=at_hand)
         if self.scaler is not None and self.has_scaler():
-            unread.scale, attempt.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
-            attempt.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
+            unread.scale, step_state.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
+            step_state.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
         if clipping is not None:
             total = total_norm([*unread.norms_of().values()])
             coefficient = undone_clipping(clipping.max_norm, total, clipping.norm)
-            attempt.source = "post_clip" if coefficient is None else "rescaled"
+            step_state.source = "post_clip" if coefficient is None else "rescaled"
             unread.scale *= 1.0 if coefficient is None else coefficient
-        if attempt.triggers:
-            attempt.gradients = self._gradient_stats(attempt, gradients, unread.scale)
-        attempt.seconds += perf_counter() - start
+        if step_state.triggers:
+            step_state.gradients = self._gradient_stats(step_state, gradients, unread.scale)
+        step_state.seconds += perf_counter() - start
 
     @property
     def _grids(self) -> Literal["nested", "q8"] | None:
         """How grids are written; None: they are not."""
         return None if self._options.grids == "none" else self._options.grids
 
-    def _gradient_stats(self, attempt: StepState, gradients: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
+    def _gradient_stats(self, step_state: StepState, gradients: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
         encoding, exact = self._grids, self._options.exact
-        depths = self._planner.depths([*self._parts, *self._observer.parts], attempt)
+        depths = self._planner.depths([*self._parts, *self._observer.parts], step_state)
 
         has_grid = {name for name in gradients if encoding and depth_of(name) in depths}
         cells = _cells_at_hand(gradients, has_grid)
@@ -272,69 +277,69 @@ class Collector:
         """Return the reference of these weights as they are."""
         return self._access.reference(weights)
 
-    def keep_weights(self, attempt: StepState) -> None:
+    def keep_weights(self, step_state: StepState) -> None:
         """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
-        if not attempt.is_watched:
+        if not step_state.is_watched:
             return
         start = perf_counter()
-        if attempt.is_due and not attempt.before:
-            attempt.before = self._access.keep(self.trainable)
-            attempt.seconds += perf_counter() - start
-        elif attempt.has_vitals and attempt.sample is None and self._access.sample is not None:
-            attempt.sample = self._access.sample.take()
-            attempt.seconds += perf_counter() - start
+        if step_state.is_due and not step_state.before:
+            step_state.before = self._access.keep(self.trainable)
+            step_state.seconds += perf_counter() - start
+        elif step_state.has_vitals and step_state.sample is None and self._access.sample is not None:
+            step_state.sample = self._access.sample.take()
+            step_state.seconds += perf_counter() - start
 
-    def vitals(self, attempt: StepState) -> dict[str, Any]:
+    def vitals(self, step_state: StepState) -> dict[str, Any]:
         """Return the vital signs of a step as values of its line."""
-        self._note_stale_gradients(attempt)
+        self._note_stale_gradients(step_state)
         values = values_of(self._observer.detach_vitals())
         sample = self._access.sample
-        moved = None if attempt.sample is None or sample is None else sample.moved(attempt.sample)
+        moved = None if step_state.sample is None or sample is None else sample.moved(step_state.sample)
         return values if moved is None else values | {"update_to_weight": shorten(moved)}
 
     def fill(
-        self, checkpoint: Checkpoint, attempt: StepState, seen: ForwardStats, reference: Reference | None
+        self, checkpoint: Checkpoint, step_state: StepState, seen: ForwardStats, reference: Reference | None
     ) -> dict[str, float | None]:
         """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
         derived: dict[str, float | None] = {"update_to_weight": None}
-        self._note_stale_gradients(attempt)
-        checkpoint.gradients = attempt.gradients or attempt.norms_only or UNSET
+        self._note_stale_gradients(step_state)
+        checkpoint.gradients = step_state.gradients or step_state.norms_only or UNSET
         checkpoint.activations = seen.activations or UNSET
         checkpoint.attention = seen.attention or UNSET
         checkpoint.moe = seen.moe or UNSET
         checkpoint.loss_function, checkpoint.loss_terms = seen.loss_function or UNSET, seen.loss_terms or UNSET
-        plan = self._planner.fit(checkpoint, self._parts, attempt)
-        reference = reference if attempt.step else None
+        plan = self._planner.fit(checkpoint, self._parts, step_state)
+        reference = reference if step_state.step else None
         with self._guard("weights"):
             checkpoint.weights = self._weights(plan, reference) or UNSET
         with self._guard("weight_deltas"):
-            before, attempt.before = attempt.before, {}  # the differences are left in them: of no use a second time
+            before, step_state.before = step_state.before, {}  # the differences are left in them: of no use a second time
             moved = self._access.movement(self.trainable, before, reference, self.optimizers)
             deltas, derived["update_to_weight"] = moved
-            for name, share in decay_shares(self.optimizers, self.trainable, attempt.rates).items():
+            for name, share in decay_shares(self.optimizers, self.trainable, step_state.rates).items():
                 if name in deltas:
                     deltas[name].decay = shortest(share)
-            for name, rate in rates_of_tensors(self.optimizers, self.trainable, attempt.rates).items():
+            for name, rate in rates_of_tensors(self.optimizers, self.trainable, step_state.rates).items():
                 if name in deltas:
                     deltas[name].learning_rate = shortest(rate)
             checkpoint.weight_deltas = deltas or UNSET
-        if self.optimizers and attempt.step:
+        if self.optimizers and step_state.step:
             with self._guard("optimizer"):
-                checkpoint.optimizer = self._optimizer(attempt)
+                checkpoint.optimizer = self._optimizer(step_state)
         apply_plan(checkpoint, plan, self._parts, layer_parts(seen.attention))
         derived |= {"min_normalized_entropy": lowest(seen.entropies), **moe_scalars(seen.moe)}
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
-    def _note_stale_gradients(self, attempt: StepState) -> None:
+    def _note_stale_gradients(self, step_state: StepState) -> None:
         """Put into the line what share of the gradients earlier steps have left, where it was looked at."""
         with self._guard("gradients of earlier steps"):
-            share = self._stale_gradients.share(attempt.step)
-            attempt.note({"grad_carried_over": None if share is None else shorten(share)})
-            attempt.seconds, self._stale_gradients.seconds = attempt.seconds + self._stale_gradients.seconds, 0.0
+            share = self._stale_gradients.share(step_state.step)
+            step_state.note({"grad_carried_over": None if share is None else shorten(share)})
+            step_state.seconds, self._stale_gradients.seconds = step_state.seconds + self._stale_gradients.seconds, 0.0
 
-    def trim(self, checkpoint: Checkpoint, attempt: StepState) -> None:
+    def trim(self, checkpoint: Checkpoint, step_state: StepState) -> None:
         """Take out of a finished checkpoint what its black box leaves no room for."""
-        plan = self._planner.fit(checkpoint, self._parts, attempt)
+        plan = self._planner.fit(checkpoint, self._parts, step_state)
         apply_plan(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
 
     def _weights(self, plan: BudgetPlan, reference: Reference | None) -> dict[str, WeightStats]:
@@ -349,18 +354,18 @@ class Collector:
 
         return self._access.inspect("weights", self.weights, inspect, reference=reference)
 
-    def _optimizer(self, attempt: StepState) -> OptimizerState:
+    def _optimizer(self, step_state: StepState) -> OptimizerState:
         finite = self._access.state_finite(self.optimizers)
-        state = optimizer_state(self.optimizers, self.parameters, attempt.rates, finite=finite)
-        clip = attempt.clip_norm if attempt.clip_norm is not None else self._options.clip_norm
+        state = optimizer_state(self.optimizers, self.parameters, step_state.rates, finite=finite)
+        clip = step_state.clip_norm if step_state.clip_norm is not None else self._options.clip_norm
         if clip is not None:
             state.clip_norm = shortest(clip)
-        if clip is not None and attempt.global_norm is not None and attempt.source != "post_clip":
-            state.clip_coefficient = shortest(clip_coefficient(clip, attempt.global_norm))
-        if attempt.norm_at_update is not None:
-            state.gradient_norm = encode_float(shorten(float(attempt.norm_at_update)))
-        if attempt.loss_scale is not None:
-            state.loss_scale, state.found_inf = shortest(attempt.loss_scale), self.is_skipped(attempt)
+        if clip is not None and step_state.global_norm is not None and step_state.source != "post_clip":
+            state.clip_coefficient = shortest(clip_coefficient(clip, step_state.global_norm))
+        if step_state.norm_at_update is not None:
+            state.gradient_norm = encode_float(shorten(float(step_state.norm_at_update)))
+        if step_state.loss_scale is not None:
+            state.loss_scale, state.found_inf = shortest(step_state.loss_scale), self.is_skipped(step_state)
         return state
 
 

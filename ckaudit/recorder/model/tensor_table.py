@@ -182,7 +182,7 @@ class ForwardOrder:
         last = len(self.order)
         rank = {name: self.order.get(str(facts.module), last) for name, facts in table.items()}
         in_order = {name: table[name] for name in sorted(table, key=rank.__getitem__)}
-        return marked_unused(self._paths.describe(in_order), self.order.keys() - self._paths.aside, self._hooked)
+        return marked_unused(self._paths.describe(in_order), self.order.keys() - self._paths.unused_branches, self._hooked)
 
 
 # Tensors that no gradient is to be expected of: fixed tables of sinusoids, and parts that a forward pass has no use for.

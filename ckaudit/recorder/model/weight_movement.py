@@ -16,7 +16,7 @@ from ckaudit.recorder.stats.arrays import (
     all_to_numpy,
     dense_as_numpy,
     flat,
-    is_away,
+    is_on_accelerator,
     is_sharded,
     library,
     line,
@@ -117,7 +117,7 @@ class Reference:
 
 def _norms(tensors: Sequence[Array]) -> list[float]:
     """Return the norm of each tensor, summed in float64."""
-    if tensors and all(map(is_away, tensors)) and len({each.device for each in tensors}) == 1:
+    if tensors and all(map(is_on_accelerator, tensors)) and len({each.device for each in tensors}) == 1:
         return [_root(sums.squares) for sums in device_sums([line(tensor) for tensor in tensors])]
     return [norm(flat(tensor)) for tensor in tensors]  # one by one: a model of half precision is not copied whole
 
@@ -130,7 +130,7 @@ def _strided(tensors: Sequence[Array]) -> list[NDArray[np.floating]]:
 # How far an update moved the weights, and how far all updates together did.
 def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Return a copy of the weights, to be compared with after the update; on an accelerator with few calls for all."""
-    if not tensors or not all(map(is_away, tensors.values())):
+    if not tensors or not all(map(is_on_accelerator, tensors.values())):
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
     torch, sources = library(next(iter(tensors.values()))), [tensor.detach() for tensor in tensors.values()]
     made = [torch.empty_like(tensor) for tensor in sources]
@@ -182,7 +182,7 @@ def _differences(ones: Sequence[Array], others: Sequence[Array]) -> list[Array]:
 
 def _squares(stretches: Sequence[Array]) -> list[float]:
     """Return the sum of squares of each stretch."""
-    if is_away(stretches[0]):
+    if is_on_accelerator(stretches[0]):
         return [*library(stretches[0]).stack([*map(square_sum, map(to_float64, stretches))]).tolist()]
     with np.errstate(invalid="ignore", over="ignore"):
         return [float(square_sum(to_float64(to_numpy(stretch)))) for stretch in stretches]

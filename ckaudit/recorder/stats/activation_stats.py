@@ -17,7 +17,7 @@ from ckaudit.recorder.stats.arrays import (
     dtype_name,
     extremes,
     flat,
-    is_away,
+    is_on_accelerator,
     library,
     row_norms,
     to_float64,
@@ -122,7 +122,7 @@ def dead_units(tokens: Array, *, dead_below: float = 1e-3, first: int = 64) -> A
 
     Where nothing waits for a device, so many tokens are looked at first: the units that they move need no further look.
     """
-    if not is_away(tokens) and tokens.shape[0] > first:
+    if not is_on_accelerator(tokens) and tokens.shape[0] > first:
         tokens = tokens[:, _are_silent(tokens[:: tokens.shape[0] // first], dead_below)]
     return _are_silent(tokens, dead_below).sum()
 
@@ -142,7 +142,7 @@ def _stride(shape: Sequence[int], length: int, max_elements: int) -> int:
 
 def _extremes(values: Array) -> tuple[Array, Array, Array]:
     """Return how many elements are not finite, and the smallest and the largest of the others; NaN where there are none."""
-    if not is_away(values):
+    if not is_on_accelerator(values):
         low, high = extremes(values)
         if math.isfinite(low) and math.isfinite(high):
             return 0, low, high

@@ -24,7 +24,7 @@ def library(array: Array) -> Any:
     return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
-def is_away(array: Array) -> bool:
+def is_on_accelerator(array: Array) -> bool:
     """Tell whether the elements are in the memory of an accelerator."""
     return not isinstance(array, np.ndarray) and array.device.type != "cpu"
 
@@ -106,7 +106,7 @@ def all_to_numpy(arrays: Sequence[Array]) -> list[NDArray[Any]]:
 
     Of a type that NumPy has not, such as bfloat16, it is float32.
     """
-    found = {place: to_numpy(_known_to_numpy(array)) for place, array in enumerate(arrays) if not is_away(array)}
+    found = {place: to_numpy(_known_to_numpy(array)) for place, array in enumerate(arrays) if not is_on_accelerator(array)}
     by_device: dict[Any, list[int]] = {}
     for place, array in enumerate(arrays):
         if place not in found:

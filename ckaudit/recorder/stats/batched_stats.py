@@ -14,7 +14,7 @@ from ckaudit.recorder.stats.arrays import (
     Array,
     all_to_numpy,
     dense_as_numpy,
-    is_away,
+    is_on_accelerator,
     library,
     real_shape,
     square_sum,
@@ -122,7 +122,7 @@ def sweep(
     strides = [strided(real_shape(array), exact_up_to) for array in arrays]
     by_device: dict[Any, list[int]] = {}
     for place, values in enumerate(flats):
-        by_device.setdefault(values.device if is_away(values) else None, []).append(place)
+        by_device.setdefault(values.device if is_on_accelerator(values) else None, []).append(place)
     swept: dict[int, SweptTensor] = {}
     for device, places in by_device.items():
         some, of_some = [flats[place] for place in places], [strides[place] for place in places]
@@ -176,7 +176,10 @@ def stretches(flats: Sequence[Array], chunk: int) -> Iterator[list[tuple[int, in
     group: list[tuple[int, int, int]] = []
     room, home = 0, None
     for owner, values in enumerate(flats):
-        place, most = (library(values), getattr(values, "device", None), values.dtype), chunk * (64 if is_away(values) else 1)
+        place, most = (
+            (library(values), getattr(values, "device", None), values.dtype),
+            chunk * (64 if is_on_accelerator(values) else 1),
+        )
         for start in range(0, values.shape[0], most):
             end = min(start + most, values.shape[0])
             if end - start > room or place != home:

@@ -19,7 +19,7 @@ from ckaudit.recorder.stats.arrays import (
     dense,
     dense_as_numpy,
     dtype_name,
-    is_away,
+    is_on_accelerator,
     library,
     to_device,
     to_float64,
@@ -144,7 +144,7 @@ def sampled_cells(arrays: Mapping[str, Array]) -> dict[str, Cells]:
 
 def _cells(array: Array) -> Array:
     matrix = array.reshape(array.shape[0], -1)
-    if not is_away(matrix):
+    if not is_on_accelerator(matrix):
         rows, columns = (sample_indices(size) for size in matrix.shape)
         return matrix[rows[:, None], columns]
     rows, columns = (_indices_there(size, matrix.device) for size in matrix.shape)

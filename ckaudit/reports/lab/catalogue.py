@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ckaudit.lab.specs import Amount, Control, Experiment, Fault
+from ckaudit.lab.specs import Control, Experiment, Fault, FaultStrength
 from ckaudit.lab.training_spec import Healthy, LabCatalogue
 from ckaudit.reports.json import dumps
 from ckaudit.reports.lab import markdown
@@ -93,10 +93,10 @@ def sections(catalogue: LabCatalogue) -> Iterator[CatalogueSection]:
         yield CatalogueSection(f"curriculum ({_count(steps, 'experiment')})", [("id", "name", "what is compared"), *steps])
 
 
-def in_numbers(text: str, amount: Amount) -> str:
+def in_numbers(text: str, amount: FaultStrength) -> str:
     """Return a title or a story with its strength and its onset as numbers.
 
-    >>> in_numbers("From the onset on the rate is `strength` times the healthy one.", Amount(onset=150, strength=1e-5))
+    >>> in_numbers("From the onset on the rate is `strength` times the healthy one.", FaultStrength(onset=150, strength=1e-5))
     'From step 150 on the rate is 0.00001 times the healthy one.'
     """
     start = f"step {amount.onset}" if amount.onset else "the start"
@@ -110,4 +110,4 @@ def _count(rows: list[Any], what: str) -> str:
 
 def _facts(thing: Fault | Control | Experiment | Healthy) -> dict[str, Any]:
     values = {name: getattr(thing, name) for name in thing.__struct_fields__ if name not in ("change", "arms")}
-    return {name: msgspec.to_builtins(value) if isinstance(value, Amount) else value for name, value in values.items()}
+    return {name: msgspec.to_builtins(value) if isinstance(value, FaultStrength) else value for name, value in values.items()}
