@@ -29,7 +29,7 @@ from ckaudit.lab.wild.forms import FORMS, Form, as_form  # noqa: E402
 from ckaudit.lab.wild.pair import HEALTHY, ILL, PairNote, has_effect, read_note, twin_learns  # noqa: E402
 from ckaudit.lab.wild.score import counting_findings  # noqa: E402
 from ckaudit.lab.zoo import WildSplit  # noqa: E402
-from ckaudit.policy.gate import OPEN  # noqa: E402
+from ckaudit.policy.acceptance import OPEN  # noqa: E402
 from ckaudit.run.run import Run  # noqa: E402
 
 SEEDS_APART = 50_021
@@ -78,8 +78,8 @@ def codes_of(path: Path, form: Form, since: int = 0) -> tuple[str, ...]:
 
 def judged(name: str, run: Run, siblings: Sequence[Run], *, since: int = 0) -> Judged:
     """Judge a run alone and beside siblings."""
-    gate = with_siblings(OPEN, [OpenedSibling(sibling.name, sibling) for sibling in siblings])
-    alone, beside = triage_run(run), triage_run(run, gate=gate)
+    criteria = with_siblings(OPEN, [OpenedSibling(sibling.name, sibling) for sibling in siblings])
+    alone, beside = triage_run(run), triage_run(run, criteria=criteria)
     return Judged(
         name=name,
         alone=_codes(alone, since),

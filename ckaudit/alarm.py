@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from ckaudit.audit.engine import triage
 from ckaudit.contract.schema.report import SEVERITIES, Finding, Severity
 from ckaudit.contract.schema.watch import WatchEvent
-from ckaudit.effective_policy import PolicyNamed, gate_of
+from ckaudit.effective_policy import PolicyNamed, criteria_of
 from ckaudit.errors import CkauditError, UnhealthyRunError, UsageError
 from ckaudit.importers.text.line_values import PAIR, name_of
+from ckaudit.policy.acceptance import AcceptanceCriteria
 from ckaudit.policy.baseline import Baseline, accepted
-from ckaudit.policy.gate import Gate
 from ckaudit.recorder.files.manifest import load
 from ckaudit.recorder.files.run_folder import wait_for_writes
 from ckaudit.recorder.files.scalar_log import number
@@ -76,12 +76,12 @@ class Watch:
         self, run: str | os.PathLike[str], /, *, every: int = 100, raise_on: Severity | None = None, policy: PolicyNamed = None
     ) -> None:
         self._raising, self._every, self._steps, self._guard = _severities(every, raise_on), every, 0, Guard()
-        known = gate_of(policy)
+        known = criteria_of(policy)
         with self._guard("looking for what was found before"):
             known = _known_before(Path(run), known)
         self._run = Path(run)
         never = float("inf")  # whoever calls has not stalled
-        self._watcher = Watcher(Path(run), gate=known, stall_after=never, notes="note" in self._raising, at_every_look=True)
+        self._watcher = Watcher(Path(run), criteria=known, stall_after=never, notes="note" in self._raising, at_every_look=True)
 
     def step(self) -> list[Finding]:
         """Count a step, and audit the run where it is time; return what is new.
@@ -168,7 +168,7 @@ class LogHandler(logging.Handler):
     ) -> None:
         super().__init__(level)
         _severities(every, raise_on)
-        gate_of(policy)  # one that is wrong is told before anything is written
+        criteria_of(policy)  # one that is wrong is told before anything is written
         self._writer, self._alarm = Writer(run, **options), AlarmingChange()
         self._watch = Watch(run, every=every, raise_on=raise_on, policy=policy)
         self._every, self._since, self._is_urgent = every, 0, False
@@ -247,20 +247,20 @@ def _severities(every: int, raise_on: Severity | None) -> tuple[Severity, ...]:
     return SEVERITIES[: SEVERITIES.index(raise_on) + 1] if raise_on else ()
 
 
-def _known_before(run: Path, gate: Gate) -> Gate:
-    """Return a gate that also accepts what earlier sessions left behind, as far as the one under way goes on from them."""
+def _known_before(run: Path, criteria: AcceptanceCriteria) -> AcceptanceCriteria:
+    """Return criteria that also accept what earlier sessions left behind, as far as the one under way goes on from them."""
     manifest = load(run)
     step = None
     if manifest is not None and manifest.sessions and not manifest.has_ended:
         resumed_from = manifest.sessions[-1].resumed_from
         if resumed_from is UNSET:  # the first
-            return gate
+            return criteria
         step = resumed_from
     try:
-        found = triage(run, step=step, gate=gate).findings
+        found = triage(run, step=step, criteria=criteria).findings
     except CkauditError:  # nothing was recorded by then
-        return gate
-    return replace(gate, baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in found]))
+        return criteria
+    return replace(criteria, baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in found]))
 
 
 def _numbers_of(record: logging.LogRecord) -> Iterator[tuple[str, float]]:

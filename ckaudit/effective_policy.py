@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ckaudit.contract.schema.import_options import ImportOptions
-from ckaudit.policy.gate import Gate
+from ckaudit.policy.acceptance import AcceptanceCriteria
 from ckaudit.policy.policy_schema import Policy
 from ckaudit.policy.read import find, named, read_policy
 
@@ -85,7 +85,7 @@ def import_options_under(
     )
 
 
-def gate_of(policy: PolicyNamed) -> Gate:
+def criteria_of(policy: PolicyNamed) -> AcceptanceCriteria:
     """Return what findings are held against where a function was told of a policy, or nothing of one.
 
     What its author should change is a warning.
@@ -97,8 +97,8 @@ def gate_of(policy: PolicyNamed) -> Gate:
         UsageError: As of `effective_policy`.
     """
     if policy is False:
-        return Gate(today=datetime.now(UTC).date())
+        return AcceptanceCriteria(today=datetime.now(UTC).date())
     held, hints = effective_policy("" if policy is None else str(named(Path(policy), "policy")))
     for hint in hints:
         warnings.warn(hint, FutureWarning, stacklevel=3)
-    return Gate(policy=held, today=datetime.now(UTC).date())
+    return AcceptanceCriteria(policy=held, today=datetime.now(UTC).date())

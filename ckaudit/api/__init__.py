@@ -16,11 +16,11 @@ from ckaudit.contract.schema.diff import Axis
 from ckaudit.contract.schema.report import Severity
 from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.diff.gate import gated_under
-from ckaudit.effective_policy import PolicyNamed, gate_of
+from ckaudit.effective_policy import PolicyNamed, criteria_of
 from ckaudit.errors import UsageError
 from ckaudit.fleet.engines import engine_at
 from ckaudit.fleet.fleet import FleetRequest, audit_fleet
-from ckaudit.fleet.like import gate_like
+from ckaudit.fleet.like import criteria_like
 from ckaudit.policy.policy_schema import NOTHING
 from ckaudit.run.run import Run
 from ckaudit.validate import validate as validate_paths
@@ -65,12 +65,12 @@ def triage(
     import_options, held = settings(policy, columns=columns, which=which)
     subject = path_or_run(run)
     named = [like] if isinstance(like, str | os.PathLike | Run) else like
-    held = gate_like(
+    held = criteria_like(
         held, [one if isinstance(one, Run) else os.fspath(one) for one in named], runs=[subject], import_options=import_options
     )
     if isinstance(subject, Run):
-        return Audit(triage_run(subject, step=step, questions=questions, gate=held))
-    return Audit(triage_path(subject, step=step, import_options=import_options, questions=questions, gate=held))
+        return Audit(triage_run(subject, step=step, questions=questions, criteria=held))
+    return Audit(triage_path(subject, step=step, import_options=import_options, questions=questions, criteria=held))
 
 
 @naming_addresses
@@ -91,7 +91,7 @@ def validate(*runs: RunPath, policy: PolicyNamed = None) -> Audit:
     """
     if not runs:
         raise UsageError("there is nothing to validate", hint="name a run: ckaudit.validate(run)")
-    return Audit(validate_paths([path_of(run) for run in runs], gate=gate_of(policy)))
+    return Audit(validate_paths([path_of(run) for run in runs], criteria=criteria_of(policy)))
 
 
 @naming_addresses
@@ -159,7 +159,7 @@ def gate(
         raise UsageError("there is no good run to hold it against", hint="name one: ckaudit.gate(canary, good)")
     import_options, held = settings(policy, columns=columns)
     comparisons = compare_canary(
-        path_or_run(canary), [path_or_run(run) for run in good], axis=align, import_options=import_options, gate=held
+        path_or_run(canary), [path_or_run(run) for run in good], axis=align, import_options=import_options, criteria=held
     )
     return Difference(gated_under(comparisons, held.policy))
 
@@ -242,7 +242,7 @@ def fleet(
             patterns=[os.fspath(pattern) for pattern in patterns],
             folder=Path(folder if output is None else output),
             import_options=import_options,
-            gate=held,
+            criteria=held,
             group_by=group_by,
             like=[os.fspath(one) for one in ([like] if isinstance(like, str | os.PathLike) else like)],
         )

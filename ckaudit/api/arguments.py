@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from ckaudit.contract.schema.import_options import ImportOptions
-from ckaudit.effective_policy import PolicyNamed, gate_of, import_options_under
+from ckaudit.effective_policy import PolicyNamed, criteria_of, import_options_under
 from ckaudit.errors import CkauditError, UnreadableError
-from ckaudit.policy.gate import Gate
+from ckaudit.policy.acceptance import AcceptanceCriteria
 from ckaudit.remote.addresses import as_given
 from ckaudit.remote.mirror import local_copy
 from ckaudit.reports.escape import visible
@@ -29,7 +29,7 @@ class Settings(NamedTuple):
     """How runs are read, and what findings are held against."""
 
     import_options: ImportOptions
-    gate: Gate
+    criteria: AcceptanceCriteria
 
 
 def settings(policy: PolicyNamed, *, columns: Mapping[str, str] | None = None, which: str = "") -> Settings:
@@ -38,8 +38,8 @@ def settings(policy: PolicyNamed, *, columns: Mapping[str, str] | None = None, w
     Raises:
         UsageError: Where the policy is not what it should be.
     """
-    gate = gate_of(policy)
-    return Settings(import_options_under(gate.policy, columns=columns or {}, run=which), gate)
+    criteria = criteria_of(policy)
+    return Settings(import_options_under(criteria.policy, columns=columns or {}, run=which), criteria)
 
 
 def path_of(run: RunPath) -> Path:

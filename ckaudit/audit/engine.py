@@ -33,9 +33,9 @@ from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import slice_val_loss
 from ckaudit.metrics.words import element_type
 from ckaudit.plugins import broken as plugin_errors
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria, SiblingComparison, ended_ignores
 from ckaudit.policy.apply_policy import AppliedPolicy, apply_policy
 from ckaudit.policy.configure_rules import configured_rules
-from ckaudit.policy.gate import OPEN, Gate, SiblingComparison, ended_ignores
 from ckaudit.policy.policy_schema import PolicyClauses
 from ckaudit.questions import questions as all_questions
 from ckaudit.questions.bad_answer_table import BAD
@@ -65,7 +65,7 @@ def triage(
     step: int | None = None,
     import_options: ImportOptions = NO_IMPORT_OPTIONS,
     questions: Collection[int] = (),
-    gate: Gate = OPEN,
+    criteria: AcceptanceCriteria = OPEN,
     progress: Progress | None = None,
 ) -> Report:
     """Audit one run.
@@ -75,7 +75,7 @@ def triage(
         step: Judge with what was known when this step had ended; default: the end of the record.
         import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
         questions: Phases whose questions are to be answered.
-        gate: Policy and baseline.
+        criteria: Policy and baseline.
         progress: Called with files done and files in all.
 
     Raises:
@@ -84,7 +84,7 @@ def triage(
     """
     reads = triage_reads() | interview_reads(questions)
     run = open_judged(path, reads=reads, step=step, import_options=import_options, progress=progress)
-    return triage_run(run, step=step, questions=questions, gate=gate)
+    return triage_run(run, step=step, questions=questions, criteria=criteria)
 
 
 def triage_reads() -> frozenset[str]:
@@ -162,17 +162,19 @@ def _shown_findings(findings: list[Finding]) -> Iterator[Finding]:
 
 
 @ignoring_float_errors
-def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] = (), gate: Gate = OPEN) -> Report:
+def triage_run(
+    run: Run, *, step: int | None = None, questions: Collection[int] = (), criteria: AcceptanceCriteria = OPEN
+) -> Report:
     """Audit a run that is in memory."""
     run = at_step(run, step)
-    explained = explain_run(run, gate)
+    explained = explain_run(run, criteria)
     run, applied = explained.run, explained.applied
     findings, diagnoses = explained.findings, explained.diagnoses
     normal = sum(suppressed.by == "siblings" for suppressed in applied.suppressed)
     answers = interview(run, questions, findings, diagnoses, step=step)
     checks = [*applied.checks, *broken_plugins(), *broken_questions(answers, applied.checks)]
     vital = vital_checks(run, checks)
-    comparison = gate.compare_with_siblings(run)
+    comparison = criteria.compare_with_siblings(run)
     hidden = len(applied.suppressed)
     return Report(
         schema_version=VERSION,
@@ -192,10 +194,10 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
         findings=findings,
         checks=checks,
         charts=[*charts(run), *finding_charts(run, findings)],
-        notes=_notes(run, explained, comparison, gate),
+        notes=_notes(run, explained, comparison, criteria),
         files=run.files,
         policy=explained.policy,
-        baseline=gate.baseline.file if gate.baseline else None,
+        baseline=criteria.baseline.file if criteria.baseline else None,
         suppressed=applied.suppressed,
         stale=applied.stale,
         interview=answers,
@@ -203,12 +205,12 @@ def triage_run(run: Run, *, step: int | None = None, questions: Collection[int] 
     )
 
 
-def _notes(run: Run, explained: "ExplainedRun", comparison: SiblingComparison | None, gate: Gate) -> list[str]:
+def _notes(run: Run, explained: "ExplainedRun", comparison: SiblingComparison | None, criteria: AcceptanceCriteria) -> list[str]:
     """Return what a reader must know of siblings, files, the policy and gradients that were left out."""
     return [
         *(() if comparison is None else comparison.notes),
         *run.notes,
-        *ended_ignores(explained.applied.ended, gate),
+        *ended_ignores(explained.applied.ended, criteria),
         *unrecorded_slices(run, explained.clauses),
         *left_out(gradient_norm(run), run.tensors, element_type(run)),
     ]
@@ -235,11 +237,11 @@ class ExplainedRun(Struct, frozen=True):
 
 
 @ignoring_float_errors
-def explain_run(run: Run, gate: Gate = OPEN) -> ExplainedRun:
+def explain_run(run: Run, criteria: AcceptanceCriteria = OPEN) -> ExplainedRun:
     """Judge a run that is in memory, and weigh the causes of what was found; nothing is drawn and no interview is held."""
-    clauses, used = clauses_of(run, gate)
+    clauses, used = clauses_of(run, criteria)
     run = with_slices(run, clauses)
-    applied = judge_run(run, clauses, gate)
+    applied = judge_run(run, clauses, criteria)
     findings = sorted(across_files(applied.findings, same_kind), key=gravity)
     hidden = [suppressed.finding for suppressed in applied.suppressed]
     likely = first_causes(diagnose(run, findings, causes().values(), accepted=hidden), findings, run)
@@ -247,11 +249,11 @@ def explain_run(run: Run, gate: Gate = OPEN) -> ExplainedRun:
     return ExplainedRun(run, clauses, used, applied, advised(ranked(findings, run), diagnoses), diagnoses)
 
 
-def clauses_of(run: Run, gate: Gate) -> tuple[PolicyClauses, PolicyUsed | None]:
+def clauses_of(run: Run, criteria: AcceptanceCriteria) -> tuple[PolicyClauses, PolicyUsed | None]:
     """Return what the policy says of a run of its scale and stage; the run's own word counts where the policy has none."""
-    if gate.policy is None:
-        return gate.at()
-    return gate.at(scale_of(run).word, stage_of(run).word)
+    if criteria.policy is None:
+        return criteria.at()
+    return criteria.at(scale_of(run).word, stage_of(run).word)
 
 
 def with_slices(run: Run, clauses: PolicyClauses) -> Run:
@@ -262,7 +264,7 @@ def with_slices(run: Run, clauses: PolicyClauses) -> Run:
 
 
 @ignoring_float_errors
-def judge_run(run: Run, clauses: PolicyClauses, gate: Gate) -> AppliedPolicy:
+def judge_run(run: Run, clauses: PolicyClauses, criteria: AcceptanceCriteria) -> AppliedPolicy:
     """Apply the rules that a policy wants, put the questions, and sort what is found into what counts and what is accepted.
 
     A question is listed among the checks only where it made a finding or broke.
@@ -270,11 +272,11 @@ def judge_run(run: Run, clauses: PolicyClauses, gate: Gate) -> AppliedPolicy:
     judging, disabled = configured_rules(rules().values(), clauses)
     judgement = apply_rules(run, judging)
     answered = judge_answers(run, (*run.findings, *judgement.findings), clauses)
-    comparison = gate.compare_with_siblings(run) or SiblingComparison()
+    comparison = criteria.compare_with_siblings(run) or SiblingComparison()
     findings = ranked((*run.findings, *judgement.findings, *answered.findings, *comparison.findings), run)
     checks = sorted((*judgement.checks, *disabled, *answered.checks, *comparison.checks), key=lambda check: check.code)
     applied = apply_policy(
-        findings, checks, today=gate.today, clauses=clauses, baseline=gate.baseline, why_normal=comparison.why_normal
+        findings, checks, today=criteria.today, clauses=clauses, baseline=criteria.baseline, why_normal=comparison.why_normal
     )
     listed = [
         check

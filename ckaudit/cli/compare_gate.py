@@ -60,7 +60,7 @@ def command(
 ) -> int:
     """Hold a canary against good runs: pass, fail, or incomparable."""
     from ckaudit.cli.deliver import write_output
-    from ckaudit.cli.policy_options import open_gate
+    from ckaudit.cli.policy_options import read_acceptance
 
     request = requested(format, output, verbose=verbose, base=options.base([canary]))
     checked_choice(align, AXES, "axis")
@@ -68,16 +68,16 @@ def command(
     if not against:
         raise UsageError("there is no good run to hold it against", hint=f"ckaudit gate {canary} --against GOOD")
     good = [Path(name) for name in dict.fromkeys([*against, *(more or [])])]
-    gate = open_gate("gate", config=config, no_config=no_config, baseline="", update=False)
+    criteria = read_acceptance("gate", config=config, no_config=no_config, baseline="", update=False)
     from ckaudit.diff.compare import compare_canary
     from ckaudit.diff.gate import gated_under
 
     import_options = options.import_options(map, "", config=config, no_config=no_config)
     with progress("reading") as tick:
         comparisons = compare_canary(
-            Path(canary), good, axis=cast("Axis", align), import_options=import_options, progress=tick, gate=gate
+            Path(canary), good, axis=cast("Axis", align), import_options=import_options, progress=tick, criteria=criteria
         )
-    comparison = gated_under(comparisons, gate.policy, require_vital=bool(vital))
+    comparison = gated_under(comparisons, criteria.policy, require_vital=bool(vital))
     if format == "sarif":  # as triage does it: at the line where the runs part
         from msgspec.structs import replace
 

@@ -14,7 +14,7 @@ import typer
 from ckaudit.cli import fleet_page, options
 from ckaudit.cli.options import AllowEmpty, FailOn, Map, Require, TauSlices, Verbose
 from ckaudit.cli.output import fit_to_stdout, say, write_text
-from ckaudit.cli.policy_options import Config, Like, NoConfig, failing_severity, open_gate
+from ckaudit.cli.policy_options import Config, Like, NoConfig, failing_severity, read_acceptance
 from ckaudit.errors import UsageError
 from ckaudit.reports import RENDERERS, render
 from ckaudit.reports.view import View
@@ -22,7 +22,7 @@ from ckaudit.reports.view import View
 if TYPE_CHECKING:
     from ckaudit.contract.schema.fleet import Fleet, FleetRun
     from ckaudit.fleet.fleet import Progress
-    from ckaudit.policy.gate import Gate
+    from ckaudit.policy.acceptance import AcceptanceCriteria
 
 FORMATS = tuple(RENDERERS["Fleet"])
 DATASET = "ckaudit-fleet"
@@ -130,7 +130,7 @@ def command(
     fleet_page.check(html, reports)
     required = options.checked_choice(require, ("vital",), "requirement") if require else None
     import_options = options.import_options(map, "", unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
-    gate = open_gate("triage", config=config, no_config=no_config, baseline="", update=False)
+    criteria = read_acceptance("triage", config=config, no_config=no_config, baseline="", update=False)
     from ckaudit.fleet.engines import engine_at
     from ckaudit.fleet.fleet import FleetRequest, audit_fleet
 
@@ -138,7 +138,7 @@ def command(
         patterns=patterns,
         folder=Path(output),
         import_options=import_options,
-        gate=gate,
+        criteria=criteria,
         since=moment(since, now=time()) if since else 0.0,
         changed_only=changed_only,
         like=like or (),
@@ -150,16 +150,16 @@ def command(
         fleet = audit_fleet(request, chosen, progress=progress)
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
     write_text(render(fleet, format, view), encoding)
-    fleet_page.write(fleet, html, reports, import_options, gate)
-    return _exit_code(fleet, gate, fail_on, required, allow_empty=allow_empty)
+    fleet_page.write(fleet, html, reports, import_options, criteria)
+    return _exit_code(fleet, criteria, fail_on, required, allow_empty=allow_empty)
 
 
-def _exit_code(fleet: "Fleet", gate: "Gate", fail_on: str, required: str | None, *, allow_empty: bool) -> int:
+def _exit_code(fleet: "Fleet", criteria: "AcceptanceCriteria", fail_on: str, required: str | None, *, allow_empty: bool) -> int:
     """Return the exit code, and say why where something could not be judged."""
     from ckaudit.reports.outcome import fleet_outcome
 
-    needed = required or (gate.policy.base.require if gate.policy else None)
-    reached = fleet_outcome(fleet, fail_on=failing_severity(fail_on, gate), require=needed, allow_empty=allow_empty)
+    needed = required or (criteria.policy.base.require if criteria.policy else None)
+    reached = fleet_outcome(fleet, fail_on=failing_severity(fail_on, criteria), require=needed, allow_empty=allow_empty)
     if reached.reason:
         say(f"error: {reached.reason}")
         say("hint: --allow-empty accepts runs in which nothing could be judged" if reached.is_empty else "")

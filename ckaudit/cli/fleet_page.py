@@ -14,7 +14,7 @@ from ckaudit.errors import CkauditError, UsageError
 if TYPE_CHECKING:
     from ckaudit.contract.schema.fleet import Fleet, FleetRun
     from ckaudit.contract.schema.import_options import ImportOptions
-    from ckaudit.policy.gate import Gate
+    from ckaudit.policy.acceptance import AcceptanceCriteria
 
 Html = Annotated[
     str, typer.Option("--html", metavar="FILE", help="Write the overview too, as one HTML file.", show_default=False)
@@ -52,7 +52,7 @@ def check(html: str, reports: str) -> None:
             raise UsageError(f"--reports {reports} is no folder", hint="name another one")
 
 
-def write(fleet: "Fleet", html: str, reports: str, import_options: "ImportOptions", gate: "Gate") -> None:
+def write(fleet: "Fleet", html: str, reports: str, import_options: "ImportOptions", criteria: "AcceptanceCriteria") -> None:
     """Write the overview, after the reports that it links to; what was written before and still holds is left as it is."""
     if not html:
         return
@@ -62,14 +62,14 @@ def write(fleet: "Fleet", html: str, reports: str, import_options: "ImportOption
     links: dict[str, str] = {}
     if reports:
         ill = [run for run in fleet.runs if run.status == "audited" and run.severity not in (None, "note")]
-        links = _write_reports(ill, Path(reports), Path(html).parent, import_options, gate)
+        links = _write_reports(ill, Path(reports), Path(html).parent, import_options, criteria)
     with open_output(html) as stream:
         stream.write(page(fleet, links).encode(errors="backslashreplace"))
     say(f"wrote {html}" + (f", and {plural(len(links), 'report')} in {reports}" if reports else ""))
 
 
 def _write_reports(
-    runs: "list[FleetRun]", folder: Path, beside: Path, import_options: "ImportOptions", gate: "Gate"
+    runs: "list[FleetRun]", folder: Path, beside: Path, import_options: "ImportOptions", criteria: "AcceptanceCriteria"
 ) -> dict[str, str]:
     """Write a report for each run, and return where it is as seen from the overview; one that fails costs only itself."""
     try:
@@ -84,7 +84,7 @@ def _write_reports(
             file = folder / file_name(run)
             try:
                 if not file.is_file():
-                    _write_report(run, file, import_options, gate)
+                    _write_report(run, file, import_options, criteria)
             except CkauditError as error:
                 say(f"note: no report of {run.run}: {error}")
             else:
@@ -92,7 +92,7 @@ def _write_reports(
     return links
 
 
-def _write_report(run: "FleetRun", file: Path, import_options: "ImportOptions", gate: "Gate") -> None:
+def _write_report(run: "FleetRun", file: Path, import_options: "ImportOptions", criteria: "AcceptanceCriteria") -> None:
     from msgspec.structs import replace
 
     from ckaudit.cli.report import draw, drawn, judge
@@ -100,7 +100,7 @@ def _write_report(run: "FleetRun", file: Path, import_options: "ImportOptions", 
     from ckaudit.remote.mirror import local_copy
 
     which = run.run.removeprefix(f"{run.source}#") if run.source else import_options.run
-    judged = judge(local_copy(run.source or run.run), None, replace(import_options, run=which), gate)
+    judged = judge(local_copy(run.source or run.run), None, replace(import_options, run=which), criteria)
     content = drawn("html", *with_addresses((judged.report, draw(judged)))).content
     with open_output(str(file)) as stream:
         stream.write(content)

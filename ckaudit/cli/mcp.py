@@ -9,7 +9,7 @@ from ckaudit.cli.output import say
 from ckaudit.cli.policy_options import Config, NoConfig
 
 if TYPE_CHECKING:
-    from ckaudit.policy.gate import Gate
+    from ckaudit.policy.acceptance import AcceptanceCriteria
 
 EPILOG = """
 \b
@@ -37,14 +37,14 @@ def command(folders: FoldersNamed, *, config: Config = "", no_config: NoConfig =
     from ckaudit.cli.agents.folders import Folders
     from ckaudit.cli.agents.server import serve
     from ckaudit.cli.agents.tools import Auditor, tools
-    from ckaudit.cli.policy_options import open_gate
+    from ckaudit.cli.policy_options import read_acceptance
 
-    def gate() -> "Gate":
-        return open_gate("triage", config=config, no_config=no_config, baseline="", update=False)
+    def criteria() -> "AcceptanceCriteria":
+        return read_acceptance("triage", config=config, no_config=no_config, baseline="", update=False)
 
-    gate()  # a policy that is wrong is told before anybody asks
+    criteria()  # a policy that is wrong is told before anybody asks
     allowed = Folders(folders)
     if sys.stdin.isatty():
         say("this is a server for an MCP client, which starts it itself: ckaudit mcp --help")
-    serve(tools(Auditor(allowed, gate)), allowed)
+    serve(tools(Auditor(allowed, criteria)), allowed)
     return 0

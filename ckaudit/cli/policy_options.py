@@ -1,4 +1,4 @@
-"""The options of the gate: which policy holds, and what was accepted once."""
+"""The options of acceptance: which policy holds, and what was accepted once."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from ckaudit.errors import CkauditError, UsageError
 if TYPE_CHECKING:
     from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.contract.schema.report import Report, Severity
-    from ckaudit.policy.gate import Gate
+    from ckaudit.policy.acceptance import AcceptanceCriteria
     from ckaudit.policy.policy_schema import Policy
 
 Config = Annotated[
@@ -42,7 +42,7 @@ Like = Annotated[
 Update = Annotated[bool, typer.Option("--update-baseline", help="Accept everything found now: write it to --baseline.")]
 
 
-def open_gate(command: str, *, config: str, no_config: bool, baseline: str, update: bool) -> "Gate":
+def read_acceptance(command: str, *, config: str, no_config: bool, baseline: str, update: bool) -> "AcceptanceCriteria":
     """Return policy and baseline as the options name them.
 
     Raises:
@@ -52,51 +52,53 @@ def open_gate(command: str, *, config: str, no_config: bool, baseline: str, upda
         raise UsageError("--config and --no-config contradict each other", hint="give one of them")
     if update and not baseline:
         raise UsageError("--update-baseline without --baseline", hint="name the file: --baseline ckaudit-baseline.json")
+    from ckaudit.policy.acceptance import AcceptanceCriteria
     from ckaudit.policy.baseline import Baseline, read_baseline
-    from ckaudit.policy.gate import Gate
 
     file, accepted = Path(baseline), None
     if baseline:
         entries = [] if update and not file.exists() else read_baseline(file)
         accepted = Baseline(file=baseline, entries=[entry for entry in entries if entry.command == command], adopts=update)
-    return Gate(policy=None if no_config else _policy(config), baseline=accepted, today=datetime.now(UTC).date())
+    return AcceptanceCriteria(policy=None if no_config else _policy(config), baseline=accepted, today=datetime.now(UTC).date())
 
 
-def hold_like(gate: "Gate", like: Sequence[str] | None, runs: Sequence[str], import_options: "ImportOptions") -> "Gate":
-    """Return a gate that holds runs against the healthy siblings which --like names; without it, the same gate."""
+def hold_like(
+    criteria: "AcceptanceCriteria", like: Sequence[str] | None, runs: Sequence[str], import_options: "ImportOptions"
+) -> "AcceptanceCriteria":
+    """Return criteria that hold runs against the healthy siblings which --like names; without it, the same."""
     if not like:
-        return gate
+        return criteria
     from ckaudit.cli.output import progress
-    from ckaudit.fleet.like import gate_like
+    from ckaudit.fleet.like import criteria_like
 
     with progress("reading siblings") as tick:
-        return gate_like(gate, like, runs=[Path(run) for run in runs], import_options=import_options, progress=tick)
+        return criteria_like(criteria, like, runs=[Path(run) for run in runs], import_options=import_options, progress=tick)
 
 
-def failing_severity(asked: str, gate: "Gate") -> "Severity":
+def failing_severity(asked: str, criteria: "AcceptanceCriteria") -> "Severity":
     """Return the least grave severity that fails a command without profiles: the user's word, the policy's, or sev1."""
     from ckaudit.cli.options import severity
 
-    return severity(asked) if asked else (gate.policy and gate.policy.base.fail_on) or "sev1"
+    return severity(asked) if asked else (criteria.policy and criteria.policy.base.fail_on) or "sev1"
 
 
-def write_baseline(report: "Report", gate: "Gate") -> None:
+def write_baseline(report: "Report", criteria: "AcceptanceCriteria") -> None:
     """Write the baseline anew where that was asked for; entries of other commands stay."""
-    if gate.baseline is None or not gate.baseline.adopts:
+    if criteria.baseline is None or not criteria.baseline.adopts:
         return
     from ckaudit.contract.io.files import write_atomic
+    from ckaudit.policy.acceptance import adopted_findings
     from ckaudit.policy.baseline import file_of, read_baseline
-    from ckaudit.policy.gate import adopted_findings
     from ckaudit.reports.json import dumps
 
-    path = Path(gate.baseline.file)
+    path = Path(criteria.baseline.file)
     others = [accepted for accepted in (read_baseline(path) if path.exists() else []) if accepted.command != report.command]
-    entries = adopted_findings(report, gate.baseline)
+    entries = adopted_findings(report, criteria.baseline)
     try:
         write_atomic(path, dumps(file_of([*others, *entries])).encode())
     except OSError as error:
         raise CkauditError(f"cannot write {path}: {error.strerror}", hint="choose another --baseline") from None
-    dropped = sum(entry not in entries for entry in gate.baseline.entries)
+    dropped = sum(entry not in entries for entry in criteria.baseline.entries)
     say(f"wrote {path}: {len(entries)} accepted" + (f", {dropped} dropped or renewed" if dropped else ""))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.contract.schema.panels import Panels
     from ckaudit.contract.schema.report import Report
-    from ckaudit.policy.gate import Gate
+    from ckaudit.policy.acceptance import AcceptanceCriteria
     from ckaudit.run.run import Run as Read
 
 FORMATS = ("html", "svg", "md", "png")
@@ -111,11 +111,11 @@ def command(
         options.import_options(map, which, tau_slices=tau_slices, config=config, no_config=no_config),
     )
     check_libraries(format)
-    from ckaudit.cli.policy_options import hold_like, open_gate
+    from ckaudit.cli.policy_options import hold_like, read_acceptance
 
-    gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
-    gate = hold_like(gate, like, [name for name in (run, other) if name], import_options)
-    judged, *beside = [judge(Path(name), at, import_options, gate, beside=bool(other)) for name in (run, other) if name]
+    criteria = read_acceptance("triage", config=config, no_config=no_config, baseline=baseline, update=False)
+    criteria = hold_like(criteria, like, [name for name in (run, other) if name], import_options)
+    judged, *beside = [judge(Path(name), at, import_options, criteria, beside=bool(other)) for name in (run, other) if name]
     written = drawn(format, *with_addresses((judged.report, draw(judged, *beside))))
     with open_output(file) as stream:
         stream.write(written.content)
@@ -166,7 +166,9 @@ def drawn(format: str, report: "Report", panels: "Panels") -> WrittenReport:  # 
     return WrittenReport(render(report, panels).encode(errors="backslashreplace"))
 
 
-def judge(path: Path, step: int | None, import_options: "ImportOptions", gate: "Gate", *, beside: bool = False) -> TriagedRun:
+def judge(
+    path: Path, step: int | None, import_options: "ImportOptions", criteria: "AcceptanceCriteria", *, beside: bool = False
+) -> TriagedRun:
     """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
     from ckaudit.audit.engine import clauses_of, open_judged, triage_run, with_slices
     from ckaudit.audit.load_run import at_step
@@ -176,8 +178,8 @@ def judge(path: Path, step: int | None, import_options: "ImportOptions", gate: "
         run = at_step(
             open_judged(path, reads=panel_reads(beside=beside), step=step, import_options=import_options, progress=tick), step
         )
-    run = with_slices(run, clauses_of(run, gate)[0])
-    return TriagedRun(path, run, triage_run(run, gate=gate))
+    run = with_slices(run, clauses_of(run, criteria)[0])
+    return TriagedRun(path, run, triage_run(run, criteria=criteria))
 
 
 def draw(judged: TriagedRun, other: TriagedRun | None = None) -> "Panels":

@@ -31,7 +31,7 @@ from ckaudit.cli.policy_options import (
     Update,
     failing_severity,
     hold_like,
-    open_gate,
+    read_acceptance,
     write_baseline,
 )
 from ckaudit.errors import UsageError
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ckaudit.cli.deliver import OutputRequest
     from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.contract.schema.report import Report
-    from ckaudit.policy.gate import Gate
+    from ckaudit.policy.acceptance import AcceptanceCriteria
 
 
 EPILOG = """
@@ -137,19 +137,21 @@ def command(
     )
     at, asked = options.step(step or None), phases(questions)
     import_options = options.import_options(map, which, unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
-    gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
+    criteria = read_acceptance("triage", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
     if event or benchmark_drop:
         from msgspec.structs import replace
 
-        request = replace(request, fail_on=failing_severity(fail_on, gate))
+        request = replace(request, fail_on=failing_severity(fail_on, criteria))
     if event:
-        return _autopsy(run, event, request, gate)
+        return _autopsy(run, event, request, criteria)
     if benchmark_drop:
-        return _benchmark_drop(run, request, gate, since=options.step(since or None, "--since"), import_options=import_options)
+        return _benchmark_drop(
+            run, request, criteria, since=options.step(since or None, "--since"), import_options=import_options
+        )
     return _triage(
         run,
         request,
-        hold_like(gate, like, [run], import_options),
+        hold_like(criteria, like, [run], import_options),
         step=at,
         questions=asked,
         import_options=import_options,
@@ -160,7 +162,7 @@ def command(
 def _triage(
     run: str,
     request: "OutputRequest",
-    gate: "Gate",
+    criteria: "AcceptanceCriteria",
     *,
     step: int | None,
     questions: Collection[int],
@@ -172,8 +174,10 @@ def _triage(
     from ckaudit.cli.deliver import deliver
 
     with progress("reading") as tick:
-        report = triage(Path(run), step=step, import_options=import_options, questions=questions, gate=gate, progress=tick)
-    write_baseline(report, gate)
+        report = triage(
+            Path(run), step=step, import_options=import_options, questions=questions, criteria=criteria, progress=tick
+        )
+    write_baseline(report, criteria)
     code = deliver(report, _with_evidence_files(request, report, run) if request.format == "sarif" else request)
     options.keep_columns(import_options, save=save)
     return code
@@ -205,7 +209,7 @@ def check_one_question(
         raise UsageError("--map and --run have no meaning with --event", hint="a log of another program has no event checkpoints")
 
 
-def _autopsy(run: str, event: str, request: "OutputRequest", gate: "Gate") -> int:
+def _autopsy(run: str, event: str, request: "OutputRequest", criteria: "AcceptanceCriteria") -> int:
     """Show what happened before an event, and return the exit code: 1 for grave findings of triage in its steps."""
     asked = None if event == "last" else options.step(event, "--event")
     from ckaudit.audit.autopsy import autopsy
@@ -213,14 +217,14 @@ def _autopsy(run: str, event: str, request: "OutputRequest", gate: "Gate") -> in
     from ckaudit.reports import render
 
     with progress("reading") as tick:
-        opened = autopsy(Path(run), event=asked, gate=gate, progress=tick)
+        opened = autopsy(Path(run), event=asked, criteria=criteria, progress=tick)
     write_output(lambda view: render(opened, request.format, view), request)
     failing = options.SEVERITIES[: options.SEVERITIES.index(request.fail_on or "sev1") + 1]
     return int(any(finding.severity in failing for finding in opened.findings))
 
 
 def _benchmark_drop(
-    run: str, request: "OutputRequest", gate: "Gate", *, since: int | None, import_options: "ImportOptions"
+    run: str, request: "OutputRequest", criteria: "AcceptanceCriteria", *, since: int | None, import_options: "ImportOptions"
 ) -> int:
     """Show why a benchmark fell, and return the exit code."""
     from ckaudit.audit.drop import benchmark_drop
@@ -228,7 +232,7 @@ def _benchmark_drop(
     from ckaudit.reports import render
 
     with progress("reading") as tick:
-        drop = benchmark_drop(Path(run), since=since, import_options=import_options, gate=gate, progress=tick)
+        drop = benchmark_drop(Path(run), since=since, import_options=import_options, criteria=criteria, progress=tick)
     write_output(lambda view: render(drop, request.format, view), request)
     outcomes = {gate.outcome for gate in drop.gates}
     if "failed" in outcomes:  # counts as sev1: contain it quickly

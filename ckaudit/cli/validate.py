@@ -46,10 +46,10 @@ def command(
 ) -> int:
     """Check that checkpoints, scalars and run.json keep the contract."""
     from ckaudit.cli.deliver import OutputRequest, deliver
-    from ckaudit.cli.policy_options import failing_severity, open_gate, write_baseline
+    from ckaudit.cli.policy_options import failing_severity, read_acceptance, write_baseline
 
-    gate = open_gate("validate", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
-    least = failing_severity(fail_on, gate)
+    criteria = read_acceptance("validate", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
+    least = failing_severity(fail_on, criteria)
     if strict and least != "note":
         least = "sev2"
     request = OutputRequest(
@@ -58,6 +58,6 @@ def command(
     from ckaudit.validate import validate
 
     with progress("validating", quiet=quiet) as tick:
-        report = validate([Path(path) for path in paths], gate=gate, progress=tick, units=units(unit or []))
-    write_baseline(report, gate)
+        report = validate([Path(path) for path in paths], criteria=criteria, progress=tick, units=units(unit or []))
+    write_baseline(report, criteria)
     return deliver(report, request)

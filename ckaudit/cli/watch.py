@@ -143,14 +143,14 @@ def command(
         raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
     after = options.seconds(stall_after, "--stall-after") if stall_after else None
     patience, pause = options.seconds(wait or "0", "--wait"), options.seconds(every or "30", "--every")
-    from ckaudit.cli.policy_options import hold_like, open_gate
+    from ckaudit.cli.policy_options import hold_like, read_acceptance
 
-    gate = open_gate("triage", config=config, no_config=no_config, baseline=baseline, update=False)
-    vital = required or bool(gate.policy and gate.policy.base.require)
+    criteria = read_acceptance("triage", config=config, no_config=no_config, baseline=baseline, update=False)
+    vital = required or bool(criteria.policy and criteria.policy.base.require)
     workers, import_options = _workers(exec, webhook), options.import_options(map, which, config=config, no_config=no_config)
-    gate = hold_like(gate, like, runs, import_options)
+    criteria = hold_like(criteria, like, runs, import_options)
     told: dict[str, Any] = {
-        "gate": gate,
+        "criteria": criteria,
         "until": least,
         "stall_after": after,
         "notes": verbose,
@@ -173,7 +173,7 @@ def _many(runs: list[str], patience: float, every: float, told: dict[str, Any]) 
     from ckaudit.cli.watch_many import sources_of
     from ckaudit.watch.many_runs import ManyRuns, WatchOptions
 
-    sources = sources_of(runs, gate=told["gate"], import_options=told["import_options"], patience=patience, every=every)
+    sources = sources_of(runs, criteria=told["criteria"], import_options=told["import_options"], patience=patience, every=every)
     return ManyRuns(sources, WatchOptions(every=every, **told))
 
 

@@ -12,7 +12,7 @@ from ckaudit.remote.location import has_wildcard, is_uri, scheme_of, shown
 if TYPE_CHECKING:
     from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.fleet.find_runs import FoundRuns
-    from ckaudit.policy.gate import Gate
+    from ckaudit.policy.acceptance import AcceptanceCriteria
     from ckaudit.watch.many_runs import Place, Sources
 
 
@@ -21,12 +21,14 @@ def are_many(runs: Sequence[str]) -> bool:
     return any((is_uri(run) and scheme_of(run) != "file") or _is_pattern(run) for run in runs)
 
 
-def sources_of(runs: Sequence[str], *, gate: "Gate", import_options: "ImportOptions", patience: float, every: float) -> "Sources":
+def sources_of(
+    runs: Sequence[str], *, criteria: "AcceptanceCriteria", import_options: "ImportOptions", patience: float, every: float
+) -> "Sources":
     """Return what is watched for words of the command line.
 
     Args:
         runs: Paths, addresses and patterns of either.
-        gate: Policy and baseline.
+        criteria: Policy and baseline.
         import_options: What logs do not say themselves.
         patience: Seconds to wait until a pattern matches anything.
         every: Seconds between two lists.
@@ -39,7 +41,7 @@ def sources_of(runs: Sequence[str], *, gate: "Gate", import_options: "ImportOpti
     from ckaudit.fleet.fingerprint import audit_key
     from ckaudit.watch.many_runs import Sources
 
-    key = audit_key(gate, import_options)
+    key = audit_key(criteria, import_options)
     first = [_first(runs, key, patience, every)]
     named = {shown(run).rstrip("/") for run in runs if not _is_pattern(run)}
 

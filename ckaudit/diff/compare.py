@@ -24,7 +24,7 @@ from ckaudit.diff.run_pair import RunPair, RunSide, gained_and_lost
 from ckaudit.diff.shared_start import Parting
 from ckaudit.errors import UsageError
 from ckaudit.metrics.loss import train_loss_raw, val_loss
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.run.medians import median
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
@@ -59,7 +59,7 @@ def compare(
     import_options: ImportOptions = NO_IMPORT_OPTIONS,
     step: int | None = None,
     progress: Progress | None = None,
-    gate: Gate = OPEN,
+    criteria: AcceptanceCriteria = OPEN,
 ) -> Comparison:
     """Compare runs, each with the first.
 
@@ -70,7 +70,7 @@ def compare(
         import_options: What a foreign log does not say itself.
         step: Judge with what was known when this step had ended; default: the end of the records.
         progress: Called with files done and files in all, run by run.
-        gate: Policy and baseline that findings are held against.
+        criteria: Policy and baseline that findings are held against.
 
     Raises:
         UnreadableError: Where one of them is no run.
@@ -78,8 +78,8 @@ def compare(
     """
     if not 2 <= len(subjects) <= MAX_SUBJECTS:
         raise UsageError(f"{len(subjects)} runs to compare", hint=f"name 2 to {MAX_SUBJECTS}, the reference first")
-    reference, *replicas = [_opened(subject, import_options, step, progress, gate) for subject in (subjects[0], *noise)]
-    others = (_opened(subject, import_options, step, progress, gate) for subject in subjects[1:])
+    reference, *replicas = [_opened(subject, import_options, step, progress, criteria) for subject in (subjects[0], *noise)]
+    others = (_opened(subject, import_options, step, progress, criteria) for subject in subjects[1:])
     return compare_read(reference, others, axis=axis, replicas=replicas)
 
 
@@ -106,7 +106,7 @@ def compare_canary(
     axis: Axis = "step",
     import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
-    gate: Gate = OPEN,
+    criteria: AcceptanceCriteria = OPEN,
 ) -> list[Comparison]:
     """Compare one run with each of several good ones, which are each other's replicas. Every run is read once.
 
@@ -116,7 +116,7 @@ def compare_canary(
         axis: What is made equal: steps, tokens or the loss.
         import_options: What a foreign log does not say itself.
         progress: Called with files done and files in all, run by run.
-        gate: Policy and baseline that findings are held against.
+        criteria: Policy and baseline that findings are held against.
 
     Returns:
         A comparison for each good run; their files add up to those that were read.
@@ -124,7 +124,7 @@ def compare_canary(
     Raises:
         UnreadableError: Where one of them is no run.
     """
-    judged, *opened = [_opened(subject, import_options, None, progress, gate) for subject in (canary, *good)]
+    judged, *opened = [_opened(subject, import_options, None, progress, criteria) for subject in (canary, *good)]
     return against_good(judged, opened, axis=axis)
 
 
@@ -198,7 +198,7 @@ def _have_one_plan(left: Run, right: Run, mismatches: Sequence[Unlike]) -> bool:
 
 
 def _opened(
-    subject: Path | Run, import_options: ImportOptions, step: int | None, progress: Progress | None, gate: Gate
+    subject: Path | Run, import_options: ImportOptions, step: int | None, progress: Progress | None, criteria: AcceptanceCriteria
 ) -> JudgedRun:
     if isinstance(subject, Run):
         path, run = Path(subject.name), subject
@@ -206,7 +206,7 @@ def _opened(
         path = subject
         run = open_judged(path, reads=triage_reads() | reads(), step=step, import_options=import_options, progress=progress)
     run = at_step(run, step)
-    return subject_of(path, run, triage_run(run, gate=gate))
+    return subject_of(path, run, triage_run(run, criteria=criteria))
 
 
 def subject_of(path: Path, run: Run, report: Report) -> JudgedRun:

@@ -80,10 +80,10 @@ def _unlike(name: str, rows: Sequence[FleetRun]) -> str:
 @ignoring_float_errors
 def row_of(run: Run, name: str, source: RunSource) -> FleetRun:
     """Return what a fleet keeps of one run that is in memory."""
-    gate = gate_with_siblings(source)
-    explained = explain_run(run, gate)
+    criteria = gate_with_siblings(source)
+    explained = explain_run(run, criteria)
     run, findings = explained.run, explained.findings
-    held = gate.compare_with_siblings(run)
+    held = criteria.compare_with_siblings(run)
     checks = [*explained.applied.checks, *broken_plugins()]
     vital = vital_checks(run, checks)
     first = next(iter(explained.diagnoses), None)

@@ -11,7 +11,7 @@ from ckaudit import __version__
 from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.fleet.source import portable
 from ckaudit.plugins import packages
-from ckaudit.policy.gate import Gate
+from ckaudit.policy.acceptance import AcceptanceCriteria
 
 MAX_FILES = 1_000_000
 """Files of one source that are looked at: more tell nothing new of it."""
@@ -54,15 +54,15 @@ def state_of(path: str, audit: bytes, *, deep: bool = True) -> State:
     return State(digest.hexdigest(), newest / 1e9)
 
 
-def audit_key(gate: Gate, import_options: ImportOptions) -> bytes:
+def audit_key(criteria: AcceptanceCriteria, import_options: ImportOptions) -> bytes:
     """Return what a verdict depends on besides the run: the auditor, its plugins, the policy, and how the run is read.
 
     The day belongs to it where a policy has an ignore that ends.
     """
-    policy = gate.policy
+    policy = criteria.policy
     clauses = [] if policy is None else [policy.base, *policy.profiles.values()]
     ends = any(ignore.until is not None for part in clauses for ignore in part.ignore)
-    return msgspec.json.encode([__version__, packages(), policy, gate.today if ends else None, portable(import_options)])
+    return msgspec.json.encode([__version__, packages(), policy, criteria.today if ends else None, portable(import_options)])
 
 
 def _line(name: bytes, status: os.stat_result) -> bytes:

@@ -20,7 +20,7 @@ from ckaudit.fleet.find_runs import FoundRuns, find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.like import with_own_siblings
 from ckaudit.fleet.source import RunSource, portable
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.remote.location import is_uri
 from ckaudit.wording import plural
 
@@ -40,7 +40,7 @@ class FleetRequest(Struct, frozen=True, kw_only=True):
         patterns: What the user named.
         folder: Where the data set is, or will be.
         import_options: What logs of other programs do not say themselves.
-        gate: Policy.
+        criteria: Policy.
         since: Leave out what was not written to since then, Unix time; 0: leave out nothing.
         changed_only: Leave out what was audited before and has not changed.
         group_by: Facts to group the runs by.
@@ -50,7 +50,7 @@ class FleetRequest(Struct, frozen=True, kw_only=True):
     patterns: Sequence[str]
     folder: Path
     import_options: ImportOptions = NO_IMPORT_OPTIONS
-    gate: Gate = OPEN
+    criteria: AcceptanceCriteria = OPEN
     since: float = 0.0
     changed_only: bool = False
     group_by: Sequence[str] = ()
@@ -64,7 +64,7 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
         UsageError: Where a pattern matches nothing, or no run has a fact that is to be grouped by.
         CkauditError: Where the data set cannot be written.
     """
-    key = audit_key(request.gate, request.import_options)
+    key = audit_key(request.criteria, request.import_options)
     found = find_runs(request.patterns, key)
     sources = [source for source in sources_of(found, request, key) if not source.written or source.written >= request.since]
     if request.like:
@@ -94,7 +94,7 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
 
 def sources_of(found: FoundRuns, request: FleetRequest, key: bytes) -> list[RunSource]:
     """Return the sources with what their audit depends on."""
-    import_options, gate = portable(request.import_options), request.gate
+    import_options, criteria = portable(request.import_options), request.criteria
     sources = []
     for name, path in found.paths.items():
         state = found.states[name] if name in found.states else state_of(path, key)
@@ -104,7 +104,7 @@ def sources_of(found: FoundRuns, request: FleetRequest, key: bytes) -> list[RunS
                 name=name,
                 path=place,
                 import_options=import_options,
-                gate=gate,
+                criteria=criteria,
                 fingerprint=state.fingerprint,
                 written=state.written,
             )

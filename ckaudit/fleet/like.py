@@ -1,4 +1,4 @@
-"""The healthy siblings that a user names: patterns in, and out a gate that holds a run against them, or each of many runs."""
+"""The healthy siblings that a user names: patterns in, and out criteria that hold a run against them, or each of many runs."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from ckaudit.diff.siblings.yardstick import open_siblings, with_siblings
 from ckaudit.errors import CkauditError, UsageError
 from ckaudit.fleet.find_runs import find_runs
 from ckaudit.fleet.source import RunSource
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.remote.location import is_uri
 from ckaudit.remote.mirror import local_copy
 from ckaudit.run.read import Progress, read_manifest
@@ -28,22 +28,22 @@ MAX_SIBLINGS = 20
 MAX_EACH = 5
 """Siblings of each run of a fleet: with three the band is most of the way to where many bring it, and all are kept in memory."""
 
-_gate: tuple[bytes, Gate] = (b"", OPEN)
+_criteria: tuple[bytes, AcceptanceCriteria] = (b"", OPEN)
 """What this process last held runs against: a fleet's runs of one configuration come one after the other."""
 
 
-def gate_like(
-    gate: Gate,
+def criteria_like(
+    criteria: AcceptanceCriteria,
     like: str | Path | Run | Sequence[str | Path | Run],
     *,
     runs: Sequence[Path | Run] = (),
     import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
-) -> Gate:
-    """Return a gate that holds runs against healthy siblings too; where none is named, the same gate.
+) -> AcceptanceCriteria:
+    """Return criteria that hold runs against healthy siblings too; where none is named, the same.
 
     Args:
-        gate: Policy and baseline.
+        criteria: Policy and baseline.
         like: Patterns, paths, or runs in memory; or one of them.
         runs: What is judged, and no sibling of its own.
         import_options: What a foreign log does not say itself.
@@ -55,7 +55,7 @@ def gate_like(
     if isinstance(like, str | Path | Run):
         like = [like]
     if not like:
-        return gate
+        return criteria
     in_memory = [run for run in like if isinstance(run, Run)]
     patterns = [str(pattern) for pattern in like if not isinstance(pattern, Run)]
     found = find_runs(patterns) if patterns else None
@@ -70,7 +70,7 @@ def gate_like(
     count = len(all_siblings) + (len(found.paths) if found else 0) - len(named)
     if len(siblings) < count:
         notes.append(f"of {count:,} siblings the newest {MAX_SIBLINGS} are looked at")
-    return with_siblings(gate, open_siblings(siblings, import_options=import_options, progress=progress), notes=notes)
+    return with_siblings(criteria, open_siblings(siblings, import_options=import_options, progress=progress), notes=notes)
 
 
 def _worth_a_copy(paths: Sequence[str]) -> Iterator[str]:
@@ -120,17 +120,17 @@ def _configuration(source: RunSource) -> bytes:
     return b""
 
 
-def gate_with_siblings(source: RunSource) -> Gate:
-    """Return the gate of a source, which holds it against its healthy siblings too where it has some."""
-    global _gate  # noqa: PLW0603  siblings are opened once a process, not once a run
+def gate_with_siblings(source: RunSource) -> AcceptanceCriteria:
+    """Return the criteria of a source, which hold it against its healthy siblings too where it has some."""
+    global _criteria  # noqa: PLW0603  siblings are opened once a process, not once a run
     if not source.like:
-        return source.gate
-    key = msgspec.json.encode([source.like, source.gate.policy, source.import_options])
-    if _gate[0] != key:
-        _gate = (b"", OPEN)  # those before are let go of first
+        return source.criteria
+    key = msgspec.json.encode([source.like, source.criteria.policy, source.import_options])
+    if _criteria[0] != key:
+        _criteria = (b"", OPEN)  # those before are let go of first
         siblings = open_siblings([_here(path) for path, _ in source.like], import_options=source.import_options)
-        _gate = (key, with_siblings(source.gate, siblings))
-    return _gate[1]
+        _criteria = (key, with_siblings(source.criteria, siblings))
+    return _criteria[1]
 
 
 def _here(path: str) -> Path:

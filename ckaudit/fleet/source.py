@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 
 
 def portable(import_options: ImportOptions) -> ImportOptions:
@@ -24,7 +24,7 @@ class RunSource(Struct, frozen=True, kw_only=True):
         name: What the user sees: a path or an address without credentials.
         path: What is opened.
         import_options: What a log of another program does not say itself.
-        gate: Policy.
+        criteria: Policy.
         fingerprint: Tells its present state and the audit of it from any other; empty: not known.
         written: When its newest file was written, Unix time; 0: not known.
         like: Healthy siblings that it is held against: of each what is opened, and its fingerprint.
@@ -33,7 +33,7 @@ class RunSource(Struct, frozen=True, kw_only=True):
     name: str
     path: str
     import_options: ImportOptions = portable(NO_IMPORT_OPTIONS)
-    gate: Gate = OPEN
+    criteria: AcceptanceCriteria = OPEN
     fingerprint: str = ""
     written: float = 0.0
     like: tuple[tuple[str, str], ...] = ()

@@ -28,8 +28,8 @@ from ckaudit.contract.io.folder import (
 from ckaudit.contract.schema.report import SEVERITIES, VERSION, Finding, Report, gravest
 from ckaudit.contract.summaries import across_files, same_place
 from ckaudit.errors import UnreadableError
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria, ended_ignores
 from ckaudit.policy.apply_policy import apply_policy
-from ckaudit.policy.gate import OPEN, Gate, ended_ignores
 from ckaudit.validate.file_facts import RunFacts
 from ckaudit.validate.outcomes import outcomes
 from ckaudit.validate.run_checks import (
@@ -73,7 +73,7 @@ DOCUMENTS = (".json", ".json.gz", ".json.zst")
 def validate(
     paths: Sequence[Path],
     *,
-    gate: Gate = OPEN,
+    criteria: AcceptanceCriteria = OPEN,
     progress: Callable[[int, int], None] | None = None,
     units: Mapping[str, str] = MappingProxyType({}),
 ) -> Report:
@@ -84,7 +84,7 @@ def validate(
 
     Args:
         paths: Folders and files.
-        gate: Policy and baseline.
+        criteria: Policy and baseline.
         progress: Called after each file with the number of files read, and of all files.
         units: The unit of a share by name, where the user says it: such a share is not blamed for being in the other one.
 
@@ -121,7 +121,7 @@ def validate(
     findings = [finding for finding in findings if not is_of_other_unit(finding, units)]
     notes = [note for reader in readers for note in reader.notes]
     subject = ", ".join(shown_name(str(path)) for path in paths)
-    return make_report(subject, findings, [reader.run for reader in readers], notes, total, gate)
+    return make_report(subject, findings, [reader.run for reader in readers], notes, total, criteria)
 
 
 # The arguments of the user: each folder is a run, and files are judged together with those of the same folder.
@@ -203,13 +203,18 @@ def _where_else(path: Path, *, limit: int = 50) -> str:
 
 # From findings to the report: gravest first, counted, and one sentence on top.
 def make_report(
-    subject: str, findings: list[Finding], runs: Sequence[RunFacts], notes: list[str], files: int, gate: Gate = OPEN
+    subject: str,
+    findings: list[Finding],
+    runs: Sequence[RunFacts],
+    notes: list[str],
+    files: int,
+    criteria: AcceptanceCriteria = OPEN,
 ) -> Report:
     """Put the report of a validation together; of the policy's profiles only those count whose scale or stage it says itself."""
-    clauses, used = gate.at()
+    clauses, used = criteria.at()
     graded = sorted((_writable(finding) for finding in findings), key=_gravity)
     applied = apply_policy(
-        graded, outcomes(graded, runs), today=gate.today, clauses=clauses, baseline=gate.baseline, notes_fail=True
+        graded, outcomes(graded, runs), today=criteria.today, clauses=clauses, baseline=criteria.baseline, notes_fail=True
     )
     ordered = sorted(across_files(applied.findings, same_place), key=_gravity)
     broken = len({finding.file for finding in applied.findings if finding.severity != "note"})
@@ -222,10 +227,10 @@ def make_report(
         severity=gravest(finding.severity for finding in ordered),
         findings=ordered,
         checks=applied.checks,
-        notes=[*notes, *ended_ignores(applied.ended, gate)],
+        notes=[*notes, *ended_ignores(applied.ended, criteria)],
         files=files,
         policy=used,
-        baseline=gate.baseline.file if gate.baseline else None,
+        baseline=criteria.baseline.file if criteria.baseline else None,
         suppressed=applied.suppressed,
         stale=applied.stale,
     )

@@ -18,9 +18,9 @@ from ckaudit.contract.schema.report import Accepted, Finding
 from ckaudit.contract.schema.watch import STALLED, VERSION, EarlySign, Event, Gauge, Likely, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.policy.apply_policy import AppliedPolicy
 from ckaudit.policy.baseline import Baseline, accepted, is_graver, is_near
-from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.run.run import Run
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
@@ -170,16 +170,18 @@ class Announcer:
         stalled: Whether it is silent for too long.
     """
 
-    def __init__(self, name: str, *, gate: Gate = OPEN, stall_after: float | None = None, notes: bool = False) -> None:
+    def __init__(
+        self, name: str, *, criteria: AcceptanceCriteria = OPEN, stall_after: float | None = None, notes: bool = False
+    ) -> None:
         """Begin with nothing known.
 
         Args:
             name: The run, as the user named it.
-            gate: Policy and baseline.
+            criteria: Policy and baseline.
             stall_after: Seconds without a line that are a stall; None: learned.
             notes: Whether notes are told too.
         """
-        self.name, self._gate, self._notes = name, gate, notes
+        self.name, self._criteria, self._notes = name, criteria, notes
         self.silence, self.vitals = Silence(stall_after), VitalGauges()
         self.step: int | None = None
         self.ended = self.stalled = self._has_announced = False
@@ -207,8 +209,8 @@ class Announcer:
 
     def _weigh(self, run: Run, moment: ClockReading, *, in_full: int = 0) -> Iterator[WatchEvent]:
         """Judge the run as far as it was read, complete from some step on, and yield the events that are new."""
-        clauses, _ = clauses_of(run, self._gate)
-        applied = judge_run(run, clauses, self._gate)
+        clauses, _ = clauses_of(run, self._criteria)
+        applied = judge_run(run, clauses, self._criteria)
         findings = [finding for finding in applied.findings if self._notes or finding.severity != "note"]
         news = list(self._known.news(findings, in_full=in_full))
         self.step = run.last_step if run.last_step is not None else self.step

@@ -13,7 +13,7 @@ from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOpti
 from ckaudit.contract.schema.report import SEVERITIES, Severity
 from ckaudit.contract.schema.watch import VERSION, Event, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.remote.addresses import with_addresses
 from ckaudit.watch.announcer import Announcer, ClockReading, VitalLimits
 from ckaudit.watch.scheduler import CLEAN, FOUND, MAX_ALERTS, NOTHING, ForeignWatcher, snapshot_of, watching
@@ -59,7 +59,7 @@ class Sources(Struct, frozen=True):
 class WatchOptions(Struct, frozen=True, kw_only=True):
     """How runs are watched, as in `WatchRounds`; `every` are the seconds between two lists."""
 
-    gate: Gate = OPEN
+    criteria: AcceptanceCriteria = OPEN
     until: Severity | None = None
     stall_after: float | None = None
     notes: bool = False
@@ -187,11 +187,13 @@ class ManyRuns:
         options = self._options
         watcher: Announcer
         if is_ours(path):
-            watcher = Watcher(path, gate=options.gate, stall_after=options.stall_after, notes=options.notes, at_every_look=True)
+            watcher = Watcher(
+                path, criteria=options.criteria, stall_after=options.stall_after, notes=options.notes, at_every_look=True
+            )
         else:
             watcher = ForeignWatcher(
                 path,
-                gate=options.gate,
+                criteria=options.criteria,
                 stall_after=options.stall_after,
                 notes=options.notes,
                 import_options=options.import_options,

@@ -15,7 +15,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import SEVERITIES, Severity
 from ckaudit.contract.schema.watch import VERSION, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.watch.announcer import Announcer, ClockReading, VitalLimits
 from ckaudit.watch.growing_run import GONE, Stamp, stamp_of
 from ckaudit.watch.watcher import Watcher
@@ -47,7 +47,7 @@ class ForeignWatcher(Announcer):
         self,
         path: Path,
         *,
-        gate: Gate = OPEN,
+        criteria: AcceptanceCriteria = OPEN,
         stall_after: float | None = None,
         notes: bool = False,
         import_options: ImportOptions = NO_IMPORT_OPTIONS,
@@ -56,12 +56,12 @@ class ForeignWatcher(Announcer):
 
         Args:
             path: The log.
-            gate: Policy and baseline.
+            criteria: Policy and baseline.
             stall_after: Seconds without a change that are a stall; None: learned.
             notes: Whether notes are told too.
             import_options: What the log does not say itself.
         """
-        super().__init__(str(path), gate=gate, stall_after=stall_after, notes=notes)
+        super().__init__(str(path), criteria=criteria, stall_after=stall_after, notes=notes)
         self._path, self._import_options = path, import_options
         self._files: list[Path] = []
         self._listed = self._due = float("-inf")
@@ -132,7 +132,7 @@ class WatchRounds:
         self,
         paths: Sequence[Path],
         *,
-        gate: Gate = OPEN,
+        criteria: AcceptanceCriteria = OPEN,
         until: Severity | None = None,
         stall_after: float | None = None,
         notes: bool = False,
@@ -143,7 +143,7 @@ class WatchRounds:
 
         Args:
             paths: Run folders and logs of other programs that are there.
-            gate: Policy and baseline.
+            criteria: Policy and baseline.
             until: The least grave severity that ends the watch; None: none does.
             stall_after: Seconds without a line that are a stall; None: learned.
             notes: Whether notes are told too.
@@ -151,7 +151,7 @@ class WatchRounds:
             require_vital: Whether a run of which a vital check could not judge is not clean at its end.
         """
         self._vital = require_vital
-        self._gate, self._stall_after, self._notes, self._import_options = gate, stall_after, notes, import_options
+        self._criteria, self._stall_after, self._notes, self._import_options = criteria, stall_after, notes, import_options
         self._watchers = [self._new_announcer(path) for path in paths]
         self._until_severities = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
         self.alerts: dict[str, deque[WatchEvent]] = {watcher.name: deque(maxlen=MAX_ALERTS) for watcher in self._watchers}
@@ -189,9 +189,9 @@ class WatchRounds:
     def _new_announcer(self, path: Path) -> Announcer:
         """Return what watches a run; of a folder in which nothing stands yet, a run folder is expected."""
         if is_ours(path):
-            return Watcher(path, gate=self._gate, stall_after=self._stall_after, notes=self._notes)
+            return Watcher(path, criteria=self._criteria, stall_after=self._stall_after, notes=self._notes)
         return ForeignWatcher(
-            path, gate=self._gate, stall_after=self._stall_after, notes=self._notes, import_options=self._import_options
+            path, criteria=self._criteria, stall_after=self._stall_after, notes=self._notes, import_options=self._import_options
         )
 
     def poll(self) -> Iterator[WatchEvent]:

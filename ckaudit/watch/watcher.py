@@ -19,7 +19,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.schema.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.watch.announcer import Announcer, ClockReading
 from ckaudit.watch.growing_run import GONE, AppendedLines, BoundedHistory, Logs, ShrunkError, Stamp, stamp_of
 from ckaudit.watch.silence import Ranks
@@ -220,18 +220,24 @@ class Watcher(Announcer):
     """Follows one run folder."""
 
     def __init__(
-        self, path: Path, *, gate: Gate = OPEN, stall_after: float | None = None, notes: bool = False, at_every_look: bool = False
+        self,
+        path: Path,
+        *,
+        criteria: AcceptanceCriteria = OPEN,
+        stall_after: float | None = None,
+        notes: bool = False,
+        at_every_look: bool = False,
     ) -> None:
         """Begin with nothing read.
 
         Args:
             path: The run folder; it may still be empty.
-            gate: Policy and baseline.
+            criteria: Policy and baseline.
             stall_after: Seconds without a line that are a stall; None: learned.
             notes: Whether notes are told too.
             at_every_look: Whether what is new is judged at once, whatever that costs.
         """
-        super().__init__(str(path), gate=gate, stall_after=stall_after, notes=notes)
+        super().__init__(str(path), criteria=criteria, stall_after=stall_after, notes=notes)
         self._path, self._ranks, self._pace, self._alarm = path, Ranks(), JudgingSchedule(), AlarmingChange()
         self._at_every_look = at_every_look
         self._begin()

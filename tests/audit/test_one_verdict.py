@@ -19,8 +19,8 @@ from ckaudit.audit.interview import answer
 from ckaudit.audit.judge import kinds_of_questions
 from ckaudit.contract.schema.report import SEVERITIES, Answer, Finding, Report
 from ckaudit.explain.names import pages_of
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.policy.configure_rules import check
-from ckaudit.policy.gate import OPEN, Gate
 from ckaudit.policy.policy_schema import Ignore, Policy, PolicyClauses
 from ckaudit.questions import questions
 from ckaudit.questions.bad_answer_table import BAD
@@ -52,8 +52,8 @@ def answers_of(report: Report) -> dict[str, Answer]:
     return {each.id: each for phase in report.interview for each in phase.answers}
 
 
-def audited(case: dict[str, Any], gate: Gate = OPEN) -> Report:
-    return triage_run(replace(run_of(case), files=1), questions=ALL, gate=gate)
+def audited(case: dict[str, Any], criteria: AcceptanceCriteria = OPEN) -> Report:
+    return triage_run(replace(run_of(case), files=1), questions=ALL, criteria=criteria)
 
 
 def hold_together(report: Report) -> None:
@@ -140,9 +140,9 @@ def test_a_bad_answer_that_no_rule_accounts_for_is_a_finding_by_the_table(id_, m
     hold_together(quiet)
 
 
-def under(**clauses: Any) -> Gate:
+def under(**clauses: Any) -> AcceptanceCriteria:
     policy = Policy(file="ckaudit.toml", base=PolicyClauses(**clauses), profiles={})
-    return Gate(policy=check(policy, rules().values(), list(kinds_of_questions())), today=date(2024, 1, 1))
+    return AcceptanceCriteria(policy=check(policy, rules().values(), list(kinds_of_questions())), today=date(2024, 1, 1))
 
 
 @for_each("name", BUILT)
@@ -270,11 +270,11 @@ def test_a_policy_that_moves_the_limits_of_a_rule_moves_what_its_question_finds(
     rising = {"steps": "10..200:10", "value": 2.0, "set": {"150..200": 2.5}}
     case = {"name": "a", "scalars": {"train_loss_raw": {"steps": "1..200", "value": 3.0, "to": 0.5}, "val_loss": rising}}
     assert {"LOSS002"} & {each.code for each in audited(case).findings}
-    for gate in (
+    for criteria in (
         under(thresholds={"overfitting": {"min_rise": 0.9, "min_gap_share": 0.9}}),
         under(severities={"LOSS002": "off"}),
     ):
-        report = audited(case, gate)
+        report = audited(case, criteria)
         assert not {"LOSS002", "D5.1"} & {each.code for each in report.findings if each.severity != "note"}
         hold_together(report)
 

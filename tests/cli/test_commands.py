@@ -16,7 +16,7 @@ def test_validate_passes_every_path_on(engine):
     run(["validate", "a", "b/c.json", "-f", "json"])
     ((paths, asked),) = calls
     assert paths == [Path("a"), Path("b/c.json")]
-    assert set(asked) == {"gate", "progress", "units"}
+    assert set(asked) == {"criteria", "progress", "units"}
 
 
 def test_triage_passes_step_and_columns_on(engine):

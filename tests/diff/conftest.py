@@ -17,13 +17,13 @@ def judged_once(monkeypatch):
     """Have what is read from fixtures/ stay in memory, but where a test watches the reading or wants a policy."""
     opened, reader = compare._opened, engine.open_run
 
-    def remembered(path, import_options, step, progress, gate):
+    def remembered(path, import_options, step, progress, criteria):
         is_kept = path.absolute().is_relative_to(FIXTURES)
-        if not is_kept or gate != compare.OPEN or engine.open_run is not reader:
-            return opened(path, import_options, step, progress, gate)
+        if not is_kept or criteria != compare.OPEN or engine.open_run is not reader:
+            return opened(path, import_options, step, progress, criteria)
         key = str(path), Path.cwd(), repr(import_options), step
         if key not in JUDGED:
-            JUDGED[key] = opened(path, import_options, step, progress, gate)
+            JUDGED[key] = opened(path, import_options, step, progress, criteria)
         return JUDGED[key]
 
     monkeypatch.setattr(compare, "_opened", remembered)

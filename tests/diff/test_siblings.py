@@ -14,8 +14,8 @@ from ckaudit.diff.siblings.quantities import QUANTITIES
 from ckaudit.diff.siblings.shared_findings import SiblingFindings, why_normal
 from ckaudit.diff.siblings.yardstick import rate_departures
 from ckaudit.errors import UsageError
-from ckaudit.fleet.like import MAX_SIBLINGS, gate_like
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.fleet.like import MAX_SIBLINGS, criteria_like
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.policy.policy_schema import Ignore, Policy, PolicyClauses
 from tests.diff.made import losses, run
 from tests.diff.pairs import PAIRS, copied, manifest
@@ -25,8 +25,8 @@ REPLICAS = [str(PAIRS / "replica*")]
 
 
 def judged(subject, like, **asked):
-    gate = gate_like(asked.pop("gate", OPEN), like, runs=[subject])
-    return triage(subject, gate=gate, **asked)
+    criteria = criteria_like(asked.pop("criteria", OPEN), like, runs=[subject])
+    return triage(subject, criteria=criteria, **asked)
 
 
 def told(report):
@@ -70,7 +70,7 @@ def test_a_run_with_another_tokenizer_is_held_against_nobody():
 
 
 def test_without_siblings_the_report_has_no_word_of_them():
-    report = triage(PAIRS / "base", gate=gate_like(OPEN, [], runs=[PAIRS / "base"]))
+    report = triage(PAIRS / "base", criteria=criteria_like(OPEN, [], runs=[PAIRS / "base"]))
     assert report.siblings is UNSET
     assert report == triage(PAIRS / "base")
 
@@ -144,10 +144,10 @@ def test_a_loss_below_the_band_is_a_note():
     assert "below all 3 siblings" in told(report_of)["SIB001"].message
 
 
-def judged_in_memory(subject, siblings, gate=OPEN):
+def judged_in_memory(subject, siblings, criteria=OPEN):
     from ckaudit.audit import triage_run
 
-    return triage_run(subject, gate=gate_like(gate, siblings, runs=[subject]))
+    return triage_run(subject, criteria=criteria_like(criteria, siblings, runs=[subject]))
 
 
 def test_a_run_beyond_the_end_of_its_siblings_is_judged_where_they_have_steps():
@@ -342,7 +342,9 @@ def test_an_illness_that_siblings_share_does_not_count_and_is_told_with_its_reas
 def test_a_policy_grades_and_ignores_what_siblings_say():
     clauses = PolicyClauses(severities={"SIB004": "note"}, ignore=(Ignore(code="SIB007", reason="meant"),))
     siblings = [*REPLICAS, str(PAIRS / "base")]
-    report = judged(PAIRS / "lr_doubled", siblings, gate=Gate(policy=Policy(file="ckaudit.toml", base=clauses, profiles={})))
+    report = judged(
+        PAIRS / "lr_doubled", siblings, criteria=AcceptanceCriteria(policy=Policy(file="ckaudit.toml", base=clauses, profiles={}))
+    )
     assert told(report)["SIB004"].severity == "note"
     assert "SIB007" not in told(report)
     assert [(suppressed.finding.code, suppressed.by) for suppressed in report.suppressed] == [("SIB007", "policy")]

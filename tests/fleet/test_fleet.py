@@ -21,7 +21,7 @@ from ckaudit.fleet.find_runs import find_runs
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.fleet import FleetRequest, audit_fleet, ranked
 from ckaudit.fleet.source import RunSource
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.policy.policy_schema import Ignore, Policy, PolicyClauses
 from ckaudit.reports import render
 from ckaudit.reports.view import View
@@ -183,7 +183,11 @@ def test_what_else_a_verdict_depends_on_makes_it_anew(tmp_path):
     log = a_fleet(tmp_path / "logs")[0]
     key = audit_key(OPEN, ImportOptions())
     policy = Policy(file="p", base=PolicyClauses(ignore=[Ignore(code="LOSS001", reason="known")]), profiles={})
-    keys = [key, audit_key(Gate(policy=policy), ImportOptions()), audit_key(OPEN, ImportOptions(columns={"loss": "x"}))]
+    keys = [
+        key,
+        audit_key(AcceptanceCriteria(policy=policy), ImportOptions()),
+        audit_key(OPEN, ImportOptions(columns={"loss": "x"})),
+    ]
     assert len({state_of(str(log), each).fingerprint for each in keys}) == 3
     assert state_of(str(log), key) == state_of(str(log), audit_key(OPEN, ImportOptions()))
     os.utime(log, (1, 1))

@@ -13,9 +13,9 @@ from ckaudit.errors import UsageError
 from ckaudit.fleet.audit_run import audit_run
 from ckaudit.fleet.engines.local import LocalEngine
 from ckaudit.fleet.fleet import FleetRequest, audit_fleet
-from ckaudit.fleet.like import MAX_EACH, gate_like, with_own_siblings
+from ckaudit.fleet.like import MAX_EACH, criteria_like, with_own_siblings
 from ckaudit.fleet.source import RunSource
-from ckaudit.policy.gate import OPEN
+from ckaudit.policy.acceptance import OPEN
 from ckaudit.run.read import read_manifest
 from tests.fleet.test_fleet import Here
 
@@ -39,7 +39,7 @@ def held(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["lr_doubled", "frozen", "base", "replica_2"])
 def test_a_row_says_what_triage_says_beside_the_same_siblings(held, name):
-    report = triage(PAIRS / name, gate=gate_like(OPEN, GOOD, runs=[PAIRS / name]))
+    report = triage(PAIRS / name, criteria=criteria_like(OPEN, GOOD, runs=[PAIRS / name]))
     row = held[name]
     assert row.verdict == report.verdict
     assert [(each.code, each.message) for each in row.findings] == [(each.code, each.message) for each in report.findings]

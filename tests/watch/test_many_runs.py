@@ -13,7 +13,7 @@ import pytest
 from ckaudit.cli.run import run
 from ckaudit.cli.watch_many import are_many, sources_of
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS
-from ckaudit.policy.gate import OPEN
+from ckaudit.policy.acceptance import OPEN
 from ckaudit.watch import many_runs
 from ckaudit.watch.many_runs import ManyRuns, WatchOptions
 from ckaudit.watch.scheduler import WatchRounds
@@ -28,7 +28,7 @@ def cache_here(tmp_path, monkeypatch):
 
 
 def watched(*patterns, **options):
-    sources = sources_of(patterns, gate=OPEN, import_options=NO_IMPORT_OPTIONS, patience=0, every=0.1)
+    sources = sources_of(patterns, criteria=OPEN, import_options=NO_IMPORT_OPTIONS, patience=0, every=0.1)
     return ManyRuns(sources, WatchOptions(every=0.1, **options))
 
 

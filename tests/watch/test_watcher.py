@@ -8,8 +8,8 @@ from pathlib import Path
 from ckaudit.audit import triage
 from ckaudit.contract.schema.report import SEVERITIES
 from ckaudit.contract.schema.watch import WatchEvent
+from ckaudit.policy.acceptance import AcceptanceCriteria
 from ckaudit.policy.baseline import Baseline, accepted
-from ckaudit.policy.gate import Gate
 from ckaudit.watch.announcer import ClockReading
 from ckaudit.watch.growing_run import MAX_VALUES, NEWEST_VALUES, OLDER_VALUES
 from ckaudit.watch.watcher import Watcher
@@ -109,8 +109,8 @@ def test_a_run_that_ended_does_not_stall(tmp_path: Path) -> None:
 def test_what_a_baseline_accepts_is_not_told(tmp_path: Path) -> None:
     whole = looks(Watcher(RUNS / "nan_batch"), 0.0, wall=4e9)
     entries = [accepted(event.finding, "triage", None) for event in whole if event.finding is not None]
-    gate = Gate(baseline=Baseline(file="known.json", entries=entries), today=date(2030, 1, 1))
-    assert told(looks(Watcher(RUNS / "nan_batch", gate=gate), 0.0, 1.0, wall=4e9)) == [("ended", None)]
+    criteria = AcceptanceCriteria(baseline=Baseline(file="known.json", entries=entries), today=date(2030, 1, 1))
+    assert told(looks(Watcher(RUNS / "nan_batch", criteria=criteria), 0.0, 1.0, wall=4e9)) == [("ended", None)]
 
 
 def test_what_was_wrong_before_the_watch_began_is_told_however_long_ago(tmp_path: Path) -> None:

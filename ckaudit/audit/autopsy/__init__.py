@@ -40,7 +40,7 @@ from ckaudit.metrics.metric import Metric
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.weights import update_norm
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.run.medians import median
 from ckaudit.run.read import Progress
@@ -58,13 +58,15 @@ LOGGED: dict[Kind, Metric] = {
 }
 
 
-def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress: Progress | None = None) -> Autopsy:
+def autopsy(
+    path: Path, *, event: int | None = None, criteria: AcceptanceCriteria = OPEN, progress: Progress | None = None
+) -> Autopsy:
     """Say what happened before an event.
 
     Args:
         path: A run folder, or one event checkpoint.
         event: The step of the event, or of its checkpoint; None: the last event.
-        gate: Which policy holds.
+        criteria: Which policy holds.
         progress: Called with files done and files in all.
 
     Raises:
@@ -76,16 +78,16 @@ def autopsy(path: Path, *, event: int | None = None, gate: Gate = OPEN, progress
     if not len(run.checkpoint_steps):
         raise UsageError(f"{run.name} has no checkpoints", hint="An event is told from the checkpoint that it asked for.")
     files = event_files(path)
-    return autopsy_of(run, files, event_checkpoint(files, event), gate=gate)
+    return autopsy_of(run, files, event_checkpoint(files, event), criteria=criteria)
 
 
 @ignoring_float_errors
-def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, gate: Gate = OPEN) -> Autopsy:
+def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, criteria: AcceptanceCriteria = OPEN) -> Autopsy:
     """Return the autopsy of an event in a run that is in memory, given the checkpoint of the event."""
     name = file.name
     history = file.history if file.has_box and file.history else rebuilt_black_box(run, name.event_step)
     box_channels = channels(history) if file.has_box else channels_of_record(run, history)
-    report = triage_run(run, gate=gate)
+    report = triage_run(run, criteria=criteria)
     out = [*departures(history, box_channels), *batches(run, history, report.findings)]
     standing = abnormal_from_the_start(out)
     moved, onset = _moved_since(out, history.steps, name.event_step)

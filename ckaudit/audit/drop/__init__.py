@@ -19,8 +19,7 @@ from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
 from ckaudit.metrics.evaluation import microbench_score
-from ckaudit.policy.gate import OPEN
-from ckaudit.policy.gate import Gate as Policed
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.run.medians import median
 from ckaudit.run.read import Progress
 from ckaudit.run.robust import MAD_TO_SIGMA
@@ -39,7 +38,7 @@ def benchmark_drop(
     *,
     since: int | None = None,
     import_options: ImportOptions = NO_IMPORT_OPTIONS,
-    gate: Policed = OPEN,
+    criteria: AcceptanceCriteria = OPEN,
     progress: Progress | None = None,
 ) -> Drop:
     """Ask of a run, gate by gate, why a benchmark fell.
@@ -48,7 +47,7 @@ def benchmark_drop(
         path: A run folder, a checkpoint file, or a log that an importer knows.
         since: The step from which it is worse; None: that of the largest fall of a recorded score.
         import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
-        gate: Which policy holds.
+        criteria: Which policy holds.
         progress: Called with files done and files in all.
 
     Raises:
@@ -57,11 +56,11 @@ def benchmark_drop(
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
     run = open_run(path, reads=reads, import_options=import_options, progress=progress)
-    return benchmark_drop_of(run, since=since, gate=gate)
+    return benchmark_drop_of(run, since=since, criteria=criteria)
 
 
 @ignoring_float_errors
-def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPEN) -> Drop:
+def benchmark_drop_of(run: Run, *, since: int | None = None, criteria: AcceptanceCriteria = OPEN) -> Drop:
     """Return why a benchmark fell in a run that is in memory."""
     fall = largest_score_fall(run) if since is None else fall_since(run, since)
     notes = (*notes_on_files(run), *run.notes)
@@ -77,7 +76,7 @@ def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPE
             step=run.last_step,
             files=run.files,
         )
-    gates = _gates(run, fall, gate)
+    gates = _gates(run, fall, criteria)
     answer = next((gate for gate in gates if gate.outcome in ("failed", "advice")), None)
     return Drop(
         subject=run.name,
@@ -93,12 +92,12 @@ def benchmark_drop_of(run: Run, *, since: int | None = None, gate: Policed = OPE
     )
 
 
-def _gates(run: Run, fall: Fall, policy: Policed) -> tuple[Gate, ...]:
+def _gates(run: Run, fall: Fall, criteria: AcceptanceCriteria) -> tuple[Gate, ...]:
     """Return the four gates in order; one that could not be judged makes those behind it provisional."""
     hashes, data, internal = (
         list(evaluation_evidence(run, fall)),
-        list(data_evidence(run, fall, policy)),
-        list(internal_evidence(run, fall, policy)),
+        list(data_evidence(run, fall, criteria)),
+        list(internal_evidence(run, fall, criteria)),
     )
     gates = [
         _gate("SR-1", hashes, {ARTIFACTS}, every=True),

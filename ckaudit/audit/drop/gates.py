@@ -26,7 +26,7 @@ from ckaudit.metrics.observability import nan_inf_events
 from ckaudit.metrics.probes import fixed_probe_loss, logit_entropy_probe, output_kl_to_prev
 from ckaudit.metrics.routing import moe_drop_rate, moe_util_entropy
 from ckaudit.metrics.weights import update_to_weight_global
-from ckaudit.policy.gate import OPEN, Gate
+from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.rules import rules
 from ckaudit.run.run import Labels, Run
 
@@ -139,19 +139,19 @@ OF_DATA = ("DATA",)
 ELSEWHERE = ("CLM", "COST", "EVAL", "FILE", "RANK001", "RANK003", "RANK004", "SYS", "VALUE")
 
 
-def data_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evidence]:
+def data_evidence(run: Run, fall: Fall, criteria: AcceptanceCriteria = OPEN) -> Iterator[Evidence]:
     """Yield what the numbers on the training data say, and the illnesses of it that began between the two evaluations."""
     for number in DATA:
         yield from compared(run, fall, number)
-    yield from (illness for illness in _illnesses(run, fall, gate) if illness.metric.startswith(OF_DATA))
+    yield from (illness for illness in _illnesses(run, fall, criteria) if illness.metric.startswith(OF_DATA))
 
 
-def internal_evidence(run: Run, fall: Fall, gate: Gate = OPEN) -> Iterator[Evidence]:
+def internal_evidence(run: Run, fall: Fall, criteria: AcceptanceCriteria = OPEN) -> Iterator[Evidence]:
     """Yield what the numbers on the model's behaviour say, and the illnesses that began between the two evaluations."""
     for number in INTERNAL:
         yield from compared(run, fall, number)
     yield from _nonfinite(run, fall)
-    yield from (illness for illness in _illnesses(run, fall, gate) if not illness.metric.startswith(OF_DATA))
+    yield from (illness for illness in _illnesses(run, fall, criteria) if not illness.metric.startswith(OF_DATA))
 
 
 def _nonfinite(run: Run, fall: Fall) -> Iterator[Evidence]:
@@ -167,13 +167,13 @@ def _nonfinite(run: Run, fall: Fall) -> Iterator[Evidence]:
         yield Evidence(metric="nan_inf_events", said="steady", sentence="no NaN or infinity between the evaluations")
 
 
-def _illnesses(run: Run, fall: Fall, gate: Gate, *, late: int = 50) -> Iterator[Evidence]:
+def _illnesses(run: Run, fall: Fall, criteria: AcceptanceCriteria, *, late: int = 50) -> Iterator[Evidence]:
     """Yield the findings of triage that are more than notes and began after the last good evaluation.
 
     Where a user said since when, and no score, an illness may be seen up to `late` steps later.
     """
     until = fall.after if fall.benchmark else fall.after + late
-    for finding in triage_run(run, gate=gate).findings:
+    for finding in triage_run(run, criteria=criteria).findings:
         first = finding.first_step
         counts = not finding.code.startswith(ELSEWHERE) and finding.severity != "note"
         if counts and first is not None and fall.before < first <= until:

@@ -19,7 +19,7 @@ from ckaudit.contract.schema.numbers import Step, doc
 from ckaudit.contract.schema.report import PhaseNumber, Report
 from ckaudit.effective_policy import import_options_under
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.policy.gate import Gate
+from ckaudit.policy.acceptance import AcceptanceCriteria
 
 MAX_LISTED = 40
 
@@ -133,10 +133,10 @@ class Coverage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Auditor:
     """Answers the calls of an agent; it only reads."""
 
-    def __init__(self, folders: Folders, open_gate: Callable[[], Gate]) -> None:
+    def __init__(self, folders: Folders, read_acceptance: Callable[[], AcceptanceCriteria]) -> None:
         """Take the folders that may be read, and what opens the policy."""
         self.folders = folders
-        self._open_gate = open_gate
+        self._read_acceptance = read_acceptance
 
     def runs(self, asked: Runs) -> str:
         """Return the runs below the folders, a line each."""
@@ -200,7 +200,7 @@ class Auditor:
             comparison = _checkpoints([operand.path for operand in operands], asked.runs)
         else:
             noise = [self.folders.find(name) for name in asked.noise]
-            import_options = import_options_under(self._open_gate().policy, columns={})
+            import_options = import_options_under(self._read_acceptance().policy, columns={})
             paths = [operand.path for operand in operands]
             comparison = compare(paths, axis=asked.align, noise=noise, step=asked.step, import_options=import_options)
         comparison = replace(comparison, notes=[*named_twice(operands), *comparison.notes])
@@ -240,7 +240,11 @@ class Auditor:
         from ckaudit.audit import triage
 
         return triage(
-            self.folders.find(run), step=step, questions=questions, import_options=import_options, gate=self._open_gate()
+            self.folders.find(run),
+            step=step,
+            questions=questions,
+            import_options=import_options,
+            criteria=self._read_acceptance(),
         )
 
     def _operand(self, word: str) -> str:
@@ -255,7 +259,7 @@ class Auditor:
 
     def _import_options(self, asked: Triage | Questions | Metrics | Coverage, *, with_slices: bool = False) -> ImportOptions:
         """Return how a run is to be read: as the agent says, and as the policy does where the agent does not."""
-        policy = self._open_gate().policy
+        policy = self._read_acceptance().policy
         slices = policy.base.tau_slices if policy and with_slices else None
         return import_options_under(policy, columns=asked.columns, run=asked.which, tau_slices=slices)
 

@@ -23,8 +23,8 @@ from ckaudit.diff.siblings.quantities import LOSSES
 from ckaudit.diff.siblings.shared_findings import SiblingFindings, why_normal
 from ckaudit.errors import CkauditError
 from ckaudit.metrics.optimizer import learning_rate
+from ckaudit.policy.acceptance import AcceptanceCriteria, SiblingComparison
 from ckaudit.policy.apply_policy import AppliedPolicy
-from ckaudit.policy.gate import Gate, SiblingComparison
 from ckaudit.rules.rule import true_stretches
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
@@ -82,15 +82,17 @@ def open_siblings(
     return opened
 
 
-def with_siblings(gate: Gate, siblings: Sequence[OpenedSibling], *, notes: Sequence[str] = ()) -> Gate:
-    """Return a gate that holds a run against its siblings too.
+def with_siblings(
+    criteria: AcceptanceCriteria, siblings: Sequence[OpenedSibling], *, notes: Sequence[str] = ()
+) -> AcceptanceCriteria:
+    """Return criteria that hold a run against its siblings too.
 
     Args:
-        gate: Policy and baseline. The siblings are judged by the same policy, and by no baseline.
+        criteria: Policy and baseline. The siblings are judged by the same policy, and by no baseline.
         siblings: The siblings.
         notes: What a reader must know of how they were found.
     """
-    alone = Gate(policy=gate.policy, today=gate.today)
+    alone = AcceptanceCriteria(policy=criteria.policy, today=criteria.today)
 
     @lru_cache(maxsize=len(siblings))  # of many runs that have come equally far, each sibling is audited once
     def audited(number: int, until: int | None) -> tuple[Run, AppliedPolicy]:
@@ -111,7 +113,7 @@ def with_siblings(gate: Gate, siblings: Sequence[OpenedSibling], *, notes: Seque
             notes=(*_notes([sibling.reported for sibling in judged]), *notes),
         )
 
-    return replace(gate, sibling_comparison=compare)
+    return replace(criteria, sibling_comparison=compare)
 
 
 def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tuple[Run, AppliedPolicy]]) -> JudgedSibling:
@@ -144,13 +146,13 @@ def _is_same(sibling: OpenedSibling, run: Run) -> bool:
     return sibling.run is run or (sibling.path is not None and os.path.realpath(run.name) == os.path.realpath(sibling.path))
 
 
-def _audited(sibling: OpenedSibling, until: int | None, gate: Gate) -> tuple[Run, AppliedPolicy]:
+def _audited(sibling: OpenedSibling, until: int | None, criteria: AcceptanceCriteria) -> tuple[Run, AppliedPolicy]:
     """Return a sibling as it was at a step, and what an audit of that says."""
     if sibling.run is None:
         raise ValueError("what could not be read is not audited")
     known = _known(sibling.run, until)
-    clauses, _ = clauses_of(known, gate)
-    return known, judge_run(with_slices(known, clauses), clauses, gate)
+    clauses, _ = clauses_of(known, criteria)
+    return known, judge_run(with_slices(known, clauses), clauses, criteria)
 
 
 def _known(run: Run, until: int | None) -> Run:

@@ -107,7 +107,7 @@ def _first(steps: range, is_told: Callable[[int], bool]) -> int:
 
 def _codes(run: Run, since: int) -> frozenset[str]:
     from ckaudit.audit.engine import clauses_of, judge_run
-    from ckaudit.policy.gate import OPEN
+    from ckaudit.policy.acceptance import OPEN
 
     return frozenset(
         finding.code

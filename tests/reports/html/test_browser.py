@@ -12,7 +12,7 @@ import pytest
 
 from ckaudit.cli.report import draw, judge
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS
-from ckaudit.policy.gate import OPEN
+from ckaudit.policy.acceptance import OPEN
 from ckaudit.reports.html import render
 from ckaudit.reports.svg import picture
 from tests.reports.html.drawn import HOSTILE, pictures, told
@@ -95,7 +95,7 @@ def real():
     """The report of a recorded run with everything in it, beside another."""
     from ckaudit.cli.report import draw, judge
     from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS
-    from ckaudit.policy.gate import OPEN
+    from ckaudit.policy.acceptance import OPEN
 
     path = RUNS / "no_warmup_spike"
     judged, other = (judge(each, None, NO_IMPORT_OPTIONS, OPEN, beside=True) for each in (path, RUNS / "healthy"))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ckaudit.cli.report import draw, judge
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS
-from ckaudit.policy.gate import OPEN
+from ckaudit.policy.acceptance import OPEN
 from ckaudit.reports import summary
 from ckaudit.reports.html import render
 from ckaudit.reports.svg import picture, png

@@ -1,4 +1,4 @@
-"""The gate: policy, baseline and siblings together, and what a report says of them."""
+"""Acceptance criteria: policy, baseline and siblings together, and what a report says of them."""
 
 from collections.abc import Callable, Iterable
 from datetime import date
@@ -32,7 +32,7 @@ class SiblingComparison(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class Gate(Struct, frozen=True, kw_only=True):
+class AcceptanceCriteria(Struct, frozen=True, kw_only=True):
     """What decides which findings count: policy, baseline and healthy siblings.
 
     Attributes:
@@ -69,7 +69,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         return None if sibling_comparison is None else run.derived(sibling_comparison, lambda: sibling_comparison(run))
 
 
-OPEN = Gate()
+OPEN = AcceptanceCriteria()
 
 
 def changes(clauses: PolicyClauses) -> Iterable[str]:
@@ -91,9 +91,9 @@ def changes(clauses: PolicyClauses) -> Iterable[str]:
         yield f"require {clauses.require}"
 
 
-def ended_ignores(ended: Iterable[Ignore], gate: Gate) -> list[str]:
+def ended_ignores(ended: Iterable[Ignore], criteria: AcceptanceCriteria) -> list[str]:
     """Return a sentence for each ignore that has ended."""
-    file = gate.policy.file if gate.policy else ""
+    file = criteria.policy.file if criteria.policy else ""
     return [
         f"{file}: the ignore of {ignore.code} ended on {ignore.until} and hides nothing any more; it was for: {ignore.reason}"
         for ignore in ended
