@@ -120,7 +120,7 @@ def _nothing_good(run: Run, training: Sequence[Finding]) -> str:
 
 def _good(run: Run, training: Sequence[Finding], since: int) -> str:
     """Return up to where the run is good, with the lowest validation loss there and what it is at the end."""
-    text = f"good is what was written before step {since}"
+    text = f"checkpoints before step {since} are good"
     steps, lowest = _validation(run)
     before, after = lowest[steps < since], lowest[steps >= since]
     if not np.isfinite(before).any() or (np.isfinite(before).sum() < 2 and not _has_overfitted(training)):
@@ -129,7 +129,7 @@ def _good(run: Run, training: Sequence[Finding], since: int) -> str:
     if best < since:
         return f"{text} (validation is lowest at step {best})"
     if after[-1] < before.min():
-        return f"{text}, at the price of a validation loss that has come from {before.min():.4g} to {after[-1]:.4g} since"
+        return f"{text}; going back loses the validation gain from {before.min():.4g} to {after[-1]:.4g}"
     return f"{text}; validation is lowest later, at step {best}"
 
 

@@ -241,7 +241,7 @@ def neurons_specialize(
 
     ## Looks at
     The shape of the hidden activations, as mean magnitude over root mean square (Geary 1936): 0.80 for a normal
-    distribution, less the more is done by few. Compared are the first and the last checkpoint, module by module.
+    distribution, less the more is done by few. The first and the last checkpoint are compared, module by module.
     ## Good
     Some module's changed by more than `min_change` (playbook D3.5 asks for a shape that evolves).
     ## Watch

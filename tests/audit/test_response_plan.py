@@ -29,7 +29,7 @@ def test_nothing_is_to_be_done_where_nothing_is_more_than_a_note():
 
 def test_the_gravest_severity_names_the_action_and_the_first_step_what_is_good():
     found = response(recorded(), [finding("LOSS001", "sev1", 200), finding("GRAD007", "sev2", 120), finding("X", "note", 3)])
-    assert found[0] == f"sev1: {ACTIONS['sev1']}; good is what was written before step 120"
+    assert found[0] == f"sev1: {ACTIONS['sev1']}; checkpoints before step 120 are good"
 
 
 def test_files_that_cannot_be_read_are_no_reason_to_touch_the_training():
@@ -114,7 +114,7 @@ EPOCHS = {"val_loss": {"steps": "1..20", "value": 3.0, "to": 1.0, "set": {"9..20
 
 def test_what_was_written_before_the_model_overfitted_is_good_however_early_that_was():
     action, _, _, replay = response(recorded(scalars=EPOCHS), [finding("LOSS002", "sev2", 9)])
-    assert action.endswith("; good is what was written before step 9 (validation is lowest at step 8)")
+    assert action.endswith("; checkpoints before step 9 are good (validation is lowest at step 8)")
     assert replay.startswith("replay: from the last checkpoint before step 9")
     assert not from_the_start(recorded(), 9, ["LOSS002"])
     beside = response(recorded(scalars=EPOCHS), [finding("LOSS002", "sev2", 9), finding("GRAD003", "sev2", 2)])[0]
@@ -130,14 +130,14 @@ def test_the_headline_does_not_say_that_a_model_overfitted_before_its_best_epoch
     assert first.cause == "too_little_data"
     assert first.first_step == 9
     assert "of this run keep step 8, where validation is lowest" in first.knob
-    assert "before step 9 (validation is lowest at step 8)" in told
+    assert "before step 9 are good (validation is lowest at step 8)" in told
     assert "or before" not in told
 
 
 def test_a_lowest_validation_after_the_first_finding_is_not_said_to_be_before_it():
     held = {"val_loss": {"steps": [100, 200, 300, 400], "values": [2.0, 1.5, 0.9, 1.7]}}
     found = response(recorded(scalars=held), [finding("LOSS001", "sev1", 250), finding("LOSS002", "sev2", 400)])[0]
-    assert found.endswith("good is what was written before step 250; validation is lowest later, at step 300")
+    assert found.endswith("checkpoints before step 250 are good; validation is lowest later, at step 300")
 
 
 def test_where_the_cause_leaves_the_weights_sound_nothing_is_rolled_back():
@@ -185,7 +185,7 @@ def test_a_fault_of_the_record_asks_for_no_rollback_whatever_explains_it():
 
 def test_the_training_is_answered_by_its_own_severity_where_the_record_is_broken_too():
     found = response(recorded(), [finding("SYN005", "sev1", 10), finding("LOSS003", "sev2", 50)])
-    assert found[0] == f"sev2: {ACTIONS['sev2']}; good is what was written before step 50"
+    assert found[0] == f"sev2: {ACTIONS['sev2']}; checkpoints before step 50 are good"
 
 
 def test_every_rule_of_the_model_is_about_one_part_of_the_stack():
@@ -218,14 +218,14 @@ def test_the_knob_of_a_likely_cause_is_better_than_the_general_action():
 def test_the_best_validation_before_the_illness_is_named():
     held = {"val_loss": {"steps": [100, 200, 300, 400], "values": [2.0, 1.5, 1.7, 1.6]}}
     assert response(recorded(scalars=held), [finding("LOSS006", "sev2", 350)])[0].endswith(
-        "good is what was written before step 350 (validation is lowest at step 200)"
+        "checkpoints before step 350 are good (validation is lowest at step 200)"
     )
 
 
 def test_going_back_has_a_price_where_validation_has_come_on_since():
     held = {"val_loss": {"steps": [100, 200, 300, 400], "values": [2.0, 1.5, 1.7, 0.9]}}
     assert response(recorded(scalars=held), [finding("SCHED002", "sev1", 250)])[0].endswith(
-        "before step 250, at the price of a validation loss that has come from 1.5 to 0.9 since"
+        "before step 250 are good; going back loses the validation gain from 1.5 to 0.9"
     )
 
 
@@ -243,11 +243,11 @@ def test_logs_of_every_rank_are_asked_for_where_there_may_be_several():
 
 def test_the_price_of_going_back_is_what_the_run_ends_with_and_not_its_best():
     held = {"val_loss": {"steps": "100..400:100", "value": 1.5, "set": {"300": 0.9, "400": 1.2}}}
-    price = "at the price of a validation loss that has come from 1.5 to 1.2 since"
+    price = "going back loses the validation gain from 1.5 to 1.2"
     assert response(recorded(scalars=held), [finding("LOSS001", "sev1", 250)])[0].endswith(price)
     for worse in (1.7, float("nan")):
         held["val_loss"]["set"]["400"] = worse
-        assert "at the price" not in response(recorded(scalars=held), [finding("LOSS001", "sev1", 250)])[0]
+        assert "going back loses" not in response(recorded(scalars=held), [finding("LOSS001", "sev1", 250)])[0]
 
 
 def test_a_canary_of_a_log_of_epochs_is_not_counted_in_updates():

@@ -134,7 +134,7 @@ def test_a_way_of_the_map_leads_to_what_was_recorded_and_else_to_how_to_record_i
 def test_corruption_is_contained_first():
     action, _, save, replay = report("run/nan_batch").response
     assert action.startswith("sev0: stop the training")
-    assert action.endswith("before step 150 (validation is lowest at step 100)")
+    assert action.endswith("before step 150 are good (validation is lowest at step 100)")
     assert "steps 100 to 200" in save
     assert "--event 150" in save
     assert "before step 150" in replay

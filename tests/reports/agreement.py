@@ -165,7 +165,7 @@ def contradictions(report: dict[str, Any]) -> list[str]:
     knobs = " ".join(each["knob"] for each in report.get("diagnoses", []))
     plan, found = " ".join(report.get("response", [])), []
     kept = re.search(r"keep step (\d+)", knobs)
-    good = re.search(r"good is what was written before step (\d+)", plan)
+    good = re.search(r"checkpoints before step (\d+) are good", plan)
     lowest = re.search(r"validation is lowest (?:later, )?at step (\d+)", plan)
     if "known to be good" in plan and "the last good checkpoint" in plan:
         found.append("the last good checkpoint is to be kept, and none is known to be good")
@@ -173,8 +173,8 @@ def contradictions(report: dict[str, Any]) -> list[str]:
         found.append(f"step {kept[1]} is to be kept, and validation is lowest at {lowest[1]}")
     if kept and "known to be good" in plan and not lowest:
         found.append(f"step {kept[1]} is to be kept, and none is known to be good")
-    if kept and good and not lowest and int(kept[1]) >= int(good[1]) and "at the price" not in plan:
-        found.append(f"step {kept[1]} is to be kept, and good is what was written before {good[1]}")
+    if kept and good and not lowest and int(kept[1]) >= int(good[1]) and "going back loses" not in plan:
+        found.append(f"step {kept[1]} is to be kept, and checkpoints before {good[1]} are good")
     return found
 
 

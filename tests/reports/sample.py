@@ -134,7 +134,7 @@ def ill() -> Report:
         step=600,
         state={"loss": 7.3, "grad_norm": 12.25, "learning_rate": 0.003, "tokens_seen": 4915200.0, "update_to_weight": "NaN"},
         diagnoses=[rate, batch],
-        response=["sev1: contain it; good is what was written before step 476", "save: the batch b7 at step 476"],
+        response=["sev1: contain it; checkpoints before step 476 are good", "save: the batch b7 at step 476"],
         findings=[explosion, spike, uniform],
         checks=[
             check("ATT003", "uniform_head", findings=1),

@@ -52,7 +52,7 @@ def context_not_used(
 
     Attention that is not used gets a gradient `starved` times smaller than that of the MLPs beside it (the playbook calls a block
     starved from that ratio on). Updates that never reach `usual` of the weights (recipes aim at about 1e-3) mean that the whole
-    model is hardly trained, which is another cause. Weights are starting values, to be fitted on runs of known truth.
+    model is hardly trained, which is another cause. Log odds are first guesses, to be fitted on runs of known truth.
     """
     if norm is not None and (ratio := _mlp_over_attention(norm, facts)) is not None:
         if ratio > starved:

@@ -67,7 +67,7 @@ def dead_path(
     than `few` of all tensors get no gradient, the cause is not one path. Units that never fire, weights without spread or scale,
     and routers that send nothing leave tensors without a gradient too, each with a sign of its own. So do gradients that are too
     small: many of the others are zero in part then, and a bias without one may stand beside a weight with one. Where all inputs
-    are zero, the path begins before the model. Weights follow the scale that all causes share.
+    are zero, the path begins before the model. Log odds are on the common scale (`causes/cause.py`).
     """
     dead = findings.of(dead_parameter)
     still = places_of(findings.of(barely_moving))

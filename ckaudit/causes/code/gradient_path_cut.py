@@ -40,8 +40,8 @@ def gradient_path_cut(
 
     A cut stops the gradient of all tensors up to one block, and of none behind it, or of all tensors of one branch. Tensors
     that do not ask for a gradient are no sign of a cut; nor is a gradient of zero behind which a module puts out zeros
-    alone, `full` of them, nor one of a weight whose bias has a gradient: nothing but zeros comes in there. Weights follow
-    the scale that all causes share.
+    alone, `full` of them, nor one of a weight whose bias has a gradient: nothing but zeros comes in there. Log odds are on
+    the common scale (`causes/cause.py`).
     """
     tensors = table_of(facts)
     still = places_of([finding for finding in findings.of(frozen_parameter, barely_moving) if finding.severity != "sev1"])

@@ -47,7 +47,7 @@ def gradients_not_zeroed(
     Gradients that are present before a step's own backward passes are decisive; their absence speaks against this cause. Where
     they were not recorded, the norm tells (`NormTrend.adds_up`): but then the loss must take notice, or what adds up belongs
     to tensors that no optimizer holds, clears or updates. Where clipping shortens the sum in place, none of this can be seen.
-    Weights follow the scale that all causes share.
+    Log odds are on the common scale (`causes/cause.py`).
     """
     if left := findings.first(gradients_carried_over):
         yield supports(decisive, left.message, left)

@@ -59,7 +59,7 @@ def loss_reduced_by_sum(
     were not counted, a multiple that is the same at the first and the last evaluation, `within` that share, is one of units;
     noise makes a difference between the losses, which is small at first. Where the loss function was seen, it tells at every
     checkpoint whether its mean is what is trained on, or a multiple of it that stays the same; Adam does not mind the factor.
-    Weights are starting values.
+    Log odds are first guesses.
     """
     if by_function := [*_by_function(given, adapts, min_ratio, within, decisive)]:
         yield from by_function

@@ -88,7 +88,7 @@ def loss_sign_flipped(
     below, within `alike`, is the same quantity with the other sign. Without a wrong sign in the log the loss climbs past a guess,
     where no descent leads; where nobody knows what a guess costs, it climbs from start to end and does not come to rest, where a
     rate that is too high throws it about; over `MAX_CLIMB` times its first either may have done it. What the loss function
-    returned tells all of this, where it was seen. Weights follow the scale that all causes share.
+    returned tells all of this, where it was seen. Log odds are on the common scale (`causes/cause.py`).
     """
     if wrong := findings.first(loss_inputs_wrong):
         yield contradicts(2 * decisive, wrong.message, wrong)

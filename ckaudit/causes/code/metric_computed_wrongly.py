@@ -38,7 +38,7 @@ def metric_computed_wrongly(
 
     A wrong formula is wrong at `min_points` points in a row and more; a single point is an event. A usual factor met within
     `near_factor`, for what is allowed is a range, or the ratio of two bases of logarithms within `near`, says which slip it is.
-    Weights follow the scale that all causes share.
+    Log odds are on the common scale (`causes/cause.py`).
     """
     claim = findings.first(contradicted_claim)
     if claim is not None:

@@ -34,7 +34,7 @@ def nan_hidden_by_logger(findings: Findings, *, decisive: float = 4.0, weak: flo
     """The log says zero, or repeats itself, where the loss was not a number.
 
     A finite loss beside values that are not finite cannot have been computed: that is decisive. What broke the loss is a
-    cause of its own. Weights follow the scale that all causes share.
+    cause of its own. Log odds are on the common scale (`causes/cause.py`).
     """
     hidden = findings.first(hidden_nonfinite)
     if hidden is None:

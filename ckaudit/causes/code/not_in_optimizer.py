@@ -66,7 +66,7 @@ def not_in_optimizer(
     Tensors that are in no parameter group are decisive. A tensor that moved before was in the optimizer then. Who clears and
     updates through the optimizer leaves the others' gradients to add up: the norm tells where tensors were not recorded, if the
     loss takes no notice of it. Where no rate is recorded and the others come less than a hundredth of their size, none moves as
-    it should. Weights follow the scale that all causes share.
+    it should. Log odds are on the common scale (`causes/cause.py`).
     """
     listed = findings.first(missing_in_optimizer)
     if listed is not None:

@@ -64,7 +64,7 @@ def softmax_applied_twice(
     zeros. And its gradient begins about V times smaller than usual: below `small` / V, where the gradients of models at their
     start are of the order of one. The loss must have fallen by `learnt` nats, else nothing is learnt at all, which is another
     illness. Whatever V is, the loss falls by less than one nat, and a held-out loss that is computed in another way takes another
-    course. Where the loss function was seen there is nothing to guess. Weights follow the scale that all causes share.
+    course. Where the loss function was seen there is nothing to guess. Log odds are on the common scale (`causes/cause.py`).
     """
     given = None if misfit is None else misfit.only(lambda label: label == MISFITS[0])
     if given is not None and given.finite.any():

@@ -61,7 +61,7 @@ def targets_misaligned(
     memory, and little; what it saves of much is learnt by heart of too few rows, whatever belongs to them.
     Where that was not recorded either, a loss that falls as it should until it knows how often each target occurs, stands still
     from there, and is the same on what is held out, within `alike` of it, says that nothing more can be learnt from the inputs.
-    Weights follow the scale that all causes share.
+    Log odds are on the common scale (`causes/cause.py`).
     """
     first = findings.first(target_misalignment)
     if first is None:

@@ -28,7 +28,7 @@ UNNORMALIZED = (exploding_gradient, nonfinite_values, loss_rises, loss_not_falli
 def training_in_evaluation_mode(findings: Findings, *, decisive: float = 4.0) -> Iterator[Evidence]:
     """The model trains in evaluation mode: a call of model.eval() that nothing takes back.
 
-    What the recorder saw of the mode is decisive; nothing else tells it. Weights follow the scale that all causes share.
+    What the recorder saw of the mode is decisive; nothing else tells it. Log odds are on the common scale (`causes/cause.py`).
     """
     if seen := findings.first(trained_in_evaluation_mode):
         yield supports(decisive, seen.message, seen)

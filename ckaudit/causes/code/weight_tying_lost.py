@@ -36,8 +36,7 @@ def weight_tying_lost(
     """Embedding and head, meant to be one matrix, have become two.
 
     The model then has one more tensor, a head or an embedding, with the shape of the other one, or has had it from the start
-    against what its configuration says. Weights follow the scale that all
-    causes share.
+    against what its configuration says. Log odds are on the common scale (`causes/cause.py`).
     """
     changed = findings.first(parameter_count_changed)
     if changed is None or changed.where is None or changed.value is None or changed.limit is None:

@@ -87,8 +87,8 @@ def weights_changed_outside_optimizer(
 
     One element with more than `alone` of the change is a flipped bit. Tensors that change by the same share, within `alike`,
     were multiplied by one number. Where no weights were recorded: both losses jump within a step, out of calm gradients, and
-    both come back slowly; a batch would leave the held-out loss alone, other data would keep it high. Weights follow the scale
-    that all causes share.
+    both come back slowly; a batch would leave the held-out loss alone, other data would keep it high. Log odds are on the
+    common scale (`causes/cause.py`).
     """
     jump = findings.first(weights_jump)
     if jump is None:

@@ -21,7 +21,7 @@ from ckaudit.rules.precision.impossible_value import impossible_value
 def writer_wrote_levels(findings: Findings, *, decisive: float = 4.0) -> Iterator[Evidence]:
     """The writer wrote the levels of percentiles in place of their values.
 
-    Seven numbers equal to the seven levels are decisive. Weights follow the scale that all causes share.
+    Seven numbers equal to the seven levels are decisive. Log odds are on the common scale (`causes/cause.py`).
     """
     if levels := findings.first(PERCENTILES_ARE_LEVELS):
         yield supports(decisive, levels.message, levels)

@@ -114,7 +114,7 @@ def bad_batch(
     from weights that are overwritten or a rate that is raised, and a batch is a guess. A gradient that jumps before it led it
     there. Where updates are above
     `large_update` of the weights, or the loss jumps three times, the training is unstable without any bad batch. A batch that
-    was seen to be odd needs no such signs. Weights are starting values, to be fitted on runs of known truth.
+    was seen to be odd needs no such signs. Log odds are first guesses, to be fitted on runs of known truth.
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
     if alone := breaks_in_evaluation_alone(findings, loss):

@@ -39,7 +39,7 @@ def batches_repeated(
 
     With W workers of one seed all but one in W batches are repeats: between `often` and `max_repeat_share` of them. More repeats
     mean that the loader stands still; fewer near repeats mean that it began anew. Sequences that come several times in one batch
-    say so themselves. Weights are starting values, to be fitted on
+    say so themselves. Log odds are first guesses, to be fitted on
     runs of known truth.
     """
     if duplicates is not None and len(shares := duplicates.values[duplicates.finite]) and (usual := median(shares)) > often:

@@ -80,7 +80,7 @@ def data_distribution_shift(
     jump of the loss within `near` steps of the change belongs to it. Where tokens were not recorded, or the counts of each kind
     stay the same, the losses tell: both jump, the training loss comes back, for the new data is learnt, and the held-out loss
     does not, for it is of the old data. A gradient of `max_lead` times its median before the loss jumps comes of no new data.
-    Weights are starting values, to be fitted on runs of known truth.
+    Log odds are first guesses, to be fitted on runs of known truth.
     """
     findings = found.of(input_drift, source_drift, text_statistics_drift)
     now = token_shift(tokens) if tokens is not None else None

@@ -66,7 +66,7 @@ def data_not_shuffled(
     The loss jumps where the tokens change, within `near` steps, and that more than once; the distances between the jumps are
     alike (within `even` of their mean) where the sources are equally long. Slices of held-out text take turns: one rises by
     `swing` of its best while another is at its own best.
-    Weights are starting values, to be fitted on runs of known truth.
+    Log odds are first guesses, to be fitted on runs of known truth.
     """
     if sorted_batches := findings.first(batches_of_one_kind):
         yield supports(decisive, sorted_batches.message, sorted_batches)

@@ -33,8 +33,8 @@ def evaluation_changed(
     """The evaluation is no longer the one that earlier values came from.
 
     A file with another hash is another file: nothing else makes it. The held-out loss steps at the change by `jump` times its
-    usual step from one evaluation to the next, against the training loss; that step alone is weaker evidence of the same. Weights
-    are starting values, to be fitted on runs of known truth.
+    usual step from one evaluation to the next, against the training loss; that step alone is weaker evidence of the same. Log
+    odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(evaluation_artifact_changed)
     if first is None:

@@ -51,7 +51,7 @@ def inputs_not_normalized(
 
     Bytes of an image are 255 times as large as their share of white: a scale `far` beyond one is no choice of units. The first
     layer tells the scale by its weights, so that weights that began far off speak against it.
-    Weights are starting values, to be fitted on runs of known truth.
+    Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(input_scale_off)
     if first is None or not isinstance(first.value, float):

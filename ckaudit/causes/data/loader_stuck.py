@@ -66,7 +66,7 @@ def loader_stuck(
 
     Nearly all batches, `min_repeat_share` of them, are then equal to one of a few steps before; workers that share a seed repeat
     only some. Where the program passes the very same array from the start on, no loader made it. Where batches were not compared,
-    their losses tell: those of different samples never agree to the last digit. Weights are starting values, to be fitted on runs
+    their losses tell: those of different samples never agree to the last digit. Log odds are first guesses, to be fitted on runs
     of known truth.
     """
     if distance is None and duplicates is not None:

@@ -48,7 +48,7 @@ def noisy_labels(
     (a spread below `steady`); where most are wrong the cause is a shift or another text, not noise.
     Held-out text with right targets is then cheaper. A guess costs as much with random targets as with right ones: at the first
     evaluation the two losses are within `max_first_gap` times, and the training loss ends no further above where it began.
-    Weights are starting values, to be fitted on runs of known truth.
+    Log odds are first guesses, to be fitted on runs of known truth.
     """
     wrong = findings.first(target_misalignment)
     since = wrong.first_step or 0 if wrong else 0

@@ -92,7 +92,7 @@ def too_little_data(
     `max_over_start` times the first training loss is not memory. Memory costs every slice of
     the held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of a
     model that knows no order. Slices whose losses part are a sign of other data, where it is not known that the tokens are the
-    same. Weights are starting values, to be fitted on runs of known truth.
+    same. Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(overfitting) or findings.first(slice_regression)
     if first is None or train is None or val is None or first.last_step is None:

@@ -46,7 +46,7 @@ def validation_leaks_into_training(
     Duplicates across the split are the leak itself. Their absence in `many` batches speaks against it, but is no proof: text that
     is packed otherwise, or images that are augmented, are other rows. A validation loss that falls further and further below the
     training loss is a sign of learning by heart, if the loss is right and more than `well` of the targets are; dropout and
-    smoothing burden the training loss from the first step on. Weights are starting values, to be fitted on runs of known truth.
+    smoothing burden the training loss from the first step on. Log odds are first guesses, to be fitted on runs of known truth.
     """
     overlap = findings.first(split_overlap)
     if overlap is not None:

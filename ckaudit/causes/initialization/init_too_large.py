@@ -73,7 +73,7 @@ def init_too_large(
     A matrix that is too large at step 0 was drawn too large: there is no other cause. A high first loss alone may also be that
     of a sum: a mean comes down below `back` times a uniform guess, a sum over tokens does not, and costs `fewest_tokens` guesses
     and more. Where numbers break within `lead` steps from a first loss that no guess costs, and weights were not recorded, it is
-    one of several. Weights are starting values, to be fitted on runs of known truth.
+    one of several. Log odds are first guesses, to be fitted on runs of known truth.
     """
     scale = findings.first(weight_scale_off)
     if scale is not None:

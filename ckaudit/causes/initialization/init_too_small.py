@@ -60,7 +60,7 @@ def init_too_small(
     """The initial weights are too small, so that hardly any signal comes through.
 
     A matrix that is too small at step 0 was drawn too small: there is no other cause. The first updates are then as large as the
-    weights: beyond `own_size` of them, where warmed-up trainings have a hundredth. Weights are starting values, to be fitted on
+    weights: beyond `own_size` of them, where warmed-up trainings have a hundredth. Log odds are first guesses, to be fitted on
     runs of known truth.
     """
     scale = findings.first(weight_scale_off)

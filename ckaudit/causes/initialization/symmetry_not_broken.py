@@ -57,7 +57,7 @@ def symmetry_not_broken(
     Units with equal weights get equal gradients, so that a matrix without spread at its first record began so; one that loses
     its spread later was written to. The same goes for heads: those that were alike at every record began as copies, unless all
     weights are so small that no head can be told from another. Matrices that are all zero are equal too: nothing passes through
-    them, forward or back. Weights follow the scale that all causes share.
+    them, forward or back. Log odds are on the common scale (`causes/cause.py`).
     """
     first = findings.first(weights_alike)
     copies = [finding for finding in findings.of(redundant_heads) if finding.severity == "sev2"]

@@ -71,7 +71,7 @@ def attention_logits_grow(
 
     The growth is that of query and key where no matrix of another kind grows. It goes on where the largest logit is `grown` times
     the first one and has not turned back below nine tenths of its peak at the last checkpoint; beyond `runaway` (M19) it has no
-    bound. Logits over 10 in the first record did not grow. Weights are starting values, to be fitted on runs of known truth.
+    bound. Logits over 10 in the first record did not grow. Log odds are first guesses, to be fitted on runs of known truth.
     """
     course = _course_of(logit)
     has_grown = course is not None and course[1] > grown * course[0]

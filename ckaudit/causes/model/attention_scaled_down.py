@@ -39,7 +39,7 @@ def attention_scaled_down(
 
     In the first `young` steps the largest logit of a well scaled head is 3.4 to 6 times what query and key give by the size of
     their weights (lab's healthy runs); below `few` of it the logits are divided by the scale a second time. Weights that are out
-    of scale tell nothing about the scale of the logits. Weights follow the scale that all causes share.
+    of scale tell nothing about the scale of the logits. Log odds are on the common scale (`causes/cause.py`).
     """
     if findings.first(uniform_heads) is None or logit is None or std is None or not len(logit.steps):
         return

@@ -80,7 +80,7 @@ def capacity_too_small(
     else is ill, and it learns nothing by heart: the two losses are within `alike` of each other. As many channels as a token has
     bits, the base-2 log of the vocabulary, are needed to tell all tokens apart by signs: with fewer than `room` times as many,
     hardly any are left for the context. A small model comes below its first loss too, if by little, and saves some of what a
-    constant guess costs. Weights are starting values, to be fitted on runs of known truth.
+    constant guess costs. Log odds are first guesses, to be fitted on runs of known truth.
     """
     if ill := obstacle_to_learning(findings):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)

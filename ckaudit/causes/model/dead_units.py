@@ -72,7 +72,7 @@ def dead_units(
     A function that is open to one side gives zeros for about half of its inputs, `min_zero_share`. Where units are dead, so many
     of its outputs are zero as elements of the gradient around it, or more. Where all weights have shrunk by then, began far too
     small, or where dropout removes most of them, silent units are a consequence; so they are of a rate that under Adam replaces
-    weights in a step, and of updates above `large_update` of the weights while they fell silent. Weights are starting values, to
+    weights in a step, and of updates above `large_update` of the weights while they fell silent. Log odds are first guesses, to
     be fitted on runs of known truth.
     """
     silent, gone = findings.first(units_found), findings.first(zero_gradients)

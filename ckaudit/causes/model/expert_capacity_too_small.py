@@ -38,7 +38,7 @@ def expert_capacity_too_small(
 
     Where a router spreads its tokens evenly (a utilisation entropy above `even`) and they are dropped all the same, the room
     is too small: it drops about one less the capacity factor, from the first step to the last, within a factor `steady`.
-    Weights are starting values, to be fitted on runs of known truth.
+    Log odds are first guesses, to be fitted on runs of known truth.
     """
     if uneven := findings.first(router_imbalance):
         yield contradicts(strong, f"the router overfills one expert: {uneven.message}", uneven)

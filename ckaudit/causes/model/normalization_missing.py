@@ -66,7 +66,7 @@ def normalization_missing(
     stream about L times as large; `beyond` times L leaves room for that. Without norms each block multiplies. The stream is
     looked at around the incident, from `lead` steps before its start to its end. Where weights begin small the stream stays so:
     what a matrix puts out, over its size and the root of its inputs, is the size of what enters it, and a norm makes that one;
-    where it is below `max_faint_rms` in every matrix of blocks with attention, there is none. Weights are starting values.
+    where it is below `max_faint_rms` in every matrix of blocks with attention, there is none. Log odds are first guesses.
     """
     first = findings.first(*GROWN)
     named = (*(outputs.labels if outputs is not None else ()), *(facts.tensors if facts and facts.tensors else ()))

@@ -79,7 +79,7 @@ def one_tensor_dominates(
     clipping would leave less than `out_of_place` of the gradient even without the tensor, the limit is to blame, not the tensor.
     From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together. In a
     small model one often does, which says little where it did so before, or where nobody knows what is clipped; where nothing
-    is, no tensor takes from the others. Weights are starting values, to be fitted on runs of known truth.
+    is, no tensor takes from the others. Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(dominant_tensor, frequent_clipping, exploding_gradient)
     start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup

@@ -109,7 +109,7 @@ def path_pinched(
 
     The pinch is local where `local` of all that the gradient loses on its way back is lost within a third of the depth; a
     gradient that falls evenly is the sign of a structure without a path around its blocks. Norm parameters below `thin` of their
-    namesakes in other blocks are the bottleneck. Weights follow the scale that all causes share.
+    namesakes in other blocks are the bottleneck. Log odds are on the common scale (`causes/cause.py`).
     """
     first = findings.first(vanishing_gradient)
     pinch = _pinch(norm, first) if norm is not None and first is not None else None

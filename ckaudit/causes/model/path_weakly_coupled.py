@@ -75,7 +75,7 @@ def path_weakly_coupled(
     they have none; with `as_others` of it or more, they are held back after the gradient is computed. Where more than `few` of
     all tensors are weak, the cause is not one path. An optimizer of Adam's kin moves a tensor whatever the size of its gradient:
     an update of exactly zero has another reason then. So it has under any, above a share of `min_visible_share`: single precision
-    resolves that of an update of a thousandth. Weights follow the scale that all causes share.
+    resolves that of an update of a thousandth. Log odds are on the common scale (`causes/cause.py`).
     """
     still = [
         finding

@@ -83,7 +83,7 @@ def residual_path_broken(
     the start: one whose blocks got gradients within a factor `even` of each other in the first 30 steps, or at the first record,
     is sound, unless the first block comes to get 10,000 times less than the last. Then, however the run began, no path leads
     around the blocks between: such a path would carry the last block's gradient to the first (lab: at most 900 times less in
-    models whose blocks add to the stream). Weights are starting values, to be fitted on runs of known truth.
+    models whose blocks add to the stream). Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(vanishing_gradient)
     if first is None:

@@ -41,7 +41,7 @@ def router_collapse(
 
     Experts without tokens have no gradient, and the busy one drops what it has no room for. The load-balance loss is 1 for an
     even spread; a router that balances stays below `uneven`.
-    Weights are starting values, to be fitted on runs of known truth.
+    Log odds are first guesses, to be fitted on runs of known truth.
     """
     uneven_use = findings.first(router_imbalance)
     if uneven_use is None:

@@ -62,7 +62,7 @@ def saturated_attention(
     A logit of 100 (`cap`) is where Kimi K2 clips, `hot` is where softmax begins to saturate. In the first 20 steps the logits of
     a well scaled head are about as large as its weights make them, 4 or 5 spreads for the largest of thousands: logits of
     `untrained` or more, or twenty times as large as the weights make them, mean that the scale is missing. Updates above
-    `large_update` of the weights change the whole model, not attention alone. Weights are starting values, to be fitted on runs
+    `large_update` of the weights change the whole model, not attention alone. Log odds are first guesses, to be fitted on runs
     of known truth.
     """
     first = findings.first(entropy_collapse, logit_growth)

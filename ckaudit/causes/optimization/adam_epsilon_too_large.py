@@ -55,7 +55,7 @@ def adam_epsilon_too_large(
     Where the epsilon is recorded it is held against the gradient of the median matrix, per element: a thousandth of it is not
     felt. Where it is not, Adam moves an element by a tenth of the rate and more, whatever the gradient; where no matrix moves by
     `small` of it, something is added to the second moment in every denominator. A gradient whose elements are no larger than a
-    thousand times `usual_eps` would be too small itself. Weights are starting values.
+    thousand times `usual_eps` would be too small itself. Log odds are first guesses.
     """
     if adapts is not None and is_plain_descent(adapts):
         yield contradicts(2 * strong, "the optimizer is plain descent, it has no epsilon", adapts.name)

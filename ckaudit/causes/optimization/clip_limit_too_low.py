@@ -52,7 +52,7 @@ def clip_limit_too_low(
     The norm is steady where its 95th percentile is below `steady` times its 5th, the first `warmup` steps left out, or the first
     half of a shorter run. A tensor with more than half of the squared norm is another cause, unless clipping would leave less
     than `out_of_place` without it.
-    Weights are starting values, to be fitted on runs of known truth.
+    Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(frequent_clipping)
     if first is None:

@@ -41,7 +41,7 @@ def learning_rate_changed(
     """The running schedule was given another peak, times a number.
 
     The rate jumps to where no warm-up had brought it; no scheduler does that of itself, least of all along the same slope. A
-    record of sessions says itself whether the run was taken up again. Weights are starting values.
+    record of sessions says itself whether the run was taken up again. Log odds are first guesses.
     """
     jump = findings.first(learning_rate_jump)
     if jump is None or jump.first_step is None:

@@ -118,7 +118,7 @@ def learning_rate_too_high(
     descent, whose first updates lower the loss of any rate that is not too high. Adam moves an element by about the rate: one
     above the first standard deviation of the weights replaces them in a step. A model of
     which all matrices began at zero holds nothing but its updates, which are large beside it at any rate.
-    Weights are starting values, to be fitted on runs of known truth.
+    Log odds are first guesses, to be fitted on runs of known truth.
     """
     if alone := breaks_in_evaluation_alone(findings, loss):
         yield contradicts(2 * strong, alone, val_loss.name)

@@ -87,7 +87,7 @@ def learning_rate_too_low(
     no rate, the way of the weights tells the same: a hundredth of their size and less is none (of 318 healthy
     trainings, 60 steps and more, one in a hundred; 8 of 9 of too low a rate). A rate that never comes to `smallest` is below the
     peaks of nearly all recipes; where it is only too low, the held-out loss falls from evaluation to evaluation all the same.
-    Weights are starting values.
+    Log odds are first guesses.
     """
     yield from _by_other_illnesses(findings, strong)
     far = total_rate_over_spread(rate, std)

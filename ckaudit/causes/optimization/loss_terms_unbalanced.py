@@ -28,7 +28,7 @@ def loss_terms_unbalanced(
     """One term of the loss outweighs the others, so that their part of the gradient is lost beside it.
 
     Supported where another term is `min_ratio` times as large as the one that is not learnt, as the functions give them; the
-    program may weigh them otherwise. Weights follow the scale that all causes share.
+    program may weigh them otherwise. Log odds are on the common scale (`causes/cause.py`).
     """
     alone = findings.first(loss_term_not_learnt)
     if alone is None or values is None or alone.where not in values.labels:

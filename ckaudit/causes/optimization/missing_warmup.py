@@ -57,7 +57,7 @@ def missing_warmup(
     steps, and plain descent has none to fill. A gradient that is `shock` times its later median there shows the first updates
     were too large. What was wrong before the first update no warm-up mends, and it is over when a peak is reached that is far too
     high itself.
-    Weights are starting values, to be fitted on runs of known truth.
+    Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = first_sign_of_large_updates(findings)
     if alone := breaks_in_evaluation_alone(findings, loss):

@@ -61,7 +61,7 @@ def optimizer_unsuited(
     Updates follow the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
     10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them, and one suits
     where those of matrices differ by less. Rates below `low` are Adam's; SGD's are 0.01 and more in most recipes. A rate of
-    zero moves nothing under any optimizer. Weights are starting values.
+    zero moves nothing under any optimizer. Log odds are first guesses.
     """
     if adapts is not None and is_adaptive(adapts):
         yield contradicts(3 * strong, "the optimizer divides each gradient by its own size", adapts.name)

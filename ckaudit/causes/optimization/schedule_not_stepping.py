@@ -59,7 +59,7 @@ def schedule_not_stepping(
     """The schedule is never advanced, so that the learning rate stays where it was.
 
     The rate stands still to the end, at the highest value that it had, while its plan moves by `moves` times or more. A rate
-    that came down before it stood still is at the end of a schedule, not stuck in it. Weights are starting values.
+    that came down before it stood still is at the end of a schedule, not stuck in it. Log odds are first guesses.
     """
     off = findings.first(schedule_off_plan)
     steps, values = known_rate(rate)

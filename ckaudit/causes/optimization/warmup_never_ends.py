@@ -44,7 +44,7 @@ def warmup_never_ends(
 
     The rate is at its highest at the end, has risen at nearly every step, and goes on beyond `late` times the planned warm-up. Or
     nobody said a plan, it had come to rest and rises to the end by `min_growth` and more, and the loss climbs while it does: what
-    a model learnt at a third of the rate it loses. Weights are starting values.
+    a model learnt at a third of the rate it loses. Log odds are first guesses.
     """
     off = findings.first(schedule_off_plan)
     steps, values = known_rate(rate)

@@ -88,7 +88,7 @@ def weight_decay_too_high(
     does not rest. Other illnesses end there too, so that a curve alone speaks only slightly for it. It speaks clearly against
     it: decay works over one by rate times decay steps and makes no jump, an answer that is the same for every input costs no
     more than that of an untrained model, weights that shrink overflow nothing, and learning rises with the rate as decay does.
-    Weights are starting values.
+    Log odds are first guesses.
     """
     if heavy := findings.first(decay_outweighs_learning):
         yield supports(strong, heavy.message, heavy)

@@ -47,7 +47,7 @@ def loss_scale_too_high(
     A scale that fell more than `falls` times grows faster than the gradients allow; a scaler of the usual kind tries once in
     2,000 steps. A loss that stays finite says that the gradients themselves are well. Where no scale above 1 is recorded,
     gradients speak that were infinite and later finite again: somebody left their updates out. Without them there is no evidence
-    either way. Weights follow the scale that all causes share.
+    either way. Log odds are on the common scale (`causes/cause.py`).
     """
     if not is_loss_scaled(scale) and (scale is not None or norm is None or not never_applied(norm).any()):
         yield contradicts(decisive, "no loss scale is recorded, or it is 1 throughout: the loss is not scaled", loss_scale.name)

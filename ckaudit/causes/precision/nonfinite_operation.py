@@ -73,7 +73,7 @@ def nonfinite_operation(
     the loss reaches the gradient of every tensor (over `min_tensor_share` of them) in the same step. A loss that is finite again
     at the next step was broken by one batch, and so was that of a batch without targets or of odd tokens; but where the gradient
     of that very step is finite, the batch went through the model unharmed. Adam whose numbers are float16 divides by what rounds
-    to zero. Weights follow the scale that all causes share.
+    to zero. Log odds are on the common scale (`causes/cause.py`).
     """
     first = findings.first(nonfinite_values)
     if first is None or first.first_step is None:

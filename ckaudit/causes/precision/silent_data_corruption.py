@@ -76,7 +76,7 @@ def silent_data_corruption(
 
     A flipped bit changes one element: its magnitude is then over `alone` of the length of the whole change. One of a
     gradient makes its norm jump for a single step, as it never does else, while the loss stays within `calm` of the median of the
-    20 before. Weights follow the scale that all causes share.
+    20 before. Log odds are on the common scale (`causes/cause.py`).
     """
     jump = findings.first(weights_jump)
     if jump is not None:

@@ -44,8 +44,8 @@ def updates_lost_to_rounding(
     """Weights are kept in half precision, where updates smaller than their last digit vanish.
 
     An update below 2^-9 of an element is rounded away in bfloat16, below 2^-12 in float16. Weights in single precision acquit
-    it; elements that an update was seen to leave as they were decide. A gradient of zero makes no update to lose. Weights of
-    evidence follow the scale that all causes share.
+    it; elements that an update was seen to leave as they were decide. A gradient of zero makes no update to lose. Log odds are
+    on the common scale (`causes/cause.py`).
     """
     kept = _type_of_weights(types) if types is not None else None
     if types is None or kept is None:

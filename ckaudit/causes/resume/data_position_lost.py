@@ -29,7 +29,7 @@ def data_position_lost(
     """The training was taken up again from the beginning of the data.
 
     Within `near` steps after a resume the batches are those of the run's first steps: as far back as the resume's own step.
-    Weights are starting values.
+    Log odds are first guesses.
     """
     first = findings.first(repeated_batch)
     borders = resume_steps(facts)

@@ -44,7 +44,7 @@ def learning_rate_wrong_after_resume(
     """The training was taken up again with another learning rate.
 
     The rate differs by more than `change` on the two sides of the seam, the planned change taken off. Without a resumed session
-    this cause is ruled out. Weights are starting values.
+    this cause is ruled out. Log odds are first guesses.
     """
     steps, values = known_rate(rate)
     if not resume_steps(facts):

@@ -61,7 +61,7 @@ def weights_not_restored(
 
     The very first loss after the resume is that of the loaded weights, before any update. Where it is more than `far` deviations
     above the line of those before, and a third as far as any that follows, they are not those that were saved. Recorded norms of
-    the weights are decisive, and tell which tensors differ. Weights are starting values.
+    the weights are decisive, and tell which tensors differ. Log odds are first guesses.
     """
     borders = resume_steps(facts)
     if not borders:

@@ -26,7 +26,7 @@ def checkpoint_cut_off(
     """A checkpoint was not written to its end.
 
     A file that ends in the middle is decisive; an empty one may be a place that was only kept. Where more than `few` of the files
-    cannot be read it is the writer, not an accident. Weights follow the scale that all causes share.
+    cannot be read it is the writer, not an accident. Log odds are on the common scale (`causes/cause.py`).
     """
     cut, empty = findings.of(TRUNCATED), findings.of(EMPTY)
     if cut:

@@ -42,8 +42,8 @@ def gradients_lost_in_communication(
 
     A gradient is lost where all of it is zero and less than `clear` of it at the checkpoints beside; fewer than
     `min_checkpoints` such may be chance. The same tensors each time are those before a layer that lets nothing through. What is
-    too small for half precision shows in parts of many tensors. A single rank loses nothing on the way to another. Weights
-    follow the scale that all causes share.
+    too small for half precision shows in parts of many tensors. A single rank loses nothing on the way to another. Log odds
+    are on the common scale (`causes/cause.py`).
     """
     if zeros is None or findings.first(zero_gradients) is None:
         return

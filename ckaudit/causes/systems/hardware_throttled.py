@@ -42,7 +42,7 @@ def hardware_throttled(
     """From some step on every step takes longer, for the same work.
 
     Any other reason for longer steps shows in their parts: the share of waiting, of communication or of recording rises by
-    `rise`, or an update has more tokens. Weights are starting values.
+    `rise`, or an update has more tokens. Log odds are first guesses.
     """
     first = findings.first(step_time_jump, throughput_drop)
     if first is None or first.first_step is None:

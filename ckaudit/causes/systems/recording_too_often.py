@@ -41,7 +41,7 @@ def recording_too_often(
     """Statistics are recorded so often that they slow the training down.
 
     Checkpoints at most `apart` steps from each other are closer than any default; more than `budget` of the time is felt.
-    Weights are starting values.
+    Log odds are first guesses.
     """
     if share is None or not share.finite.any():
         return

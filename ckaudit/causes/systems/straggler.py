@@ -37,7 +37,7 @@ def straggler(
     """One rank is slower than the others, and all wait for it.
 
     From its first finding on, the same rank is the slowest at `faithful` of the checkpoints or more, and at the last one too, by
-    the `limit` of the rule; where ranks take turns, their work is unequal. Weights are starting values.
+    the `limit` of the rule; where ranks take turns, their work is unequal. Log odds are first guesses.
     """
     slow = findings.first(slow_rank)
     since = (slow.first_step or 0) if slow else 0

@@ -1,8 +1,8 @@
 """What ill runs have in common, far more often than chance would have it: a node, a commit, a setting, a moment, a step.
 
-Asked is every value of every fact for every code (`shared_values`), and every step for every order of the data (`shared_steps`).
-What is told is held against all of these questions (`odds`), then against what is told already: a setting that only goes along
-with a bad node is none, and one that the same runs have is named beside it, for no count can tell the two apart.
+Every value of every fact is asked for every code (`shared_values`), and every step for every order of the data (`shared_steps`).
+A reported value is held against all of these questions (`odds`), then against those already reported: a setting that only goes
+along with a bad node is none, and one that the same runs have is named beside it, for no count can tell the two apart.
 """
 
 from collections.abc import Sequence

@@ -80,7 +80,7 @@ def _by_zeros(sparsity: Series, max_firing: float, max_left: float, min_points: 
             yield Hit.over(
                 span,
                 "sev2",
-                "{value:.1%} of the outputs of {where} are zero, to the last, and fewer were before",
+                "{value:.1%} of the outputs of {where} are zero up to the last checkpoint; earlier, fewer were",
                 badness=sparsity.values,
                 limit=1 - max_firing,
             )

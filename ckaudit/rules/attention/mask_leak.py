@@ -72,7 +72,7 @@ def _of_whole_maps(
 ) -> Iterator[Hit | Skip]:
     mass = may_be_causal(mass, facts, next_token=next_tokens is True)
     if not mass.labels:
-        yield Skip("not_applicable", "every layer looks both ways or across, by its own word")
+        yield Skip("not_applicable", "every attention layer is declared bidirectional or cross-attention")
         return
     leaks = (mass.values > max_mass) & mass.finite
     if not leaks.any():

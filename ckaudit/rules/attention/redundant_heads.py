@@ -65,7 +65,7 @@ def redundant_heads(
         yield Hit.over(
             span,
             "note",
-            "{value:.0%} of the heads that choose are like another one of their layer; the limit is {limit:.0%}",
+            "{value:.0%} of the heads that are not uniform resemble another head of their layer; the limit is {limit:.0%}",
             badness=share.values,
             limit=max_head_share,
         )

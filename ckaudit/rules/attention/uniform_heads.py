@@ -59,7 +59,7 @@ def uniform_heads(
             yield Hit.over(
                 span,
                 "note" if learns and end < grave_steps else "sev2",
-                "{value:.0%} of all heads look at everything alike, to the last",
+                "{value:.0%} of all heads still attend uniformly at the last checkpoint",
                 badness=uniform.values,
                 limit=max_uniform_share,
             )

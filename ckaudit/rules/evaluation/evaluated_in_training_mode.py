@@ -36,7 +36,10 @@ def evaluated_in_training_mode(
     first, last = int(steps[bad][0]), int(steps[bad][-1])
     taken = 0 if loss is None else int((loss.steps >= first).sum())
     if bad.sum() - 1 > max_step_share * (taken - 1) > 0:
-        yield Skip("not_applicable", f"{bad.sum()} of {taken} steps make passes without gradients in training mode: it trains so")
+        yield Skip(
+            "not_applicable",
+            f"{bad.sum()} of {taken} steps make passes without gradients in training mode: the training itself does this",
+        )
         return
     worst = int(np.argmax(values))
     yield Hit(

@@ -42,7 +42,7 @@ def score_stands(
     the last is no better than a constant guess has it, by the definition of R2. So are those of an order (AUC, concordance), of
     which a random one has a half: none but a tenth is above `max_ranking`.
     ## Why it matters
-    What the model tells apart at its end it told apart at its start: nothing that was learnt shows.
+    What the model tells apart at its end it told apart at its start: no learning is visible.
     ## False alarms
     A model that was trained before may keep its score, and a hard task may give little: an accuracy of a fifth that does not move
     beside a loss that stands is neither. Where a loss still falls, an accuracy may be late.
@@ -72,8 +72,7 @@ def score_stands(
             yield Hit.at(
                 score.steps[rows],
                 "sev2",
-                "{where} is {value:.3g} after all steps, and was {limit:.3g} at first: "
-                + (guess or "nothing that was learnt shows"),
+                "{where} is {value:.3g} after all steps, and was {limit:.3g} at first: " + (guess or "no learning is visible"),
                 where=name,
                 value=float(values[-1]),
                 limit=float(values[0]),

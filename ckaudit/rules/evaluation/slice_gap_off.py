@@ -45,7 +45,7 @@ def slice_gap_off(
     differ by nature, name other slices, or give this rule its own bounds in the policy.
     """
     if loss_kind_of(facts) == "other":
-        yield Skip("not_applicable", "the loss is none of nats per token")
+        yield Skip("not_applicable", "the loss is not in nats per token")
         return
     known = gap.finite[:, 0]
     steps, values = gap.steps[known], gap.values[known, 0]

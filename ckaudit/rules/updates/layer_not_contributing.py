@@ -98,7 +98,7 @@ def layer_not_contributing(
         yield Hit.over(
             span,
             "sev2",
-            "{where} moves {value:.2g} times as much as in the blocks beside it; below {limit:.2g} it rests",
+            "{where} moves {value:.2g} times as much as in the blocks beside it; below {limit:.2g} it does not contribute",
             badness=-parts.values,
             value=parts.values,
             limit=min_relative_update,

@@ -40,7 +40,7 @@ def updates_held_back(
     not judged.
     """
     if not (at(adapts, step.steps).values == 1).any():
-        yield Skip("not_applicable", "the optimizer is none of Adam's kin")
+        yield Skip("not_applicable", "the optimizer is not a variant of Adam")
         return
     values = np.nan_to_num(row_medians(np.where(step.finite & (step.values > 0), step.values, np.nan)))
     judged = (values > 0) & (step.steps > warmup) & (_of_usual(gradient, step.steps) >= min_gradient_share)
