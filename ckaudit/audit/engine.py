@@ -171,8 +171,8 @@ def triage_run(
     run, applied = explained.run, explained.applied
     findings, diagnoses = explained.findings, explained.diagnoses
     normal = sum(suppressed.by == "siblings" for suppressed in applied.suppressed)
-    answers = interview(run, questions, findings, diagnoses, step=step)
-    checks = [*applied.checks, *broken_plugins(), *broken_questions(answers, applied.checks)]
+    answered = interview(run, questions, findings, diagnoses, step=step)
+    checks = [*applied.checks, *broken_plugins(), *broken_questions(answered.broken, applied.checks)]
     vital = vital_checks(run, checks)
     comparison = criteria.compare_with_siblings(run)
     hidden = len(applied.suppressed)
@@ -200,7 +200,7 @@ def triage_run(
         baseline=criteria.baseline.file if criteria.baseline else None,
         suppressed=applied.suppressed,
         stale=applied.stale,
-        interview=answers,
+        interview=answered.phases,
         siblings=UNSET if comparison is None else list(comparison.siblings),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ckaudit.audit.judge import BROKE, answer_from_series, has_no_number
+from ckaudit.audit.judge import answer_from_series
 from ckaudit.causes.cause import Findings
 from ckaudit.causes.shared.void import likely_diagnoses, voided_numbers
 from ckaudit.contract.schema.numbers import encode_float
@@ -44,9 +44,21 @@ class WeighedAnswer(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
 
+class Interview(Struct, frozen=True):
+    """What a run says to the questions of some phases.
+
+    Attributes:
+        phases: Questions and answers by phase.
+        broken: Answers of questions that raised an error instead.
+    """
+
+    phases: list[Phase]
+    broken: list[Answer]
+
+
 def interview(
     run: Run, phases: Collection[int], findings: Sequence[Finding], diagnoses: Sequence[Diagnosis], *, step: int | None = None
-) -> list[Phase]:
+) -> Interview:
     """Put the questions of some phases to a run.
 
     Args:
@@ -56,28 +68,30 @@ def interview(
         diagnoses: What explains it, likeliest first.
         step: The step that was asked for, for the commands that lead on.
     """
-    answered = []
+    answered, broken = list[Phase](), list[Answer]()
     for number in sorted(set(phases)):
         asked = [question for question in questions().values() if question.phase == number]
-        answers = [no_worse_than_findings(answer(question, run, findings, diagnoses)) for question in asked]
+        weighed = [_weighed(question, run, findings, diagnoses) for question in asked]
+        answers = [no_worse_than_findings(_in_words(*pair, diagnoses)) for pair in zip(asked, weighed, strict=True)]
+        broken += [given for given, each in zip(answers, weighed, strict=True) if each.answer.broke]
         verdict = readiness(answers, findings) if number == READINESS_PHASE else None
         pointers = [_pointer(way, run, step) for way in MAP if number in way.phases]
         answered.append(Phase(number=number, title=PHASES[number], answers=answers, verdict=verdict, pointers=pointers))
-    return answered
+    return Interview(answered, broken)
 
 
-def broken_questions(phases: Iterable[Phase], checks: Iterable[Check] = ()) -> list[Check]:
+def broken_questions(broken: Iterable[Answer], checks: Iterable[Check] = ()) -> list[Check]:
     """Return a check for each question that broke instead of answering: an audit with one is not complete.
 
     Args:
-        phases: The questions answered.
+        broken: The answers of such questions.
         checks: Checks that there are already.
     """
     codes = {check.code for check in checks}
-    answers = [answer_ for phase in phases for answer_ in phase.answers if BROKE in answer_.sentence and answer_.id not in codes]
     return [
         Check(code=answer_.id, name="question", title=answer_.question, severity="note", outcome="error", detail=answer_.sentence)
-        for answer_ in answers
+        for answer_ in broken
+        if answer_.id not in codes
     ]
 
 
@@ -90,8 +104,15 @@ def interview_reads(phases: Collection[int]) -> frozenset[str]:
 
 def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Answer:
     """Put one question to a run: what the series say, and never better than what triage says of the same run."""
+    return _in_words(asked, _weighed(asked, run, findings, diagnoses), diagnoses)
+
+
+def _weighed(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> WeighedAnswer:
     series_answer = answer_from_series(asked, run, Findings(tuple(finding for finding in findings if finding.severity != "note")))
-    weighed = weigh_answer(asked, series_answer, run, findings, diagnoses)
+    return weigh_answer(asked, series_answer, run, findings, diagnoses)
+
+
+def _in_words(asked: Question, weighed: WeighedAnswer, diagnoses: Sequence[Diagnosis]) -> Answer:
     return Answer(
         id=asked.id,
         question=asked.text,
@@ -178,7 +199,7 @@ def _of_answers(asked: Question, answer: SeriesAnswer, findings: Iterable[Findin
     rules = BAD[asked.id].covered_by_rules if asked.id in BAD else ()
     codes = {asked.id, *(other.id for other in others)}
     names = {*rules, *(name for other in others for name in (*other.rules, *other.weighs))}
-    names |= {nonfinite_values.name} if has_no_number(answer) else set()
+    names |= {nonfinite_values.name} if answer.no_number else set()
     return [finding for finding in findings if finding.code in codes or (finding.name in names and finding.severity != "note")]
 
 

@@ -26,9 +26,6 @@ from ckaudit.rules.rule import Hit, Input, Rule, Skip
 from ckaudit.run.run import Run
 from ckaudit.run.tensor_groups import Known, PlaceGroup, group_of, known_places
 
-BROKE = "the question broke: "
-"""How the sentence of an answer begins whose question raised an error."""
-
 
 class Judgement(Struct, frozen=True):
     """What rules, or questions, say of a run."""
@@ -223,15 +220,6 @@ def _worse(hit: Hit) -> str:
 
 
 # Questions: what the series of a run say to one, before anything is weighed.
-NO_VALUE = "no value of "
-"""What the answer begins with where an input was recorded, and never as a number."""
-
-
-def has_no_number(answer: SeriesAnswer) -> bool:
-    """Tell whether an answer is bad only because an input is no number at any step: what made it so is the finding."""
-    return answer.sentence.startswith(NO_VALUE)
-
-
 def answer_from_series(question: Question, run: Run, findings: Findings) -> SeriesAnswer:
     """Return what the series say; an input that was recorded, but never as a number, is bad, and what is missing is named.
 
@@ -246,11 +234,12 @@ def answer_from_series(question: Question, run: Run, findings: Findings) -> Seri
             return SeriesAnswer(word="not_applicable", sentence=foreign)
         return not_recorded(f"needs {', '.join(missing)}", *missing)
     if broken := [metric.name for metric in metrics if not _has_number(metric, run)]:
-        return SeriesAnswer(word="bad", sentence=f"{NO_VALUE}{', '.join(broken)} is a number")
+        return SeriesAnswer(word="bad", sentence=f"no value of {', '.join(broken)} is a number", no_number=True)
     try:
         return question.function(*_values(question.needs, run, findings), *_values(question.wants, run, findings))
     except Exception as error:  # noqa: BLE001  one broken question must not cost the answers of the others
-        return not_recorded(f"{BROKE}{type(error).__name__}: {error}")
+        sentence = f"the question broke: {type(error).__name__}: {error}"
+        return SeriesAnswer(word="not_recorded", sentence=sentence, broke=True)
 
 
 def _values(inputs: Iterable[QuestionInput], run: Run, findings: Findings) -> Iterator[Any]:
@@ -313,7 +302,7 @@ def _is_accounted_for(
     question, table = questions()[id_], BAD[id_]
     if any(other in bad for other in table.covered_by):
         return True
-    if has_no_number(bad[id_]) and any(finding.name == nonfinite_values.name for finding in findings):
+    if bad[id_].no_number and any(finding.name == nonfinite_values.name for finding in findings):
         return True
     names = {*question.rules, *question.weighs}
     if any(finding.name in {*names, *table.covered_by_rules} and _is_as_grave(finding, table.severity) for finding in findings):
@@ -347,7 +336,7 @@ def _check_of_answer(question: Question, answer: SeriesAnswer, codes: set[str]) 
     """Return what became of a question, as of a rule."""
     bad = BAD[question.id]
     judged = answer.word in ("good", "watch", "bad")
-    outcome: Outcome = "error" if BROKE in answer.sentence else "passed" if judged else "skipped"
+    outcome: Outcome = "error" if answer.broke else "passed" if judged else "skipped"
     reason: SkipReason = "not_applicable" if answer.word == "not_applicable" else "not_recorded"
     return Check(
         code=question.id,

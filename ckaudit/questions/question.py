@@ -22,12 +22,16 @@ class SeriesAnswer(Struct, frozen=True, kw_only=True):
         sentence: Facts with their numbers and steps; the word judges, not the sentence.
         numbers: The numbers by name.
         missing: What would have to be recorded for another word.
+        broke: Whether the question raised an error instead of answering.
+        no_number: Whether it is bad only because an input is no number at any step: what made it so is the finding.
     """
 
     word: Word
     sentence: str
     numbers: dict[str, float] = {}
     missing: tuple[str, ...] = ()
+    broke: bool = False
+    no_number: bool = False
 
 
 class FindingsMarker:

@@ -9,7 +9,7 @@ from ckaudit.audit import triage
 from ckaudit.audit.autopsy import autopsy
 from ckaudit.audit.engine import triage_run
 from ckaudit.audit.interview import answer, broken_questions, interview, readiness
-from ckaudit.contract.schema.report import Answer, Diagnosis, Finding, Phase
+from ckaudit.contract.schema.report import Answer, Diagnosis, Finding
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, val_loss
 from ckaudit.questions.question import Question, SeriesAnswer
@@ -62,8 +62,15 @@ def made(function, rules=()):
 def test_a_question_that_breaks_is_no_answer_and_makes_the_audit_incomplete():
     found = answer(made(breaks), run_of({"name": "a", "scalars": LOSS}), [], [])
     assert (found.word, found.sentence) == ("not_recorded", "the question broke: ZeroDivisionError: no more")
-    (check,) = broken_questions([Phase(number=1, title="t", answers=[found])])
+    (check,) = broken_questions([found])
     assert (check.code, check.outcome) == ("D9.9", "error")
+
+
+def test_an_interview_has_the_answers_that_broke_beside_its_phases(monkeypatch):
+    monkeypatch.setattr("ckaudit.audit.interview.questions", lambda: {"D9.9": made(breaks), "D9.8": made(well)})
+    told = interview(run_of({"name": "a", "scalars": LOSS}), [1], [], [])
+    assert [given.word for given in told.phases[0].answers] == ["not_recorded", "good"]
+    assert [given.sentence for given in told.broken] == ["the question broke: ZeroDivisionError: no more"]
 
 
 @pytest.mark.parametrize(("severity", "word"), [("sev0", "bad"), ("sev1", "bad"), ("sev2", "watch"), ("note", "good")])
@@ -173,7 +180,7 @@ def test_a_finding_counts_where_the_series_are_missing():
 
 
 def test_the_run_is_quoted_in_commands_that_a_shell_would_split():
-    (phase,) = interview(run_of({"name": "my runs/a", "scalars": LOSS}), [1], [], [], step=7)
+    (phase,) = interview(run_of({"name": "my runs/a", "scalars": LOSS}), [1], [], [], step=7).phases
     first, second = phase.pointers
     assert first.command == "ckaudit metrics 'my runs/a' train_loss_raw --step 7"
     assert second.command == "ckaudit coverage 'my runs/a'"
