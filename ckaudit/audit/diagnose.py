@@ -131,13 +131,21 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequen
         is_supported=any(item.weight > 0 for item in evidence),
         recorded_share=sum(value is not None for value in inputs) / len(inputs) if inputs else 1.0,
     )
-    return candidate, _diagnosis(cause, explained, evidence, explains, knob=knob)
+    return candidate, _diagnosis(cause, explained, _placed_in_model(explained, run), evidence, explains, knob=knob)
+
+
+def _placed_in_model(explained: Sequence[Finding], run: Run, *, lead: int = 50) -> Finding:
+    """Return the first finding, or one of those that began with it that names a part of the model, as the loss does not."""
+    first, names = explained[0], run.tensors.facts
+    together = (each for each in explained if (each.first_step or 0) <= (first.first_step or 0) + lead)
+    parts = (each for each in together if each.where and any(f"{name}.".startswith(f"{each.where}.") for name in names))
+    return next(parts, first)
 
 
 def _diagnosis(
-    cause: Cause, explained: Sequence[Finding], evidence: list[Evidence], explains: list[str], *, knob: str
+    cause: Cause, explained: Sequence[Finding], place: Finding, evidence: list[Evidence], explains: list[str], *, knob: str
 ) -> Diagnosis:
-    """Return a cause as a report shows it, at the place of the first finding that it explains; its confidence comes later."""
+    """Return a cause as a report shows it, since the first finding that it explains; its confidence comes later."""
     return Diagnosis(
         cause=cause.name,
         title=cause.title,
@@ -149,10 +157,10 @@ def _diagnosis(
         runbook=cause.runbook,
         evidence=evidence,
         explains=explains,
-        where=explained[0].where,
-        group=explained[0].group,
+        where=place.where,
+        group=place.group,
         first_step=explained[0].first_step,
-        path=explained[0].path,
+        path=place.path,
     )
 
 

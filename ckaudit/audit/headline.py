@@ -67,12 +67,14 @@ def headline(
 def led_by_headline(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], *, sure: float = SURE) -> list[Diagnosis]:
     """Return the causes with that of the headline first, so that the plan begins with what is named there.
 
+    What is wrong with the record alone stands last, whatever the headline.
+
     Args:
         diagnoses: Causes, likeliest first.
         findings: All findings, gravest first.
         sure: A cause less likely than not does not stand before others.
     """
-    ill = [finding for finding in findings if finding.severity != "note"]
+    ill = [finding for finding in findings if finding.severity != "note" and not of_record(finding)]
     first = _cause_of_worst(diagnoses, ill, sure) if diagnoses and ill else None
     return list(diagnoses) if first is None else [first, *(other for other in diagnoses if other is not first)]
 
