@@ -23,7 +23,7 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.run_facts import is_plain_descent
-from ckaudit.run.series import Series
+from ckaudit.run.series import Series, at
 
 
 @cause(
@@ -53,9 +53,10 @@ def adam_epsilon_too_large(
     """Adam's epsilon outweighs the second moment, so that updates shrink.
 
     Where the epsilon is recorded it is held against the gradient of the median matrix, per element: a thousandth of it is not
-    felt. Where it is not, Adam moves an element by a tenth of the rate and more, whatever the gradient; where no matrix moves by
-    `small` of it, something is added to the second moment in every denominator. A gradient whose elements are no larger than a
-    thousand times `usual_eps` would be too small itself. Log odds are first guesses.
+    felt, and one of about `usual_eps` is not too large, whatever the gradient. Where it is not, Adam moves an element by a tenth
+    of the rate and more, whatever the gradient; where no matrix moves by `small` of it, something is added to the second moment
+    in every denominator. A gradient whose elements are no larger than a thousand times `usual_eps` would be too small itself. Log
+    odds are first guesses.
     """
     if adapts is not None and is_plain_descent(adapts):
         yield contradicts(2 * strong, "the optimizer is plain descent, it has no epsilon", adapts.name)
@@ -70,7 +71,7 @@ def adam_epsilon_too_large(
     if clipped := [finding for finding in findings.of(frequent_clipping) if finding.severity != "note"]:
         yield contradicts(strong, f"epsilon is large only beside what clipping leaves: {clipped[0].message}", clipped[0])
     if epsilon is not None and epsilon.finite.any():
-        yield from _recorded(epsilon, strong)
+        yield from _recorded(epsilon, _epsilon_of(epsilon, gradient, facts), 10 * usual_eps, strong)
         return
     moves = movement_per_rate(step, rate)
     if moves is None:
@@ -97,17 +98,35 @@ def adam_epsilon_too_large(
         )
 
 
-def _recorded(epsilon: Series, weight: float, *, felt: float = 1.0, unfelt: float = 1e-3) -> Iterator[Evidence]:
+def _epsilon_of(ratio: Series, gradient: Series | None, facts: Manifest | None) -> float | None:
+    """Return the optimizer's epsilon, from its ratio to the gradient of an element; None where no gradient is recorded."""
+    size = per_element(gradient, facts)
+    if size is None:
+        return None
+    labels = [label for label in ratio.labels if label in size.places]
+    sizes = at(size, ratio.steps).values[:, [size.places[label] for label in labels]]
+    products = ratio.values[:, [ratio.places[label] for label in labels]] * sizes
+    known = products[np.isfinite(products)]
+    return float(np.median(known)) if known.size else None
+
+
+def _recorded(
+    epsilon: Series, given: float | None, usual: float, weight: float, *, felt: float = 1.0, unfelt: float = 1e-3
+) -> Iterator[Evidence]:
     """Judge by the epsilon that the optimizer was given, over the gradient per element of the median matrix and checkpoint.
 
     Args:
         epsilon: The ratio, shape (C, P).
+        given: The epsilon itself; None: not known.
+        usual: One below this is as usual.
         weight: That of either judgement.
         felt: Ratio from which on updates are half as long as they should be.
         unfelt: Ratio that no update feels.
     """
     middle = float(np.nanmedian(np.where(epsilon.finite, epsilon.values, np.nan)))
-    if middle > felt:
+    if given is not None and given < usual:
+        yield contradicts(weight, f"epsilon is {given:.1g}, as usual: it is the gradient that is small", epsilon.name)
+    elif middle > felt:
         yield supports(weight, f"epsilon is {middle:.2g} times the gradient of an element of the median matrix", epsilon.name)
     elif middle < unfelt:
         yield contradicts(weight, f"epsilon is {middle:.1g} of the gradient of an element: no update feels it", epsilon.name)

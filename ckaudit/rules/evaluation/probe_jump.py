@@ -12,6 +12,9 @@ from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series, has_precedent
 
+AS_BEFORE = 3.0
+"""Times its usual size up to which a change between two checkpoints is one like those before."""
+
 
 @rule(
     "PRB002",
@@ -39,7 +42,8 @@ def probe_jump(
     by more than `mads` robust deviations of at least `history` changes before, of a divergence
     in logarithms. It is sev2 where the training loss saw
     nothing, never over `max_train_ratio` times its median since: then the model changed for others only, or the evaluation did;
-    else a note, as is a loss or an entropy that the checkpoint after it does not confirm.
+    else a note, as is what the checkpoint after it does not confirm: a loss or an entropy that is back, answers that go on to
+    change by more than three times as much as before.
     ## Why it matters
     A batch that never changes has no noise: a jump there is the model's or the harness's (SR-1, SR-3).
     ## False alarms
@@ -106,6 +110,7 @@ def _far(change: Series, training: Series | None, mads: float, history: int, spi
                     math.exp(middle),
                     training,
                     spike,
+                    is_confirmed=row + 1 < len(values) and bool(values[row + 1] <= AS_BEFORE * math.exp(middle)),
                 )
 
 
