@@ -75,7 +75,7 @@ _PATTERNS = {
     "tokens_seen": r"(?:train_|throughput_)?(?:num_|n_|total_|consumed_|num_input_)?tokens(?:_seen)?|time_token",
     "tokens_per_update": r"tokens_per_(?:update|step|batch)|batch_size_in_tokens",
     "tokens_per_sec": (
-        rf"(?:train_|{_SPEED})?(?:tokens|tok)(?:_per)?_(?:sec|second|s)(?:_per_gpu)?"
+        rf"(?:train_|{_SPEED})?(?:tokens|tok)(?:_per)?_(?:sec|second|s)(?:_(?:per_)?(?:gpu|device|chip))?"
         r"|(?:throughput_)?tps|perf_throughput"
     ),
     "samples_per_sec": (

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from msgspec import UNSET
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
@@ -149,6 +150,30 @@ def _counted(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> NDArra
     epoch = epoch_of(table.header)
     counters = choices.get("step") or ([] if epoch is None else [epoch])
     return steps_from(table.columns[fullest_column(counters, table.columns)]) if counters else None
+
+
+def imported_records(
+    records: Sequence[Mapping[str, str]], source: Source, columns: Mapping[str, str], name: str, notes: Sequence[str] = ()
+) -> list[Imported]:
+    """Return the runs of a log whose records hold texts of numbers by name, read as a table with a row for each.
+
+    Args:
+        records: The records, in the order of the log.
+        source: The log.
+        columns: Names that the user mapped, by catalogue name.
+        name: The format.
+        notes: What was done to get the records.
+
+    Raises:
+        UnreadableError: Where no name can be recognised, or none has a value.
+        UsageError: Where `columns` names what is not there.
+    """
+    header = list(dict.fromkeys(key for record in records for key in record))
+    rows = [[record.get(key, "") for key in header] for record in records]
+    text = "\n".join("\t".join(row) for row in [header, *rows])
+    table, labels = labelled_table(source.with_data(f"{text}\n".encode()), columns)
+    choices = choices_of(table.header, columns, source.shown)
+    return imported_runs(replace(table, delimiter="", notes=[*table.notes, *notes]), labels, choices, source.shown, name)
 
 
 def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:

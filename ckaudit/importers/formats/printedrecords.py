@@ -16,9 +16,7 @@ all records say is read as a CSV file, a row for each.
 import re
 from collections.abc import Iterator, Mapping
 
-from msgspec.structs import replace
-
-from ckaudit.importers.formats import csvfile
+from ckaudit.importers.formats.csvfile import OF_ENVIRONMENTS, imported_records
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
 from ckaudit.importers.tables.numbers import number
@@ -30,7 +28,7 @@ GENERIC = True
 HEAD_BYTES = 2**18
 MIN_RECORDS = 2
 _ROW = re.compile(r"\|( {1,8})([A-Za-z_][\w/ .%-]{0,60}?) *+\| *+([^|]{0,40}?) *+\|")
-_STEP = (*csvfile.OF_ENVIRONMENTS, "n_updates", "iterations", "steps")
+_STEP = (*OF_ENVIRONMENTS, "n_updates", "iterations", "steps")
 Record = dict[str, str]
 
 
@@ -52,12 +50,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     records = list(_records(source.data))
     names = list(dict.fromkeys(name for record in records for name in record))
     step = next((name for word in _STEP for name in names if name.rpartition("/")[2] == word), None)
-    header = ["step" if name == step else name for name in names]
-    rows = [[record.get(name, "") for name in names] for record in records]
-    text = "\n".join("\t".join(row) for row in [header, *rows])
-    table, labels = csvfile.labelled_table(source.with_data(f"{text}\n".encode()), columns)
-    choices = csvfile.choices_of(table.header, columns, source.shown)
-    return csvfile.imported_runs(replace(table, delimiter=""), labels, choices, source.shown, NAME)
+    renamed = [{"step" if name == step else name: text for name, text in record.items()} for record in records]
+    return imported_records(renamed, source, columns, NAME)
 
 
 def _records(data: bytes) -> Iterator[Record]:

@@ -13,9 +13,7 @@ read as a CSV file, a row for each.
 import re
 from collections.abc import Iterator, Mapping
 
-from msgspec.structs import replace
-
-from ckaudit.importers.formats import csvfile
+from ckaudit.importers.formats.csvfile import imported_records
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.long_form import numbered_starts
 from ckaudit.importers.text.log import is_text
@@ -49,13 +47,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     records = [record for record in _records(source.data) if len(record) > 1]
     started = numbered_starts([int(record["step"]) for record in records])
     records = [{"run": str(run), **record} for run, record in zip(started, records, strict=True)] if started[-1] > 1 else records
-    names = list(dict.fromkeys(name for record in records for name in record))
-    rows = [[record.get(name, "") for name in names] for record in records]
-    text = "\n".join("\t".join(row) for row in [names, *rows])
-    table, labels = csvfile.labelled_table(source.with_data(f"{text}\n".encode()), columns)
-    choices = csvfile.choices_of(table.header, columns, source.shown)
-    noted = replace(table, delimiter="", notes=[*table.notes, _FROM_ZERO])
-    return csvfile.imported_runs(noted, labels, choices, source.shown, NAME)
+    return imported_records(records, source, columns, NAME, [_FROM_ZERO])
 
 
 def _records(data: bytes) -> Iterator[Record]:

@@ -1,0 +1,67 @@
+"""The console of MosaicML's Composer, as LLM Foundry shows it: a block for each batch, a name and a value to a line.
+
+    [batch=20/4800]:
+         Train loss/train/total: 9.8113
+         Train throughput/tokens_per_sec: 6598.0451
+         Eval metrics/eval/LanguageCrossEntropy: 9.7240
+
+In `[epoch=2/5][batch=16/625]` batches count anew in each epoch. Values have four decimals, so that a usual learning rate is
+printed as zero: it is left out. What all blocks say is read as a CSV file, a row for each.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from ckaudit.importers.formats.csvfile import imported_records
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.text.log import is_text
+from ckaudit.importers.text.prefix import MAX_LINE, blocks
+
+NAME = "Composer console"
+GENERIC = False
+HEAD_BYTES = 2**18
+MIN_BLOCKS = 2
+_MARK = b"batch="
+_BEGIN = re.compile(r"(?:\d{1,6}:)?\s{0,20}\[(?:epoch=(\d{1,9})(?:/\d{1,9})?\]\[)?batch=(\d{1,12})/(\d{1,12})\]:\s*")
+_NUMBER = r"[-+]?(?:nan|inf|\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?)"
+_ROW = re.compile(rf"(?:\d{{1,6}}:)?\s{{1,20}}(Train |Eval )([A-Za-z][\w/.-]{{0,120}}): ({_NUMBER})\s*")
+_ROUNDED = "lr-"
+_NOTE = "the learning rate is printed in four decimals: it was left out"
+Record = dict[str, str]
+
+
+def detects(source: Source) -> bool:
+    """Tell by the heads of several blocks that hold numbers."""
+    head = source.data[:HEAD_BYTES]
+    return _MARK in head and is_text(source) and sum(len(record) > 1 for record in _records(head)) >= MIN_BLOCKS
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the blocks.
+
+    Raises:
+        UnreadableError: Where no name can be recognised, or none has a value.
+        UsageError: Where `columns` names what is not there.
+    """
+    records = [record for record in _records(source.data) if len(record) > 1]
+    rounded = {name for record in records for name in record if name.startswith(_ROUNDED)} - {*columns.values()}
+    kept = [{name: text for name, text in record.items() if name not in rounded} for record in records]
+    return imported_records(kept, source, columns, NAME, [_NOTE] if rounded else [])
+
+
+def _records(data: bytes) -> Iterator[Record]:
+    """Yield each block's values by name, its step first; a name of an evaluation keeps the word."""
+    record: Record = {}
+    for line in (line for block in blocks(data) for line in [*block.lines, *([block.torn] if block.torn else [])]):
+        if len(line) > MAX_LINE:
+            continue
+        if begun := _BEGIN.fullmatch(line):
+            if record:
+                yield record
+            epochs = int(begun[1] or 1) - 1
+            record = {"step": str(epochs * int(begun[3]) + int(begun[2]))}
+        elif record and (row := _ROW.fullmatch(line)):
+            of_training = row[1] == "Train " or "eval" in row[2]
+            record.setdefault(row[2] if of_training else f"eval_{row[2]}", row[3])
+    if record:
+        yield record
