@@ -195,3 +195,10 @@ def test_a_loss_beside_returns_of_rollouts_is_left_out_unless_it_is_named_or_bre
     assert "train_loss_raw" in imported("".join(lines), "rl.log", loss="total_loss").table.names
     broken = imported("".join(lines[:-1]) + lines[-1].replace("total_loss: 0.69", "total_loss: nan"), "rl.log")
     assert "train_loss_raw" in broken.table.names
+
+
+def test_a_return_that_is_printed_as_an_array_of_one_is_read(imported):
+    text = "".join(f"global_step={512 * n}, episodic_return=[{20 + n}.]\n" for n in range(1, 30))
+    run = imported(text, "cleanrl.log")
+    assert [row["step"] for row in run.rows][:2] == [512, 1024]
+    assert [row["microbench_score/episodic_return"] for row in run.rows][:2] == [21.0, 22.0]

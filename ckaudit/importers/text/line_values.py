@@ -21,7 +21,7 @@ from ckaudit.importers.text.prefix import MAX_LINE
 
 PAIR = re.compile(
     r"(?<![\w./-])([A-Za-z_](?:[\w/.@]|-(?=[A-Za-z]))*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*[:=]\s*|\s+)"
-    r"(?:(?:tensor|array|np\.float(?:16|32|64))\([\[ ]{0,4})?"
+    r"(?:(?:tensor|array|np\.float(?:16|32|64))\([\[ ]{0,4}|\[(?=[-+]?\d{1,20}\.\d{0,20}\]))?"
     r"([-+]?(?:nan|inf|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))(?=([A-Za-z%]{0,9})(?:[\s,;|)\]}/]|$))",
     re.IGNORECASE,
 )
