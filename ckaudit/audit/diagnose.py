@@ -12,6 +12,10 @@ from ckaudit.causes.cause import Advice, Cause, Findings, total
 from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Evidence, Finding
 from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.evaluation.benchmark_regression import benchmark_regression
+from ckaudit.rules.evaluation.off_its_playbook import off_its_playbook
+from ckaudit.rules.evaluation.probe_jump import probe_jump
+from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.zero_gradients import zero_gradients
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
@@ -172,16 +176,23 @@ def _followed(cause: Cause, ill: Findings, first: Finding, *, lead: int = 50) ->
     return ill.since((first.first_step or 0) - lead).of(*cause.follows)
 
 
+EFFECTS = frozenset(rule.code for rule in (benchmark_regression, probes_forgotten, probe_jump, off_its_playbook))
+"""Codes of findings on scores and answers, which show that something else is wrong."""
+
 COST = "COST"
 """What the codes of rules on the price of recording begin with."""
 
 
 # What stands first: of what is equally grave, the training before its record, and what lasts before what came back.
 def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
-    """Return findings gravest first; of one severity, those of the training first, of these those that last, then by step."""
+    """Return findings gravest first; of one severity, those of the training first, of these those that last, then by step.
 
-    def place(finding: Finding) -> tuple[int, bool, bool, tuple[int, bool, int, str]]:
-        return SEVERITIES.index(finding.severity), of_record(finding), is_over(finding, run), gravity(finding)
+    Scores and answers that get worse stand behind what makes them so.
+    """
+
+    def place(finding: Finding) -> tuple[int, bool, bool, bool, tuple[int, bool, int, str]]:
+        is_effect = finding.code in EFFECTS
+        return SEVERITIES.index(finding.severity), of_record(finding), is_over(finding, run), is_effect, gravity(finding)
 
     return sorted(findings, key=place)
 
