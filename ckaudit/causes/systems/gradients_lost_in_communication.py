@@ -42,15 +42,14 @@ def gradients_lost_in_communication(
 
     A gradient is lost where all of it is zero and less than `clear` of it at the checkpoints beside; fewer than
     `min_checkpoints` such may be chance. The same tensors each time are those before a layer that lets nothing through. What is
-    too small for half precision shows in parts of many tensors. A single rank loses nothing on the way to another. Log odds
-    are on the common scale (`causes/cause.py`).
+    too small for half precision shows in parts of many tensors. A single rank sends nothing to another, and loses a gradient on
+    its own device alone. Log odds are on the common scale (`causes/cause.py`).
     """
     if zeros is None or findings.first(zero_gradients) is None:
         return
     ranks = facts.world_size if facts is not None else UNSET
     if ranks is not UNSET and ranks < 2:
-        yield contradicts(decisive, "run.json speaks of one rank, which has nothing to exchange", "run.json")
-        return
+        yield contradicts(medium, "run.json speaks of one rank: the device or its driver would have lost them", "run.json")
     lost = _lost(np.where(zeros.finite, zeros.values, np.nan), clear)
     if lost.sum() < min_checkpoints:
         yield contradicts(decisive, "no gradient is zero for a single checkpoint only", zeros.name)
@@ -60,7 +59,7 @@ def gradients_lost_in_communication(
     groups, tensors = lost[lost.any(axis=1)], int(lost.any(axis=0).sum())
     if tensors > 1 and len(groups) > 1:
         if (groups == groups[0]).all():
-            yield contradicts(strong, f"they are of the same {tensors} tensors at all {len(groups)} checkpoints", zeros.name)
+            yield contradicts(decisive, f"they are of the same {tensors} tensors at all {len(groups)} checkpoints", zeros.name)
         else:
             yield supports(medium, f"they are of {tensors} tensors at {len(groups)} checkpoints, in no order", zeros.name)
     inner = zeros.values[zeros.finite & (zeros.values < 1)]
@@ -68,7 +67,7 @@ def gradients_lost_in_communication(
         yield supports(medium, "gradients that are not lost are whole", zeros.name)
     else:
         yield contradicts(strong, "parts of other gradients are zero too", zeros.name)
-    if ranks is not UNSET:
+    if ranks is not UNSET and ranks > 1:
         yield supports(weak, f"{ranks} ranks exchange gradients", "run.json")
 
 
