@@ -14,9 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from msgspec.structs import replace
-
-from ckaudit.importers.formats import csvfile
+from ckaudit.importers.formats.csvfile import imported_records
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import list_names
 from ckaudit.importers.tables.long_form import numbered_starts
@@ -55,18 +53,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     updates = [int(rows[0]["#"]) + 1, *(_since(before["#"], after["#"]) for before, after in pairwise(rows))]
     means = [_mean(row, losses, since) for row, since in zip(rows, updates, strict=True)]
     others = [name for name in names[2:] if name not in (*losses, _SCORE)]
-    header = ["step", "train_loss_raw", f"microbench_score/{_SCORE.lower()}", *others]
-    lines = [
-        [str(int(row["#"]) + 1), mean, str(row.get(_SCORE, "")), *(str(row.get(name, "")) for name in others)]
-        for row, mean in zip(rows, means, strict=True)
+    records = [
+        ({"run": str(run)} if started[-1] > 1 else {})
+        | {"step": str(int(row["#"]) + 1), "train_loss_raw": mean, f"microbench_score/{_SCORE.lower()}": str(row.get(_SCORE, ""))}
+        | {name: str(row.get(name, "")) for name in others}
+        for run, row, mean in zip(started, rows, means, strict=True)
     ]
-    if started[-1] > 1:
-        header, lines = ["run", *header], [[str(run), *line] for run, line in zip(started, lines, strict=True)]
-    text = "\n".join("\t".join(line) for line in [header, *lines])
-    table, labels = csvfile.labelled_table(source.with_data(f"{text}\n".encode()), columns)
-    choices = csvfile.choices_of(table.header, columns, source.shown)
-    noted = replace(table, delimiter="", notes=[*table.notes, *_notes(losses)])
-    return csvfile.imported_runs(noted, labels, choices, source.shown, NAME)
+    return imported_records(records, source, columns, NAME, _notes(losses))
 
 
 def _since(before: float, after: float) -> int:
