@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ckaudit.watch.actions import Act, Worker
     from ckaudit.watch.many_runs import ManyRuns
     from ckaudit.watch.prometheus import Exporter
-    from ckaudit.watch.scheduler import WatchRounds
+    from ckaudit.watch.rounds import WatchRounds
 
 
 FORMATS = ("panel", "text", "jsonl")
@@ -162,7 +162,7 @@ def command(
 
 
 def _few(runs: list[str], patience: float, _every: float, told: dict[str, Any]) -> "WatchRounds":
-    from ckaudit.watch.scheduler import WatchRounds, wait_for
+    from ckaudit.watch.rounds import WatchRounds, wait_for
 
     paths = [Path(run) for run in runs]
     wait_for(paths, patience)

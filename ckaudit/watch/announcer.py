@@ -1,11 +1,12 @@
 """The base of every watch: findings announced once, the silence between lines, and the gauges of the panel."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from time import monotonic, time
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit.audit.diagnose import diagnose
@@ -15,7 +16,7 @@ from ckaudit.causes import causes
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import Number, encode_float, ignoring_float_errors
 from ckaudit.contract.schema.report import Accepted, Finding
-from ckaudit.contract.schema.watch import STALLED, VERSION, EarlySign, Event, Gauge, Likely, State, WatchEvent
+from ckaudit.contract.schema.watch import STALLED, VERSION, EarlySign, Event, Gauge, Likely, Snapshot, State, WatchEvent
 from ckaudit.metrics import Metric, metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
@@ -34,6 +35,10 @@ COUNTED = ("steps_seen", "tokens_seen")  # from the first step on, which the new
 RECENT_LINES = 256  # lines that gauges are computed from between two judgements
 
 MAX_DRAWN_POINTS = 40
+
+MAX_ALERTS = 200  # kept for the panel
+
+CLEAN, FOUND, NOTHING = 0, 1, 2  # with what a watch ends
 
 EARLY_SIGNS = ("LOSS004", "GRAD002", "ATTN002", "GRAD001")
 """What is told before the loss has left its course, most often first: the codes that lead in docs/wild.md."""
@@ -207,6 +212,25 @@ class Announcer:
             return "stalled"
         return "waiting" if self.step is None else "running"
 
+    def snapshot(self, alerts: Iterable[WatchEvent]) -> Snapshot:
+        """Return the run at this moment, with what was said of it."""
+        now = monotonic()
+        manifest = self.manifest
+        vitals, pace = self.vitals.gauges(manifest)
+        planned = manifest.planned_steps if manifest is not None and manifest.planned_steps is not UNSET else None
+        return Snapshot(
+            run=self.name,
+            step=self.step,
+            planned=planned,
+            silence=self.silence.lasts(now),
+            usual=self.silence.usual,
+            state=self.state,
+            vitals=vitals,
+            pace=pace,
+            alerts=tuple(alerts),
+            early=self.early,
+        )
+
     def _weigh(self, run: Run, moment: ClockReading, *, in_full: int = 0) -> Iterator[WatchEvent]:
         """Judge the run as far as it was read, complete from some step on, and yield the events that are new."""
         clauses, _ = clauses_of(run, self._criteria)
@@ -267,6 +291,13 @@ class Announcer:
             finding=finding,
             likely=likely,
         )
+
+
+def watching(name: str) -> WatchEvent:
+    """Return the event that says that a run is watched from now on."""
+    return WatchEvent(
+        schema_version=VERSION, event="watching", time=round(time(), 3), run=name, message="the run is watched from now on"
+    )
 
 
 def _early_signs(applied: AppliedPolicy) -> tuple[EarlySign, ...]:

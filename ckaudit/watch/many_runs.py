@@ -15,8 +15,8 @@ from ckaudit.contract.schema.watch import VERSION, Event, Snapshot, WatchEvent
 from ckaudit.errors import CkauditError, UnreadableError
 from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.remote.addresses import with_addresses
-from ckaudit.watch.announcer import Announcer, ClockReading, VitalLimits
-from ckaudit.watch.scheduler import CLEAN, FOUND, MAX_ALERTS, NOTHING, ForeignWatcher, snapshot_of, watching
+from ckaudit.watch.announcer import CLEAN, FOUND, MAX_ALERTS, NOTHING, Announcer, ClockReading, VitalLimits, watching
+from ckaudit.watch.foreign_watcher import ForeignWatcher
 from ckaudit.watch.watcher import Watcher
 
 LISTING_SHARE = 0.1  # of the time, for listing what is there
@@ -91,7 +91,7 @@ class ManyRuns:
         self.alerts: dict[str, deque[WatchEvent]] = {}
 
     def run_until_end(self, say: Callable[[WatchEvent], None], *, after_poll: Callable[[], None] = lambda: None) -> int:
-        """Watch until a finding is grave enough, or all runs that were named have ended; see `WatchRounds.go`."""
+        """Watch until a finding is grave enough, or all runs that were named have ended; see `WatchRounds.run_until_end`."""
         until = self._options.until
         severities = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
         while True:
@@ -168,7 +168,7 @@ class ManyRuns:
     def _watched(self, name: str, watcher: Announcer) -> Iterator[WatchEvent]:
         """Look at one run, keep how it stands, and give up the history of the one that was looked at longest ago."""
         yield from watcher.poll(ClockReading(monotonic(), time()))
-        self._snapshots[name] = snapshot_of(watcher, self.alerts.get(name, ()))
+        self._snapshots[name] = watcher.snapshot(self.alerts.get(name, ()))
         self._again.discard(name)
         if not isinstance(watcher, Watcher):
             return

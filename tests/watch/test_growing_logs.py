@@ -19,7 +19,8 @@ from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOpti
 from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.errors import UsageError
 from ckaudit.watch.announcer import Announcer, ClockReading
-from ckaudit.watch.scheduler import CORE_SHARE, ForeignWatcher, WatchRounds
+from ckaudit.watch.foreign_watcher import CORE_SHARE, ForeignWatcher
+from ckaudit.watch.rounds import WatchRounds
 from ckaudit.watch.watcher import Watcher
 
 ROOT = Path(__file__).parents[2]
@@ -219,7 +220,7 @@ def test_a_choice_is_asked_for_at_the_start_and_does_not_end_a_watch_later(tmp_p
 
 def test_reading_again_costs_its_share_of_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("ckaudit.watch.scheduler.process_time", lambda: clock[0])
+    monkeypatch.setattr("ckaudit.watch.foreign_watcher.process_time", lambda: clock[0])
 
     class Slow(ForeignWatcher):
         def _read(self, moment):

@@ -16,7 +16,7 @@ from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS
 from ckaudit.policy.acceptance import OPEN
 from ckaudit.watch import many_runs
 from ckaudit.watch.many_runs import ManyRuns, WatchOptions
-from ckaudit.watch.scheduler import WatchRounds
+from ckaudit.watch.rounds import WatchRounds
 from tests.object_storage import Fault, Proxy, forget_clients, s3, s3_server  # noqa: F401
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"

@@ -19,7 +19,7 @@ from ckaudit.reports.terminal.screen_text import columns
 from ckaudit.reports.terminal.watch import line, panel
 from ckaudit.reports.view import View
 from ckaudit.watch.announcer import EARLY_SIGNS
-from ckaudit.watch.scheduler import WatchRounds
+from ckaudit.watch.rounds import WatchRounds
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"
