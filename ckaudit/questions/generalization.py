@@ -15,8 +15,7 @@ from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.questions.learning import STANDSTILL_RULES, against_floor
 from ckaudit.questions.question import SeriesAnswer, lenient_before, not_recorded, question, word_if_high
-from ckaudit.questions.schedule import changes_of_data
-from ckaudit.questions.values import MIN_SHOWN_RATIO, above_best, largest, last_row, points
+from ckaudit.questions.values import MIN_SHOWN_RATIO, above_best, changes_of_data, largest, last_row, points
 from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.rule import FACTS

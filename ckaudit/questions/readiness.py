@@ -19,14 +19,15 @@ from ckaudit.metrics.loss import slice_val_loss, val_loss
 from ckaudit.metrics.memorization import STAGES, probe_group_perplexity
 from ckaudit.metrics.plateau import val_slope, val_slope_p
 from ckaudit.metrics.probes import HELD_OUT, TRAIN, probe_accuracy
-from ckaudit.questions.generalization import RISE
 from ckaudit.questions.learning import STANDSTILL_RULES
 from ckaudit.questions.question import SeriesAnswer, not_recorded, question, word_if_high, word_if_low, worst_of
 from ckaudit.questions.values import CurvePoints, above_best, points
+from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.series import Series
 
+RISE: float = overfitting.thresholds["min_rise"]
 COHERENCE, FLUENCY, FOLLOWING = "coherence", "fluency", "instruction_following"
 FORMAT, CONSISTENCY, INSTRUCTION = "format_adherence", "consistency", "instruction"
 WELL_SCORE, BROKEN_SCORE = 0.8, 0.5

@@ -18,7 +18,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.progress import learning_rate_over_peak
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.questions.question import FINDINGS, SeriesAnswer, not_applicable, question, worst_of
-from ckaudit.questions.values import CurvePoints, points
+from ckaudit.questions.values import CurvePoints, changes_of_data, points, steps_of_stages
 from ckaudit.rules.data.source_drift import source_drift
 from ckaudit.rules.data.text_statistics_drift import MIN_DEVIATIONS
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
@@ -204,20 +204,10 @@ class _Change(NamedTuple):
     new: int
 
 
-def changes_of_data(facts: Manifest | None) -> list[int]:
-    """Return the steps from which on other data were planned, as run.json says them in its data manifest."""
-    return _stages(facts.data_manifest if facts is not None else UNSET)
-
-
-def _stages(plan: object) -> list[int]:
-    stages = plan.get("stages") if isinstance(plan, dict) else None
-    steps = [stage.get("first_step") for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
-    return [int(step) for step in steps if isinstance(step, int | float)]
-
-
 def _planned(facts: Manifest | None) -> list[_Change]:
     """Return where the data manifest or the configuration lists another stage."""
-    return [_Change(step - 1, step) for step in [*changes_of_data(facts), *_stages(facts.config if facts is not None else UNSET)]]
+    configuration = facts.config if facts is not None else UNSET
+    return [_Change(step - 1, step) for step in [*changes_of_data(facts), *steps_of_stages(configuration)]]
 
 
 def _departing(*logged: tuple[Series | None, float]) -> Iterator[_Change]:

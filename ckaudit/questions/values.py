@@ -1,4 +1,4 @@
-"""What questions take out of a series: its points, its last row, its levels from start to end."""
+"""What questions take out of a series: its points, its last row, its levels from start to end; and when its data changed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -217,3 +217,15 @@ def above_best(rise: float, best: float) -> str:
     ('25.0% above its best', '33 above its best, -3')
     """
     return f"{rise:.1%} above its best" if best > 0 and rise < 10 else f"{rise * abs(best):.4g} above its best, {best:.4g}"
+
+
+def changes_of_data(facts: Manifest | None) -> list[int]:
+    """Return the steps from which on other data were planned, as run.json says them in its data manifest."""
+    return steps_of_stages(facts.data_manifest if facts is not None else UNSET)
+
+
+def steps_of_stages(plan: object) -> list[int]:
+    """Return the first step of each stage that a plan lists."""
+    stages = plan.get("stages") if isinstance(plan, dict) else None
+    steps = [stage.get("first_step") for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
+    return [int(step) for step in steps if isinstance(step, int | float)]

@@ -5,8 +5,7 @@ from shlex import quote
 
 from ckaudit.contract.schema.diff import Comparison, Pair, Word
 from ckaudit.diff.combine import GRAVEST
-from ckaudit.reports.brief.report import MAX_SUBJECT
-from ckaudit.reports.brief.text_budget import clipped, fitted
+from ckaudit.reports.brief.text_budget import MAX_SUBJECT, clipped, fitted
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.escape import visible
 from ckaudit.reports.view import View

@@ -6,14 +6,13 @@ from shlex import quote
 
 from ckaudit.contract.schema.report import WORDS, Answer, Diagnosis, Finding, Report
 from ckaudit.reports import words
-from ckaudit.reports.brief.text_budget import clipped, fitted
+from ckaudit.reports.brief.text_budget import MAX_SUBJECT, clipped, fitted
 from ckaudit.reports.escape import visible
 from ckaudit.reports.terminal.screen_text import abbreviate, badge
 from ckaudit.reports.view import View
 from ckaudit.wording import first_names, plural
 
 MAX_CAUSES = 3
-MAX_SUBJECT = 100  # characters of a path, before a command names it RUN
 
 
 def render(report: Report, view: View) -> str:

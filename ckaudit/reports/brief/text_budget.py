@@ -9,6 +9,8 @@ MAX_CHARACTERS = 1_599
 """Just under 400 tokens, at four characters each."""
 ROOM_OF_ITEMS = 500
 """Characters that a list has, whatever stands around it, up to a third of the text."""
+MAX_SUBJECT = 100
+"""Characters of a path; a command names a longer one RUN."""
 MIN_LINE = 40
 DOTS = "..."
 

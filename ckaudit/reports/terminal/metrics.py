@@ -9,8 +9,7 @@ from ckaudit.audit.measure import SHAPE, LabelSummary, MeasuredMetric, Measureme
 from ckaudit.contract.schema.metrics import Missing
 from ckaudit.contract.schema.numbers import Number, encode_float, finite
 from ckaudit.reports.terminal.charts import CROSS, LEVELS, heatmap, ranked, sparkline
-from ckaudit.reports.terminal.screen_text import abbreviate, columns, paint, paragraph, printable, wrap
-from ckaudit.reports.terminal.verdict import MAX_COLUMNS
+from ckaudit.reports.terminal.screen_text import MAX_COLUMNS, abbreviate, columns, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
 from ckaudit.run.series import Series

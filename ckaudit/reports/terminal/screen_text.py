@@ -10,6 +10,8 @@ from ckaudit.reports.escape import visible
 from ckaudit.reports.view import View
 from ckaudit.reports.words import is_limited
 
+MAX_COLUMNS = 132  # a line longer than that is hard to read on
+
 # Only the sixteen colours that every terminal's theme defines (ECMA-48, select graphic rendition).
 COLOURS = {"sev0": "1;37;41", "sev1": "1;31", "sev2": "33", "note": "36", "ok": "32", "bold": "1", "dim": "2"}
 PIECE = re.compile(r"[^./_:\-]*[./_:\-]+|[^./_:\-]+")

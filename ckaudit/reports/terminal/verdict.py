@@ -20,13 +20,11 @@ from ckaudit.reports.report_sections import (
 )
 from ckaudit.reports.terminal.charts import curve, waterfall
 from ckaudit.reports.terminal.interview import interview
-from ckaudit.reports.terminal.screen_text import badge, columns, pad, paint, paragraph, printable, wrap
+from ckaudit.reports.terminal.screen_text import MAX_COLUMNS, badge, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 from ckaudit.wording import plural
 
 PICTURE_ROWS = 3  # rows of the picture of a finding
-
-MAX_COLUMNS = 132  # a line longer than that is hard to read on
 
 MAX_CHECKPOINTS = 20  # a rolling window is smaller
 
