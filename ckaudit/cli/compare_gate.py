@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.diff import AXES, Align, exit_code, requested
+from ckaudit.cli.comparison_options import AXES, Align, exit_code, requested
 from ckaudit.cli.options import Map, Output, Require, Verbose, checked_choice, format_option
 from ckaudit.cli.output import progress
 from ckaudit.cli.policy_options import Config, NoConfig

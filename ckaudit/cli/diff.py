@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ckaudit.cli import options
+from ckaudit.cli.comparison_options import AXES, WORDS_BY_GRAVITY, Align, exit_code, requested
 from ckaudit.cli.options import Map, Output, Verbose, checked_choice, format_option
 from ckaudit.cli.output import progress
 from ckaudit.diff.operands import Operand, are_checkpoints, named_twice, parse_operand
@@ -14,7 +15,6 @@ from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
 
 if TYPE_CHECKING:
-    from ckaudit.cli.deliver import OutputRequest
     from ckaudit.contract.schema.diff import Comparison, Pair
 
 EPILOG = """
@@ -36,9 +36,6 @@ Exit codes:
   2  incomparable, or not to be read
 """
 
-AXES = ("step", "tokens", "loss")
-WORDS_BY_GRAVITY = ("within_noise", "better", "different", "worse")  # the least grave first
-
 Runs = Annotated[
     list[str],
     typer.Argument(
@@ -46,9 +43,6 @@ Runs = Annotated[
         help="Run folders, logs of other programs, checkpoint files, or RUN@STEP and RUN@last for one checkpoint of a run.",
         show_default=False,
     ),
-]
-Align = Annotated[
-    str, typer.Option("--align", metavar="AXIS", help="Compare at equal step, tokens or loss.", autocompletion=lambda: list(AXES))
 ]
 NoiseRuns = Annotated[
     list[str] | None,
@@ -124,15 +118,6 @@ def command(
     return exit_code(comparison, fail_on)
 
 
-def requested(format: str, output: str, *, verbose: bool, base: str = "") -> "OutputRequest":  # noqa: A002  what the option is called
-    """Return what was asked for of the product, findings being of the folder `base`, or raise `UsageError`."""
-    from ckaudit.cli.deliver import OutputRequest
-
-    return OutputRequest(
-        format=format, output=output, fail_on=None, allow_empty=True, verbose=verbose, formats=FORMATS, base=base
-    )
-
-
 def chosen_mode(**modes: bool) -> str:
     """Return the mode that was asked for, or an empty string.
 
@@ -143,16 +128,6 @@ def chosen_mode(**modes: bool) -> str:
     if len(asked) > 1:
         raise UsageError(f"--{asked[0]} and --{asked[1]} are two questions", hint="ask one at a time")
     return asked[0] if asked else ""
-
-
-def exit_code(comparison: "Comparison", fail_on: str) -> int:
-    """Return 1 where any pair's word is as grave as asked, 2 where one cannot be judged, else 0; a gate has codes of its own."""
-    if comparison.gate is not None:
-        return {"passed": 0, "failed": 1, "incomparable": 2}[comparison.gate.outcome]
-    words = {pair.word for pair in comparison.pairs} or {comparison.word}
-    if words & set(WORDS_BY_GRAVITY[WORDS_BY_GRAVITY.index(fail_on) :]):
-        return 1
-    return 2 if words & {"incomparable", "not_recorded"} else 0
 
 
 def _refuse(asked: dict[str, Any], where: str) -> None:

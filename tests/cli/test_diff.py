@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ckaudit.cli.diff import exit_code
+from ckaudit.cli.comparison_options import exit_code
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.diff import Comparison
 from tests.reports.diff.sample import SAMPLES
