@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.contract.schema.panels import Chart, Matrix, Trace
 from ckaudit.metrics import metrics
+from ckaudit.metrics.activations import activation_mean, activation_std
 from ckaudit.metrics.catalogue import entries
 from ckaudit.panels.annotations import Line, marks
 from ckaudit.panels.downsample import evenly, kept_columns, kept_points
@@ -225,6 +226,39 @@ def _bar_row(series: Series, names: list[str], run: int) -> Trace:
 
 
 # The formula of a metric, out of its docstring or of the catalogue's entry.
+def activation_bands(scene: Scene, *, max_layers: int = 8, points: int = 200) -> Chart | None:
+    """Return the mean activation of some modules with one standard deviation on both sides; None where not recorded."""
+    mean, std = activation_mean(scene.run).recorded_rows(), activation_std(scene.run)
+    if not mean or not std:
+        return None
+    wide = {label: place for place, label in enumerate(std.labels)}
+    both = [place for place in in_forward_order(scene.run.tensors, mean.labels) if mean.labels[place] in wide]
+    traces = []
+    for place in chosen(both, mean.labels, scene.places("activation_rms", "activation_std"), max_layers):
+        label = mean.labels[place]
+        rows = np.flatnonzero(mean.recorded[:, place] & np.isin(mean.steps, std.steps))
+        rows = rows[kept_points(mean.values[rows, place], points)]
+        at = np.searchsorted(std.steps, mean.steps[rows])
+        middle, spread = mean.values[rows, place], std.values[at, wide[label]]
+        known = std.recorded[at, wide[label]]
+        low, high = column(middle - spread, known), column(middle + spread, known)
+        there = mean.recorded[rows, place]
+        traces.append(Trace(name=label, x=mean.steps[rows].tolist(), y=column(middle, there), low=low, high=high))
+    left = f"{len(traces)} of {len(both)} modules are drawn" if len(traces) < len(both) else ""
+    names = ["activation_mean", "activation_std"]
+    return Chart(
+        id="activation_bands",
+        title="Do activations stay in their band?",
+        shape="lines",
+        metrics=names,
+        traces=traces,
+        formula=r"\mu \pm \sigma",
+        unit="1",
+        marks=marks(scene, ["activation_rms", *names]),
+        note=left,
+    )
+
+
 def formula(*names: str) -> str:
     """Return the formulas of some metrics as one line of TeX, each once; empty where they are as recorded."""
     formulas = dict.fromkeys(tex for name in names for tex in _formulas(name))

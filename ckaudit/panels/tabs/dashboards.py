@@ -6,9 +6,9 @@ from ckaudit.contract.schema.panels import Chart
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.panels.annotations import baselines, threshold
+from ckaudit.panels.metric_charts import activation_bands
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import TabBuilder, tab
-from ckaudit.panels.tabs.health import bands
 
 DAY = (
     ("source_mix_share", "language_share"),
@@ -92,7 +92,7 @@ def seven_panels(builder: TabBuilder) -> None:
 
 
 def _activations(scene: Scene) -> Chart | None:
-    chart = bands(scene, max_layers=4, points=100)
+    chart = activation_bands(scene, max_layers=4, points=100)
     return replace(chart, id="panel_4_activations", title="4 Activations") if chart else None
 
 

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from ckaudit.contract.schema.panels import Chart, Matrix, Trace
-from ckaudit.metrics.activations import activation_mean, activation_std
+from ckaudit.contract.schema.panels import Chart, Matrix
 from ckaudit.panels.annotations import marks, threshold
-from ckaudit.panels.downsample import kept_columns, kept_points
-from ckaudit.panels.metric_charts import OF_COLOURS, chosen, column, in_forward_order
+from ckaudit.panels.downsample import kept_columns
+from ckaudit.panels.metric_charts import OF_COLOURS, activation_bands, chosen, column, in_forward_order
 from ckaudit.panels.scene import Scene
 from ckaudit.panels.tab import TabBuilder, tab
 
@@ -42,7 +41,7 @@ def health(builder: TabBuilder) -> None:
         "dead_unit_fraction",
         lines=threshold("ACT001", "note_dead_share", "max_dead_share"),
     )
-    builder.add_of_both(bands, "activation_mean", "activation_std")
+    builder.add_of_both(activation_bands, "activation_mean", "activation_std")
     builder.heat("activation_size", "Do activations drift or explode?", "activation_max_abs", log=True)
     builder.curves(
         "saturation",
@@ -60,39 +59,6 @@ def health(builder: TabBuilder) -> None:
         "routing", "Are the experts used evenly?", "moe_util_entropy", lines=threshold("MOE001", "sev2_entropy", "sev1_entropy")
     )
     builder.curves("dropped", "Do tokens find no expert with room?", "moe_drop_rate", lines=threshold("MOE002", "usual_percent"))
-
-
-def bands(scene: Scene, *, max_layers: int = 8, points: int = 200) -> Chart | None:
-    """Return the mean activation of some modules with one standard deviation on both sides; None where not recorded."""
-    mean, std = activation_mean(scene.run).recorded_rows(), activation_std(scene.run)
-    if not mean or not std:
-        return None
-    wide = {label: place for place, label in enumerate(std.labels)}
-    both = [place for place in in_forward_order(scene.run.tensors, mean.labels) if mean.labels[place] in wide]
-    traces = []
-    for place in chosen(both, mean.labels, scene.places("activation_rms", "activation_std"), max_layers):
-        label = mean.labels[place]
-        rows = np.flatnonzero(mean.recorded[:, place] & np.isin(mean.steps, std.steps))
-        rows = rows[kept_points(mean.values[rows, place], points)]
-        at = np.searchsorted(std.steps, mean.steps[rows])
-        middle, spread = mean.values[rows, place], std.values[at, wide[label]]
-        known = std.recorded[at, wide[label]]
-        low, high = column(middle - spread, known), column(middle + spread, known)
-        there = mean.recorded[rows, place]
-        traces.append(Trace(name=label, x=mean.steps[rows].tolist(), y=column(middle, there), low=low, high=high))
-    left = f"{len(traces)} of {len(both)} modules are drawn" if len(traces) < len(both) else ""
-    names = ["activation_mean", "activation_std"]
-    return Chart(
-        id="activation_bands",
-        title="Do activations stay in their band?",
-        shape="lines",
-        metrics=names,
-        traces=traces,
-        formula=r"\mu \pm \sigma",
-        unit="1",
-        marks=marks(scene, ["activation_rms", *names]),
-        note=left,
-    )
 
 
 def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
