@@ -70,8 +70,29 @@ def grouped(rng: np.random.Generator, count: int, groups: int) -> np.ndarray:
     return rng.choice(groups, count, p=weights / weights.sum())
 
 
-def facts_of_fleet(rng: np.random.Generator, count: int) -> list[dict[str, str]]:
-    """Return the facts of a fleet's runs."""
+class FleetDraw(NamedTuple):
+    """What is drawn for a fleet as a whole; every array has an entry for each run."""
+
+    start: np.ndarray
+    commit: np.ndarray
+    node: np.ndarray
+    model: np.ndarray
+    lr: np.ndarray
+    batch: np.ndarray
+    dataset: np.ndarray
+    seed: np.ndarray
+    image: np.ndarray
+    flags: list[tuple[str, np.ndarray]]
+    words: list[tuple[str, np.ndarray]]
+    noise: list[tuple[str, np.ndarray]]
+    only_order: str
+    since: int
+    is_order_known: bool
+    has_tags: np.ndarray
+
+
+def drawn_fleet(rng: np.random.Generator, count: int) -> FleetDraw:
+    """Draw launches, commits, nodes, hyperparameters and settings as a group of people has them."""
     launches = np.sort(rng.uniform(0, 60 * DAY, max(3, count // int(rng.integers(5, 25)))))
     start = np.sort(FIRST_START + rng.choice(launches, count) + rng.exponential(1200, count))
     commit = np.searchsorted(np.sort(rng.uniform(start[0], start[-1], int(rng.integers(4, 30)))), start)
@@ -79,48 +100,64 @@ def facts_of_fleet(rng: np.random.Generator, count: int) -> list[dict[str, str]]
     model = grouped(rng, count, int(rng.integers(2, 6)))
     free = rng.random() < 0.5
     lr = 10 ** rng.uniform(-5, -1, count) if free else 10.0 ** -rng.integers(1, 6, count)
-    lr = np.where(rng.random(count) < 0.5, lr, lr[0] * 0.5**model) if rng.random() < 0.5 else lr
-    batch = 2 ** np.clip(rng.integers(3, 8, count) - model // 2, 2, 8)
-    dataset = grouped(rng, count, int(rng.integers(1, 5)))
-    seed = [np.full(count, 42), rng.integers(0, 8, count), rng.integers(0, 100_000, count)][int(rng.integers(3))]
-    image = np.where(rng.random(count) < 0.95, node % 4, rng.integers(0, 4, count))
-    flags = [(f"config.flag_{at}", rng.random(count) < rng.uniform(0.02, 0.98)) for at in range(int(rng.integers(3, 25)))]
-    words = [(f"config.kind_{at}", grouped(rng, count, int(rng.integers(2, 12)))) for at in range(int(rng.integers(2, 12)))]
-    noise = [(f"config.value_{at}", rng.normal(size=count).round(4)) for at in range(int(rng.integers(0, 8)))]
-    only_order = "0ne0rder" if rng.random() < 0.2 else ""
-    since, known_order, extra = rng.integers(0, commit.max() + 1), rng.random() < 0.7, rng.random(count) < 0.8
-    rows = []
-    for at in range(count):
-        facts = {
-            "name": f"run-{at:05d}",
-            "start": f"{start[at]:.3f}",
-            "git.commit": f"c{commit[at]:07x}",
-            "node": f"gpu-{node[at]:02d}",
-            "device": f"GPU-{node[at]:02d}-{rng.integers(8)}",
-            "seed": str(seed[at]),
-            "config.lr": f"{lr[at]:.4g}",
-            "config.batch_size": str(batch[at]),
-            "config.model": f"m{model[at]}",
-            "config.layers": str(6 * 2 ** model[at]),
-            "config.dataset": f"d{dataset[at]}",
-            "config.output_dir": f"/runs/run-{at:05d}",
-            "config.job_id": str(500_000 + 3 * at),
-            "config.port": str(rng.integers(20_000, 60_000)),
-            "config.image": f"v{image[at]}",
-            "config.user": f"user{(node[at] // 4 + rng.integers(2)) % 9}",
-            "config.optimizer": "adamw",
-            "environment.torch": f"2.{10 + commit[at] // 8}.0",
-        }
-        facts |= {name: str(bool(values[at])).lower() for name, values in flags}
-        facts |= {name: f"k{values[at]}" for name, values in words} | {name: str(values[at]) for name, values in noise}
-        if commit[at] >= since:
-            facts["config.new_path"] = "true"
-        if extra[at]:
-            facts["config.tags"] = f"t{rng.integers(6)}"
-        if known_order:
-            facts["data_order"] = only_order or f"{hash((int(seed[at]), int(dataset[at]), int(batch[at]))) & 0xFFFFFFFF:08x}"
-        rows.append(facts)
-    return rows
+    return FleetDraw(
+        start,
+        commit,
+        node,
+        model,
+        lr=np.where(rng.random(count) < 0.5, lr, lr[0] * 0.5**model) if rng.random() < 0.5 else lr,
+        batch=2 ** np.clip(rng.integers(3, 8, count) - model // 2, 2, 8),
+        dataset=grouped(rng, count, int(rng.integers(1, 5))),
+        seed=[np.full(count, 42), rng.integers(0, 8, count), rng.integers(0, 100_000, count)][int(rng.integers(3))],
+        image=np.where(rng.random(count) < 0.95, node % 4, rng.integers(0, 4, count)),
+        flags=[(f"config.flag_{at}", rng.random(count) < rng.uniform(0.02, 0.98)) for at in range(int(rng.integers(3, 25)))],
+        words=[(f"config.kind_{at}", grouped(rng, count, int(rng.integers(2, 12)))) for at in range(int(rng.integers(2, 12)))],
+        noise=[(f"config.value_{at}", rng.normal(size=count).round(4)) for at in range(int(rng.integers(0, 8)))],
+        only_order="0ne0rder" if rng.random() < 0.2 else "",
+        since=int(rng.integers(0, commit.max() + 1)),
+        is_order_known=rng.random() < 0.7,
+        has_tags=rng.random(count) < 0.8,
+    )
+
+
+def facts_of_run(rng: np.random.Generator, fleet: FleetDraw, at: int) -> dict[str, str]:
+    """Return the facts of one run of a fleet."""
+    facts = {
+        "name": f"run-{at:05d}",
+        "start": f"{fleet.start[at]:.3f}",
+        "git.commit": f"c{fleet.commit[at]:07x}",
+        "node": f"gpu-{fleet.node[at]:02d}",
+        "device": f"GPU-{fleet.node[at]:02d}-{rng.integers(8)}",
+        "seed": str(fleet.seed[at]),
+        "config.lr": f"{fleet.lr[at]:.4g}",
+        "config.batch_size": str(fleet.batch[at]),
+        "config.model": f"m{fleet.model[at]}",
+        "config.layers": str(6 * 2 ** fleet.model[at]),
+        "config.dataset": f"d{fleet.dataset[at]}",
+        "config.output_dir": f"/runs/run-{at:05d}",
+        "config.job_id": str(500_000 + 3 * at),
+        "config.port": str(rng.integers(20_000, 60_000)),
+        "config.image": f"v{fleet.image[at]}",
+        "config.user": f"user{(fleet.node[at] // 4 + rng.integers(2)) % 9}",
+        "config.optimizer": "adamw",
+        "environment.torch": f"2.{10 + fleet.commit[at] // 8}.0",
+    }
+    facts |= {name: str(bool(values[at])).lower() for name, values in fleet.flags}
+    facts |= {name: f"k{values[at]}" for name, values in fleet.words} | {name: str(values[at]) for name, values in fleet.noise}
+    if fleet.commit[at] >= fleet.since:
+        facts["config.new_path"] = "true"
+    if fleet.has_tags[at]:
+        facts["config.tags"] = f"t{rng.integers(6)}"
+    if fleet.is_order_known:
+        order = hash((int(fleet.seed[at]), int(fleet.dataset[at]), int(fleet.batch[at]))) & 0xFFFFFFFF
+        facts["data_order"] = fleet.only_order or f"{order:08x}"
+    return facts
+
+
+def facts_of_fleet(rng: np.random.Generator, count: int) -> list[dict[str, str]]:
+    """Return the facts of a fleet's runs."""
+    fleet = drawn_fleet(rng, count)
+    return [facts_of_run(rng, fleet, at) for at in range(count)]
 
 
 def first_step(rng: np.random.Generator, code: str, last: int) -> int:

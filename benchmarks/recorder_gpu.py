@@ -120,30 +120,38 @@ def rows(shape: Shape, device: torch.device, rounds: int) -> Iterator[str]:
             "clips itself": start(Path(temporary) / "clips", shape.every, clips=True, length=shape.length),
         }
         loops = {name: DeviceLoop(shape, device, way) for name, way in ways.items()}
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        for number in range(EVERY * (rounds + 1)):
-            for turn in range(len(loops)):  # in changing order
-                name = [*loops][(number + turn) % len(loops)]
-                times[name].append(loops[name].time_stretch(batches, STRETCH))
+        times = times_in_turn(loops, batches, rounds)
         bare_waits = loops["none"].count_waits(batches[0]) if device.type == "cuda" else 0
         waits = waits_by_kind(loops["clips itself"], batches) if device.type == "cuda" else "-"
-        bare = times["none"][EVERY:]
-        a_step = middle(bare) / STRETCH
-        title = f"| {shape.name} | {parameters(loops['none'].model):,} | {a_step:.2f}, {spread(bare):.1f} % |"
+        bare = times["none"]
+        title = f"| {shape.name} | {parameters(loops['none'].model):,} | {middle(bare) / STRETCH:.2f}, {spread(bare):.1f} % |"
         for name in [*ways][1:]:
-            begin = perf_counter()
-            loops[name].look.close()
-            end_ms = (perf_counter() - begin) * 1e3
-            more = [one - other for one, other in zip(times[name][EVERY:], bare, strict=True)]
-            is_due = [number % EVERY == EVERY - 1 for number in range(len(more))]
-            plain = middle([extra for extra, due in zip(more, is_due, strict=True) if not due])
-            due = middle([extra for extra, due in zip(more, is_due, strict=True) if due]) - plain
-            share = plain / (a_step * STRETCH)
-            whole = share + (DUE * due + loops[name].start_ms + end_ms) / (RUN * a_step)
-            yield (
-                f"{title} {name} | {100 * share:+.2f} | {due:.1f} | {loops[name].start_ms:.0f}, {end_ms:.0f} "
-                f"| {100 * whole:.2f} | {waits}; without {bare_waits} |"
-            )
+            yield f"{title} {name} | {costs(loops[name], times[name], bare)} | {waits}; without {bare_waits} |"
+
+
+def times_in_turn(loops: dict[str, DeviceLoop], batches: Sequence[tuple[Tensor, Tensor]], rounds: int) -> dict[str, list[float]]:
+    """Return the times of every loop's stretches in ms, taken in changing order; the first round is thrown away."""
+    times: dict[str, list[float]] = {name: [] for name in loops}
+    for number in range(EVERY * (rounds + 1)):
+        for turn in range(len(loops)):
+            name = [*loops][(number + turn) % len(loops)]
+            times[name].append(loops[name].time_stretch(batches, STRETCH))
+    return {name: each[EVERY:] for name, each in times.items()}
+
+
+def costs(loop: DeviceLoop, times: Sequence[float], bare: Sequence[float]) -> str:
+    """Close a recorder, and return what plain steps, checkpoints, start and end, and a whole run cost with it."""
+    begin = perf_counter()
+    loop.look.close()
+    end_ms = (perf_counter() - begin) * 1e3
+    a_step = middle(bare) / STRETCH
+    more = [one - other for one, other in zip(times, bare, strict=True)]
+    is_due = [number % EVERY == EVERY - 1 for number in range(len(more))]
+    plain = middle([extra for extra, due in zip(more, is_due, strict=True) if not due])
+    due = middle([extra for extra, due in zip(more, is_due, strict=True) if due]) - plain
+    share = plain / (a_step * STRETCH)
+    whole = share + (DUE * due + loop.start_ms + end_ms) / (RUN * a_step)
+    return f"{100 * share:+.2f} | {due:.1f} | {loop.start_ms:.0f}, {end_ms:.0f} | {100 * whole:.2f}"
 
 
 def waits_by_kind(loop: DeviceLoop, batches: Sequence[tuple[Tensor, Tensor]]) -> str:

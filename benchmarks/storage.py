@@ -45,14 +45,19 @@ def prepare(root: Path, files: int) -> None:
 
 
 def cases(root: Path, files: int) -> list[Case]:
-    """Return every comparison."""
+    """Return every comparison, with a server that they find by the environment."""
     port = free_port()
     start_server(root / "store", port)
     os.environ |= environment(f"http://127.0.0.1:{port}")
     os.environ["CKAUDIT_CACHE"] = str(root / "warm")
     os.environ[CACHES] = str(root)
     ours = [str(Path(sys.executable).with_name("ckaudit"))]
-    fleet = [
+    return [*cases_of_fleet(root, ours), *cases_of_runs(root, ours, files)]
+
+
+def cases_of_fleet(root: Path, ours: list[str]) -> list[Case]:
+    """Return the comparisons of a fleet in a store with the same on a disk."""
+    return [
         Case(
             f"fleet of {FLEET} runs of 160 files of 50 KB in S3, {how}",
             [*start, *NEW, *ours, "fleet", "s3://fleet/*"],
@@ -62,7 +67,11 @@ def cases(root: Path, files: int) -> list[Case]:
         )
         for how, start in (("cold", COLD), ("warm", []))
     ]
-    return fleet + [
+
+
+def cases_of_runs(root: Path, ours: list[str], files: int) -> list[Case]:
+    """Return the comparisons of single runs in a store with the same on a disk."""
+    return [
         Case(
             f"{command} {count:,} files of 200 KB in S3, {how}",
             [*start, *program, command, f"s3://bench/{name}"],

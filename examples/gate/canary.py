@@ -48,13 +48,9 @@ def loss_of(model: Model, inputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
 
 
-def train(run: Path, seed: int, recipe: dict[str, Any]) -> float:
-    """Train once, recorded into `run`, and return the last loss."""
-    torch.manual_seed(seed)
-    chance, held_out = torch.Generator().manual_seed(seed), batch(torch.Generator().manual_seed(0), 64)
-    model = Model(recipe["width"], recipe["heads"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
-    recorder = Recorder(
+def recorder_of(run: Path, model: Model, optimizer: torch.optim.Optimizer, seed: int, recipe: dict[str, Any]) -> Recorder:
+    """Return what records a training into `run`."""
+    return Recorder(
         model,
         run,
         optimizer=optimizer,
@@ -66,6 +62,15 @@ def train(run: Path, seed: int, recipe: dict[str, Any]) -> float:
         warmup_steps=recipe["warmup_steps"],
         planned_steps=STEPS,
     )
+
+
+def train(run: Path, seed: int, recipe: dict[str, Any]) -> float:
+    """Train once, recorded into `run`, and return the last loss."""
+    torch.manual_seed(seed)
+    chance, held_out = torch.Generator().manual_seed(seed), batch(torch.Generator().manual_seed(0), 64)
+    model = Model(recipe["width"], recipe["heads"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe["learning_rate"], weight_decay=recipe["weight_decay"])
+    recorder = recorder_of(run, model, optimizer, seed, recipe)
     for step in range(STEPS):
         for group in optimizer.param_groups:
             group["lr"] = recipe["learning_rate"] * min(1.0, (step + 1) / recipe["warmup_steps"])
