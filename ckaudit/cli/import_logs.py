@@ -1,6 +1,6 @@
 """`ckaudit import`: a run that another program logged becomes a run folder."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,11 +59,7 @@ def command(
 ) -> int:
     """Turn a run that another program logged into a run folder: every number that has a name in the catalogue."""
     if formats:
-        from ckaudit.importers import format_key, importers
-
-        width = max(len(format_key(importer)) for importer in importers())
-        write_text("".join(f"{format_key(importer):{width}}  {importer.NAME}\n" for importer in importers()))
-        return 0
+        return _list_formats()
     if not source:
         raise UsageError("there is nothing to import", hint="name a log or a folder; --formats names what can be read")
     from msgspec.structs import replace
@@ -78,17 +74,31 @@ def command(
         raise UnreadableError(f"{path} does not exist", hint="Name a log or a folder that a tracker wrote.")
     runs = import_runs(path, import_options=import_options)
     if list_runs:
-        from ckaudit.importers import summary
-        from ckaudit.reports.escape import visible
-
-        write_text("".join(f"{number}  {visible(summary(run))}\n" for number, run in enumerate(runs, 1)))
-        return 0
+        return _list_runs(runs)
     chosen = [run_named(runs, which, path)] if which else runs
     chosen = [_in_catalogue_units(imported, import_options.units) for imported in chosen]
     folder = output or f"{path.resolve().name.split('.')[0] or 'run'}.ckaudit"
     _write(chosen, Path(folder), force=force, quiet=quiet)
     if save_map or not quiet:
         options.keep_columns(import_options, save=save_map)
+    return 0
+
+
+def _list_formats() -> int:
+    """Name every format that can be read."""
+    from ckaudit.importers import format_key, importers
+
+    width = max(len(format_key(importer)) for importer in importers())
+    write_text("".join(f"{format_key(importer):{width}}  {importer.NAME}\n" for importer in importers()))
+    return 0
+
+
+def _list_runs(runs: "Sequence[Imported]") -> int:
+    """Name the runs of a source, numbered as `--run` takes them."""
+    from ckaudit.importers import summary
+    from ckaudit.reports.escape import visible
+
+    write_text("".join(f"{number}  {visible(summary(run))}\n" for number, run in enumerate(runs, 1)))
     return 0
 
 

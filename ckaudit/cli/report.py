@@ -14,6 +14,7 @@ from ckaudit.errors import UsageError
 from ckaudit.remote.addresses import with_addresses
 
 if TYPE_CHECKING:
+    from ckaudit.cli.deliver import OutputRequest
     from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.contract.schema.panels import Panels
     from ckaudit.contract.schema.report import Report
@@ -92,8 +93,8 @@ def command(
     tau_slices: TauSlices = "",
 ) -> int:
     """Write verdict and pictures of a run as one HTML file that needs no network."""
-    from ckaudit.cli.deliver import OutputRequest, outcome_of
-    from ckaudit.cli.output import open_output, say
+    from ckaudit.cli.deliver import OutputRequest
+    from ckaudit.cli.output import open_output
 
     suffix = Path(output).suffix.removeprefix(".")
     format = format or (suffix if suffix in FORMATS else FORMATS[0])  # noqa: A001  what the option is called
@@ -119,10 +120,18 @@ def command(
     written = drawn(format, *with_addresses((judged.report, draw(judged, *beside))))
     with open_output(file) as stream:
         stream.write(written.content)
-    say(f"wrote {file}: {judged.report.verdict}")
-    for remark in written.remarks:
+    return _say_outcome(judged.report, request, written.remarks)
+
+
+def _say_outcome(report: "Report", request: "OutputRequest", remarks: Sequence[str]) -> int:
+    """Say what was written and what is to be known of it, and return the exit code."""
+    from ckaudit.cli.deliver import outcome_of
+    from ckaudit.cli.output import say
+
+    say(f"wrote {request.output}: {report.verdict}")
+    for remark in remarks:
         say(f"note: {remark}")
-    code, reason, _ = outcome_of(judged.report, request)
+    code, reason, _ = outcome_of(report, request)
     say(f"error: {reason}" if reason else "")
     return code
 

@@ -118,22 +118,13 @@ def command(
     save_map: options.SaveMap = False,
 ) -> int:
     """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
-    from ckaudit.cli.deliver import OutputRequest
-
     foreign = bool(map or which)
     check_one_question(
         step=step, event=event, benchmark_drop=benchmark_drop, since=since, foreign=foreign, baseline=baseline, like=like
     )
-    request = OutputRequest(
-        format=format,
-        output=output,
-        fail_on=options.severity(fail_on) if fail_on else None,
-        allow_empty=allow_empty,
-        require=options.checked_choice(require, ("vital",), "requirement") if require else None,
-        verbose=verbose,
-        pictures=pictures,
-        base=options.base([run]),
-        formats=FEW_FORMATS if event or benchmark_drop else FORMATS,
+    formats = FEW_FORMATS if event or benchmark_drop else FORMATS
+    request = _requested(
+        run, format, output, fail_on, require, formats, allow_empty=allow_empty, verbose=verbose, pictures=pictures
     )
     at, asked = options.step(step or None), phases(questions)
     import_options = options.import_options(map, which, unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
@@ -156,6 +147,34 @@ def command(
         questions=asked,
         import_options=import_options,
         save=save_map,
+    )
+
+
+def _requested(
+    run: str,
+    format: str,  # noqa: A002  what the option is called
+    output: str,
+    fail_on: str,
+    require: str,
+    formats: tuple[str, ...],
+    *,
+    allow_empty: bool,
+    verbose: bool,
+    pictures: bool,
+) -> "OutputRequest":
+    """Return what was asked for of the product, or raise `UsageError`."""
+    from ckaudit.cli.deliver import OutputRequest
+
+    return OutputRequest(
+        format=format,
+        output=output,
+        fail_on=options.severity(fail_on) if fail_on else None,
+        allow_empty=allow_empty,
+        require=options.checked_choice(require, ("vital",), "requirement") if require else None,
+        verbose=verbose,
+        pictures=pictures,
+        base=options.base([run]),
+        formats=formats,
     )
 
 

@@ -299,48 +299,64 @@ def _sum_up(rounds: "WatchRounds | ManyRuns") -> None:
 DRAWING_SECONDS = 0.95  # seconds between two drawings
 
 
-def _live(rounds: "WatchRounds | ManyRuns", handle: "Callable[[WatchEvent], None]", export: Callable[[], None]) -> int:
-    """Watch with a panel, drawn anew once a second on the terminal's other screen.
+class _Screen:
+    """The terminal's other screen, on which a panel of the runs is drawn anew once a second."""
 
-    What was found is written below it when it ends, so that it stays.
+    def __init__(self, rounds: "WatchRounds | ManyRuns") -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._rounds = rounds
+        self._console = Console(file=sys.stdout, highlight=False, markup=False)
+        self._drawn = float("-inf")
+        self.area = Live(console=self._console, screen=True, auto_refresh=False)
+
+    @property
+    def view(self) -> "View":
+        """What the screen can show now."""
+        from ckaudit.reports.terminal.screen_text import terminal_view
+        from ckaudit.reports.view import View
+
+        return terminal_view(View(), sys.stdout, os.environ)
+
+    def draw(self) -> None:
+        """Draw the panel, unless it was drawn a moment ago."""
+        from rich.text import Text
+
+        from ckaudit.reports.terminal.watch import panel
+
+        if monotonic() - self._drawn < DRAWING_SECONDS:
+            return
+        self._drawn = monotonic()
+        lines = panel(self._rounds.snapshots(), self.view._replace(width=self._console.width), self._console.height - 1)
+        self.area.update(Text.from_ansi("\n".join(lines)), refresh=True)
+
+
+def _live(rounds: "WatchRounds | ManyRuns", handle: "Callable[[WatchEvent], None]", export: Callable[[], None]) -> int:
+    """Watch with a panel; what was found is written below it when it ends, so that it stays.
 
     Args:
         rounds: The runs.
         handle: Takes each event besides.
         export: Called after each look besides.
     """
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    from ckaudit.reports.terminal.screen_text import terminal_view
-    from ckaudit.reports.terminal.watch import panel
-    from ckaudit.reports.view import View
-
     events: list[WatchEvent] = []
-    console = Console(file=sys.stdout, highlight=False, markup=False)
-    drawn = float("-inf")
+    screen = _Screen(rounds)
 
     def keep(event: "WatchEvent") -> None:
         events.append(event)
         handle(event)
 
-    with Live(console=console, screen=True, auto_refresh=False) as area:
+    def show() -> None:
+        export()
+        screen.draw()
 
-        def draw() -> None:
-            nonlocal drawn
-            export()
-            if monotonic() - drawn < DRAWING_SECONDS:
-                return
-            drawn = monotonic()
-            view = terminal_view(View(), sys.stdout, os.environ)._replace(width=console.width)
-            area.update(Text.from_ansi("\n".join(panel(rounds.snapshots(), view, console.height - 1))), refresh=True)
-
+    with screen.area:
         try:
-            return rounds.run_until_end(keep, after_poll=draw)
+            return rounds.run_until_end(keep, after_poll=show)
         finally:
-            area.stop()
-            _print_findings(events, terminal_view(View(), sys.stdout, os.environ))
+            screen.area.stop()
+            _print_findings(events, screen.view)
 
 
 def _print_findings(events: "Iterable[WatchEvent]", view: "View") -> None:
