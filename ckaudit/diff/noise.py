@@ -121,14 +121,11 @@ def stretches(
     bound = bound if not own else np.minimum(bound, own * math.hypot(1, max_noise_ratio) / math.sqrt(2))
     between = right - np.mean([left, *replicas], axis=0)
     apart, correlation = np.minimum(bound, _scatter(between, cut, ends)), _correlation(between, cut, ends)
-    points = np.maximum(1.0, (ends - cut) * (1 - correlation) / (1 + correlation))
     pace = _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, max_noise_ratio)
-    known = ((MEDIAN_STANDARD_ERROR_FACTOR if size > 2 else 1.0) * apart) ** 2 / points / (1 + 1 / runs)  # of one run
+    known = _variance_of_medians(apart, correlation, ends - cut, size) / (1 + 1 / runs)  # of one run
     of_seeds = (seed * alone) ** 2 / 2 + (ahead * pace) ** 2
-    shrunk = np.sqrt(YOUNG_STEPS / np.maximum(YOUNG_STEPS, steps[ends - 1]))
-    factors = np.append(np.geomspace(*SEEDS, GRID), np.geomspace(SEEDS[1], FAR_SEED, GRID)[1:])[:, None] * shrunk  # (G, K)
     least = MIN_RELATIVE_NOISE * np.maximum(np.abs(one), np.abs(two))
-    variances = np.maximum(known + factors**2 * of_seeds, least**2 + TINY)
+    variances = np.maximum(known + _factors(steps[ends - 1]) ** 2 * of_seeds, least**2 + TINY)
     seen = _around(np.var(among, axis=0, ddof=1), np.mean) if runs > 1 else np.zeros(len(cut))
     spread = np.sqrt(1 + 1 / runs) * _spread(np.sqrt(variances), _likelihood(variances, seen, runs - 1))
     return Stretches(
@@ -142,6 +139,18 @@ def stretches(
         alone=float(alone[-1]),
         runs=runs,
     )
+
+
+def _variance_of_medians(scatter: Floats, correlation: float, counts: Steps, size: int) -> Floats:
+    """Return the variance of the median of each stretch, from scatter, lag-one correlation and number of its points."""
+    points = np.maximum(1.0, counts * (1 - correlation) / (1 + correlation))
+    return np.asarray(((MEDIAN_STANDARD_ERROR_FACTOR if size > 2 else 1.0) * scatter) ** 2 / points)
+
+
+def _factors(steps: Steps) -> Floats:
+    """Return the factors c that are possible at the end of each stretch, shape (G, K): they shrink as the steps grow."""
+    shrunk = np.sqrt(YOUNG_STEPS / np.maximum(YOUNG_STEPS, steps))
+    return np.append(np.geomspace(*SEEDS, GRID), np.geomspace(SEEDS[1], FAR_SEED, GRID)[1:])[:, None] * shrunk
 
 
 def _likelihood(variances: Floats, seen: Floats, freedom: int) -> Floats:

@@ -65,6 +65,17 @@ class _Schedule(NamedTuple):
     end: float
     warmup: int
 
+    @property
+    def sentence(self) -> str:
+        """The schedule in words."""
+        ends = f"from step {self.reached} to {self.left}, and ends at {self.end:.0%}"
+        return f"the rate starts at {self.start:.0%} of its peak, {self.peak:.3g} {ends}"
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What the answer shows of it."""
+        return {"start": self.start, "peak": self.peak, "peak_step": float(self.reached), "end": self.end}
+
 
 @question(
     "D4.6",
@@ -142,9 +153,7 @@ def schedule_right(
     plan = _schedule(rate, over_peak)
     if plan is None:
         return not_applicable("the learning rate is zero throughout")
-    text = f"the rate starts at {plan.start:.0%} of its peak, {plan.peak:.3g} from step {plan.reached} to {plan.left}"
-    text += f", and ends at {plan.end:.0%}"
-    numbers = {"start": plan.start, "peak": plan.peak, "peak_step": float(plan.reached), "end": plan.end}
+    text, numbers = plan.sentence, plan.numbers
     word: Word = "good"
     until = plan.reached + (min(early, plan.warmup) if plan.warmup else early)
     trouble = [finding for finding in _at_peak(over_peak, findings, near) if (finding.first_step or 0) <= until]
@@ -153,9 +162,7 @@ def schedule_right(
         numbers["trouble"] = float(trouble[0].first_step or 0)
         text += f"; {trouble[0].code} is the first spike at the peak, at step {trouble[0].first_step}"
     course = points(loss)
-    why = why_loss_need_not_fall(facts)
-    if why or is_zero_but_for_rounding(course.values):
-        why = why or "the loss is zero but for rounding, as that of a policy"
+    if why := _why_loss_says_nothing(course, facts):
         return SeriesAnswer(word=word, sentence=f"{text}; {why}", numbers=numbers)
     harmless_rise = why_rise_is_harmless(course.values, sizes, facts)
     logged = (sources, MIN_SOURCE_CHANGE), (languages, MIN_SOURCE_CHANGE), (lengths, MIN_LENGTH_CHANGE)
@@ -164,7 +171,7 @@ def schedule_right(
         word, numbers["spike"] = "bad", spike.height
         text += f"; at step {spike.step}, at the peak, the loss is {spike.height:.3g} above the {spike.low:.4g} before"
     if plan.end < decayed and (decay := _decay(course, plan.left, few, _held_out_gain(val, plan.left))) is not None:
-        numbers["gain"] = (decay.before - decay.after) / abs(decay.before) if decay.before else 0.0
+        numbers["gain"] = decay.gain
         text += f"; in the decay the loss goes from {decay.before:.4g} to {decay.after:.4g}"
         if numbers["gain"] <= gain and (decay.rises or decay.stands):
             is_bad = not harmless_rise and _is_bad_decay(decay, float(course.values[0]), solved, explained)
@@ -183,6 +190,12 @@ class _Spike(NamedTuple):
     low: float
 
 
+def _why_loss_says_nothing(course: CurvePoints, facts: Manifest | None) -> str | None:
+    """Return why neither a spike nor a decay of this loss says anything of the schedule; None where they do."""
+    is_zero = is_zero_but_for_rounding(course.values)
+    return why_loss_need_not_fall(facts) or ("the loss is zero but for rounding, as that of a policy" if is_zero else None)
+
+
 class _Decay(NamedTuple):
     """The level of the loss before a decay and at its end, whether it rises or stands in it, and would show a gain.
 
@@ -195,6 +208,11 @@ class _Decay(NamedTuple):
     is_made_harder: bool
     stands: bool
     would_show: bool
+
+    @property
+    def gain(self) -> float:
+        """By how much of itself the loss fell."""
+        return (self.before - self.after) / abs(self.before) if self.before else 0.0
 
 
 class _Change(NamedTuple):

@@ -22,7 +22,13 @@ READS = (
 @tab(40, asks=("D3.1", "D2.5", "D3.2", "D3.3"), rules=("logit_growth",), reads=READS)
 def attention(builder: TabBuilder) -> None:
     """What is attention doing?"""
-    scene = builder.scene
+    _widths(builder)
+    _patterns(builder)
+    _faults(builder)
+
+
+def _widths(builder: TabBuilder) -> None:
+    """Put up how wide the heads look, and how large their logits are."""
     builder.heat("head_entropy", "How wide does each head look, over time?", "normalized_attention_entropy")
     builder.curves(
         "entropy_timeline",
@@ -39,6 +45,11 @@ def attention(builder: TabBuilder) -> None:
         max_curves=8,
         lines=threshold("ATTN002", "sev2_logit", "sev1_logit"),
     )
+
+
+def _patterns(builder: TabBuilder) -> None:
+    """Put up what the heads follow, and which are alike."""
+    scene = builder.scene
     builder.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
     builder.heat("head_similarity", "Does a head do what another does?", "head_similarity")
     builder.add_of_both(lambda scene: redundancy(scene, "redundancy", "Which heads are alike?"))
@@ -48,6 +59,10 @@ def attention(builder: TabBuilder) -> None:
             why_metric_not_applicable(scene.run, "head_similarity")
             or why_none(scene, "attention", "sampled_qk_grid_32x32_per_head")
         )
+
+
+def _faults(builder: TabBuilder) -> None:
+    """Put up the heads that look at nothing of use, or at what they must not see."""
     builder.curves(
         "dead_heads", "How many heads look at one token, or at all alike?", "dead_head_fraction", also=("uniform_head_fraction",)
     )

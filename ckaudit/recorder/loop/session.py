@@ -59,31 +59,37 @@ class RunSession:
         self._sent: StepState | None = None
         self._takes_closure = False
         self._clock, self._notes = clock, RankNotes(0, self._collector.parameters, clock) if world_size > 1 else None
-        self._throughput = ThroughputMeter(
-            clock, alone=world_size == 1, gauge=DeviceGauge(devices_of(self._collector.weights.values()))
-        )
+        devices = devices_of(self._collector.weights.values())
+        self._throughput = ThroughputMeter(clock, alone=world_size == 1, gauge=DeviceGauge(devices))
         self._finished: tuple[StepState, Checkpoint | None] | None = None
         self._latest_line: tuple[int, dict[str, Any]] = (start_step, {})
         self._order: ForwardOrder | None = ForwardOrder(model, setup.hooks.hookable)
-        self._collector.join(start_step, self._folder.set_session_facts)
-        stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(model)}
-        self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
-        self._turns = AlternatingUpdates(
-            self._collector.optimizers,
-            guard,
-            step=lambda: self._step_state.step,
-            on_alternating=lambda: self._folder.describe(takes_turns=True),
-        )
+        self._begin_folder(setup)
+        self._turns = self._alternating_updates()
         self._writes = WeightWrites(self._collector.parameters, self._collector.optimizers)
         self._handles = hook_updates(self._collector.optimizers, guard, self._before_update, self._after_update)
         self._step_state = StepState(step=start_step)
         if start_step == 0:
             self._write_first()
-            self._collector.finish_owed()
         self._advance()
         self._clock.restart(self._step_state.step)
         self._modes = ModeWatch(model, lambda: self._step_state, guard, hookable=setup.is_hookable)
         self._overhead = OverheadMeter()
+
+    def _begin_folder(self, setup: Setup) -> None:
+        """Write what is known of the run before its first step."""
+        self._collector.join(setup.start_step, self._folder.set_session_facts)
+        stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(setup.model)}
+        self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
+
+    def _alternating_updates(self) -> AlternatingUpdates:
+        """Return what sees whether several optimizers take turns, as those of a GAN do."""
+        return AlternatingUpdates(
+            self._collector.optimizers,
+            self._guard,
+            step=lambda: self._step_state.step,
+            on_alternating=lambda: self._folder.describe(takes_turns=True),
+        )
 
     def _before_update(self, optimizer: Optimizer, has_gradients: bool) -> None:
         self._takes_closure = not has_gradients
@@ -335,6 +341,7 @@ class RunSession:
         with self._guard("the first checkpoint", writes=True):
             self._write(self._checkpoint(self._step_state, ForwardStats()))
             self._folder.wait_for_writes()
+        self._collector.finish_owed()
 
     def _write(self, checkpoint: Checkpoint, data_hash: str | None = None, *, with_notes: bool = True) -> None:
         notes = None
