@@ -148,7 +148,7 @@ def _validation(run: Run) -> tuple[Steps, Floats]:
 def _parts(ill: Sequence[Finding]) -> str:
     """Return which parts of the stack are ill and since when, the first before the later (WF-2)."""
     parts: dict[str, list[Finding]] = {}
-    for finding in sorted(ill, key=_start):
+    for finding in sorted(ill, key=lambda finding: -1 if finding.first_step is None else finding.first_step):
         parts.setdefault(part_of(finding.code), []).append(finding)
     return f"look at: {'; '.join(_part(name, members) for name, members in parts.items())}"
 
@@ -157,10 +157,6 @@ def _part(name: str, findings: Sequence[Finding]) -> str:
     first = next((finding.first_step for finding in findings if finding.first_step is not None), None)
     since = "" if first is None else f" since step {first}"
     return f"{name}{since} ({', '.join(dict.fromkeys(finding.code for finding in findings))})"
-
-
-def _start(finding: Finding) -> int:
-    return -1 if finding.first_step is None else finding.first_step
 
 
 def _evidence(run: Run, since: int, around: int, batches: int) -> str:

@@ -151,13 +151,10 @@ def _same_seed(both: RunPair) -> bool:
 
 def rounding_scale(both: RunPair) -> float:
     """Return the relative difference that the order of an addition makes in the coarsest type that either computes in."""
-    numbers = {int(number) for side in (both.left, both.right) for number in _known(element_type(side.run))}
+    types = [element_type(side.run) for side in (both.left, both.right)]
+    numbers = {int(number) for series in types for number in np.unique(series.values[series.finite])}
     name = "bfloat16" if 1 in numbers else "float16" if 2 in numbers else "float32"
     return PARAMETERS[name]
-
-
-def _known(series: Series) -> Floats:
-    return np.unique(series.values[series.finite])
 
 
 def first_difference(both: RunPair, *, first_points: int = 3) -> Parting:

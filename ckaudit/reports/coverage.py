@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ckaudit.audit.coverage.table import Coverage, Line, Remedy, Row, Young
-from ckaudit.metrics.catalogue import RANKS, Importance
+from ckaudit.metrics.catalogue import RANKS
 from ckaudit.reports.escape import backticks, escaped, prose, visible
 from ckaudit.reports.json import dumps, with_head
 from ckaudit.reports.view import View
@@ -248,10 +248,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 def as_json(coverage: Coverage, view: View) -> str:  # noqa: ARG001  a program gets everything
     """Return the whole, with the counts by level."""
     whole: dict[str, Any] = msgspec.to_builtins(coverage)
-    counts = Counts(**{level: _counted(coverage, level) for level in RANKS})
+    wanted = {level: len(coverage.of(level)) for level in RANKS}
+    counts = Counts(
+        **{level: Counted(recorded=count - len(coverage.missing(level)), of=count) for level, count in wanted.items()}
+    )
     rows = whole.pop("rows")
     return dumps(with_head(VERSION, {**whole, "counts": counts, "rows": rows}))
-
-
-def _counted(coverage: Coverage, level: Importance) -> Counted:
-    return Counted(recorded=len(coverage.of(level)) - len(coverage.missing(level)), of=len(coverage.of(level)))

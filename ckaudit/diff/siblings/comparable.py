@@ -38,11 +38,8 @@ def unlike_settings(sibling: Run, run: Run) -> list[str]:
     names = {mismatch.name for mismatch in settings(told)}
     differing = [mismatch for mismatch in told if mismatch.name in names or _is_of_configuration(mismatch)]
     rate = [] if any("rate" in mismatch.name for mismatch in differing) else list(_first_rates(sibling, run))
-    return [*map(_in_words, differing), *rate]
-
-
-def _in_words(mismatch: Unlike) -> str:
-    return f"{mismatch.name} is {brief(mismatch.left, 40)} there and {brief(mismatch.right, 40)} here"
+    settings_in_words = [f"{one.name} is {brief(one.left, 40)} there and {brief(one.right, 40)} here" for one in differing]
+    return [*settings_in_words, *rate]
 
 
 def _is_of_configuration(mismatch: Unlike) -> bool:

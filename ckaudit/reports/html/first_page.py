@@ -133,16 +133,13 @@ def _unjudged(report: Report) -> Iterator[Markup]:
 
 # Numbers at the step judged at, and what a reader must know of how this was made.
 def _numbers(report: Report, panels: Panels) -> Iterator[Markup]:
-    units = {chart.metrics[0]: chart.unit for tab in panels.tabs for chart in tab.charts if len(chart.metrics) == 1}
-    rows = [(name.replace("_", " "), f"{number(value)} {_unit(units.get(name, '1'))}") for name, value in report.state.items()]
+    of_one_metric = [chart for tab in panels.tabs for chart in tab.charts if len(chart.metrics) == 1]
+    units = {chart.metrics[0]: "" if chart.unit == "1" else chart.unit for chart in of_one_metric}
+    rows = [(name.replace("_", " "), f"{number(value)} {units.get(name, '')}") for name, value in report.state.items()]
     rows += derived_numbers(report, missing=True)
     if rows:
         title = "Numbers" + (f" at step {report.step}" if report.step is not None else "")
         yield tag("details", tag("summary", title), tag("dl", *_facts(rows), class_="facts"))
-
-
-def _unit(unit: str) -> str:
-    return "" if unit == "1" else unit
 
 
 def _quiet(report: Report, panels: Panels) -> Iterator[Markup]:
