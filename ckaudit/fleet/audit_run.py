@@ -22,7 +22,7 @@ from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.fleet import Curve, FleetFinding, FleetRun, Status, VitalState
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import encode_float, ignoring_float_errors
-from ckaudit.contract.schema.report import SEVERITIES, Finding, VitalCheck, gravest
+from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, VitalCheck, gravest
 from ckaudit.errors import CkauditError
 from ckaudit.fleet.like import gate_with_siblings
 from ckaudit.fleet.source import RunSource
@@ -86,19 +86,14 @@ def row_of(run: Run, name: str, source: RunSource) -> FleetRun:
     held = criteria.compare_with_siblings(run)
     checks = [*explained.applied.checks, *broken_plugins()]
     vital = vital_checks(run, checks)
-    first = next(iter(explained.diagnoses), None)
     top = next(iter(findings), None)
-    return FleetRun(
+    row = FleetRun(
         run=name,
         source="" if name == source.name else source.name,
         status="audited",
         severity=gravest(finding.severity for finding in findings),
         verdict=_verdict(explained, vital),
         judged=judged(vital, checks),
-        cause=first.cause if first else None,
-        cause_title=first.title if first else None,
-        confidence=first.confidence if first else None,
-        knob=first.knob if first else None,
         first_step=top.first_step if top else None,
         where=(top.group or top.where) if top else None,
         last_step=run.last_step,
@@ -112,6 +107,12 @@ def row_of(run: Run, name: str, source: RunSource) -> FleetRun:
         fingerprint=source.fingerprint,
         audited=time.time(),
     )
+    return _with_cause(row, explained.diagnoses[0]) if explained.diagnoses else row
+
+
+def _with_cause(row: FleetRun, first: Diagnosis) -> FleetRun:
+    """Return a row that names its first cause."""
+    return replace(row, cause=first.cause, cause_title=first.title, confidence=first.confidence, knob=first.knob)
 
 
 def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> dict[str, VitalState]:

@@ -67,19 +67,10 @@ def _by_lightning(recipe: Recipe, materials: Materials) -> None:
     import warnings
 
     from lightning.pytorch import Trainer
-    from torch.utils.data import DataLoader, TensorDataset
 
     from ckaudit.recorder.lightning import RecorderCallback
 
     warnings.filterwarnings("ignore", module="lightning")
-    loader = DataLoader(
-        TensorDataset(*materials.train.values()),
-        batch_size=recipe.batch,
-        shuffle=True,
-        drop_last=True,
-        generator=torch.Generator().manual_seed(materials.order),
-    )
-    validation = DataLoader(TensorDataset(*materials.held_out.values()), batch_size=128) if recipe.held_out else None
     trainer = Trainer(
         accelerator="cpu",
         max_steps=recipe.steps,
@@ -95,7 +86,22 @@ def _by_lightning(recipe: Recipe, materials: Materials) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(_lightning_module(recipe, materials), loader, validation)
+    trainer.fit(_lightning_module(recipe, materials), *_loaders(recipe, materials))
+
+
+def _loaders(recipe: Recipe, materials: Materials) -> tuple[Any, Any]:
+    """Return the loader of the training, and that of the held-out rows; None where there are none."""
+    from torch.utils.data import DataLoader, TensorDataset
+
+    loader = DataLoader(
+        TensorDataset(*materials.train.values()),
+        batch_size=recipe.batch,
+        shuffle=True,
+        drop_last=True,
+        generator=torch.Generator().manual_seed(materials.order),
+    )
+    held_out = DataLoader(TensorDataset(*materials.held_out.values()), batch_size=128) if recipe.held_out else None
+    return loader, held_out
 
 
 def _lightning_module(recipe: Recipe, materials: Materials) -> Any:
