@@ -17,6 +17,7 @@ from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.run.series import Series
@@ -37,6 +38,7 @@ from ckaudit.run.series import Series
         saturated_units,
         update_out_of_band,
         vanishing_gradient,
+        weights_jump,
         zero_gradients,
     ],
     wants=[input_scale, train_val_gap],
@@ -49,7 +51,8 @@ def inputs_not_normalized(
 ) -> Iterator[Evidence]:
     """Inputs are on a scale that the model is not made for.
 
-    Bytes of an image are 255 times as large as their share of white: a scale `far` beyond one is no choice of units. The first
+    Bytes of an image are 255 times as large as their share of white: a scale `far` beyond one is no choice of units, and any
+    learning rate is too high or too low for it. The first
     layer tells the scale by its weights, so that weights that began far off speak against it.
     Log odds are first guesses, to be fitted on runs of known truth.
     """
@@ -60,7 +63,9 @@ def inputs_not_normalized(
         yield contradicts(2 * strong, f"the inputs of {first.where} are all zero: there is nothing to normalize", first)
         return
     if first.value > far or first.value < 1 / far:
-        yield supports(strong, f"inputs of {first.where} have a scale of {first.value:.3g}; layers are made for about one", first)
+        yield supports(
+            2 * strong, f"inputs of {first.where} have a scale of {first.value:.3g}; layers are made for about one", first
+        )
     if weights := findings.first(weight_scale_off):
         yield contradicts(strong, f"the weights were off as well: {weights.message}", weights)
     if scale is not None and (steady := scale.late_median()) is not None and steady > 0:

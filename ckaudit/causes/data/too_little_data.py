@@ -59,6 +59,9 @@ OTHERS = (
 OFF_FROM_THE_START, HARDLY_LEARNT = 1.25, 0.8
 """Held-out loss over an untrained model's that is off by more than memory, while so much is left of the training loss."""
 
+NEVER_BETTER = 3.0
+"""Times the first training loss that a validation loss may come to by memory which was never lower than that."""
+
 
 @cause(
     prior=-1.0,
@@ -87,10 +90,10 @@ def too_little_data(
 
     A slice that gets worse while the whole held-out loss does not is the first sign, where the training loss runs away from the
     whole. Validation is far from training where their gap is more than `wide` of the validation loss. What was learnt by heart
-    has brought the training loss down by `min_fall` of its start at least. A model that is sure of what is wrong
-    pays some ten nats for it, and one that guesses between two answers two thirds of a nat: a validation loss of more than
-    `max_over_start` times the first training loss is not memory. Memory costs every slice of
-    the held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of a
+    has brought the training loss down by `min_fall` of its start at least. A model that is sure of what is wrong pays some ten
+    nats for it, and one that guesses between two answers two thirds of a nat: a validation loss of more than `max_over_start`
+    times the first training loss is not memory, nor one of three times that was never below it. Memory costs every slice of the
+    held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of a
     model that knows no order. Slices whose losses part are a sign of other data, where it is not known that the tokens are the
     same. Log odds are first guesses, to be fitted on runs of known truth.
     """
@@ -103,7 +106,7 @@ def too_little_data(
     if (twin := mirrored_held_out_loss(train, val)) is not None:
         yield contradicts(2 * decisive, f"validation ends at {twin:.3g}, and the training loss as far below zero", val.name)
     yield from _by_start(train, val, max_over_start, min_fall, decisive)
-    if _never_came_down(train, val) and not _is_all_memory(train):
+    if _never_came_down(train, val):
         what = "the held-out loss never came down: nothing that was learnt holds for it, as where targets belong to other inputs"
         yield contradicts(strong, what, val.name)
     elif first.code == overfitting.code and _falls_to_its_end(val):
@@ -128,12 +131,6 @@ def too_little_data(
         )
     if tokens is not None and (now := token_shift(tokens)):
         yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)
-
-
-def _is_all_memory(train: Series, *, max_left: float = 0.05) -> bool:
-    """Tell whether next to nothing is left of the training loss: as much is learnt by heart of few rows alone."""
-    losses = train.values[train.finite[:, 0], 0]
-    return median(losses[-3:]) < max_left * median(losses[:3])
 
 
 def _never_came_down(train: Series, val: Series, *, fell: float = 0.02) -> bool:
@@ -204,7 +201,8 @@ def _by_start(train: Series, val: Series, max_over: float, min_fall: float, deci
             f"{begin:.3g}: what is held out was never like it",
             val.name,
         )
-    if worst > max_over * begin:
+    came_down = float(np.nanmin(val.values[val.finite[:, 0], 0])) < begin
+    if worst > (max_over if came_down else NEVER_BETTER) * begin:
         yield contradicts(
             decisive, f"validation costs {worst:.3g}, the untrained model {begin:.3g}: memory is not so far off", val.name
         )

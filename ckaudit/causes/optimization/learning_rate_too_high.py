@@ -22,6 +22,7 @@ from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
 from ckaudit.rules.attention.redundant_heads import redundant_heads
 from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.data.input_scale_off import input_scale_off
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
@@ -37,6 +38,7 @@ from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.precision.overflow import overflow
 from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.resume.seam_jump import seam_jump
+from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.rules.updates.schedule_off_plan import schedule_off_plan
@@ -77,6 +79,7 @@ FOLLOWS = (
     uniform_heads,
     vanishing_gradient,
     learning_rate_jump,
+    weights_jump,
     zero_gradients,
 )
 """What follows where updates become too large, whatever made them so."""
@@ -124,6 +127,8 @@ def learning_rate_too_high(
         yield contradicts(2 * strong, alone, val_loss.name)
     if first_sign_of_large_updates(findings) is None:
         yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
+    if off := [finding for finding in findings.of(input_scale_off) if (finding.value or 0) > 1]:
+        yield contradicts(strong, f"any rate is too high for such inputs: {off[0].message}", off[0])
     if zeros := len(matrices_begun_at_zero(size, table_of(facts))):
         yield contradicts(strong, f"all {zeros} matrices began at zero, and any update is large beside that", weight_rms.name)
     elif band := [finding for finding in findings.of(update_out_of_band) if _above(finding.value, finding.limit)]:

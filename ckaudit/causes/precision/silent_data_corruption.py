@@ -14,6 +14,7 @@ from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.activations.saturated_units import saturated_units
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.data.input_scale_off import input_scale_off
 from ckaudit.rules.files.contradicted_claim import contradicted_claim
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
@@ -68,15 +69,17 @@ def silent_data_corruption(
     *,
     alone: float = 0.9,
     calm: float = 1.5,
+    lead: int = 20,
     decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
     """Hardware has changed a number: one element is absurd, and nothing else.
 
-    A flipped bit changes one element: its magnitude is then over `alone` of the length of the whole change. One of a
-    gradient makes its norm jump for a single step, as it never does else, while the loss stays within `calm` of the median of the
-    20 before. Log odds are on the common scale (`causes/cause.py`).
+    A flipped bit changes one element: its magnitude is then over `alone` of the length of the whole change. One of a gradient
+    makes its norm jump for a single step, as it never does else, while the loss stays within `calm` of the median of the 20
+    before. A training that ran away more than `lead` steps before has absurd elements of itself. Log odds are on the common scale
+    (`causes/cause.py`).
     """
     jump = findings.first(weights_jump)
     if jump is not None:
@@ -92,6 +95,8 @@ def silent_data_corruption(
             yield supports(medium, f"{jump.where} is the only tensor that changed so", jump)
         else:
             yield contradicts(strong, f"{count} tensors changed so", jump)
+        if ill := findings.before((jump.first_step or 0) - lead).first(loss_spike, loss_rises, input_scale_off):
+            yield contradicts(decisive, f"the training was ill before: {ill.message}", ill)
         return
     shock = findings.first(exploding_gradient)
     if shock is not None:
