@@ -12,10 +12,10 @@ from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 
-@rule("DATA009", severity="sev2", needs=[activation_rms, FACTS], wants=[input_scale], unit="1", memory=1)
+@rule("DATA009", severity="sev2", needs=[], wants=[activation_rms, FACTS, input_scale], unit="1", memory=1)
 def input_scale_off(
-    outputs: Series,  # noqa: ARG001  without outputs there is nothing to tell the scale by
-    facts: Manifest,  # noqa: ARG001  nor without the order of the tensors
+    outputs: Series | None,
+    facts: Manifest | None,
     scale: Series | None,
     *,
     max_rms: float = 20.0,
@@ -35,6 +35,9 @@ def input_scale_off(
     Models that begin with an embedding have no such scale and are not judged. Images from 0 to 1 are within the limits, and
     so are features of some units. One odd batch among others is an illness of that batch.
     """
+    if scale is None and (outputs is None or facts is None):
+        yield Skip("not_recorded", "needs activation_rms")
+        return
     if scale is None:
         yield Skip("not_applicable", "the model begins with no layer that tells the scale of its inputs")
         return
