@@ -267,6 +267,17 @@ def loss_to_function_ratio(run: Run) -> Series:
     return single("loss_to_function_ratio", "1", value.steps, np.where(known, ratio, np.nan), known)
 
 
+@metric(unit="targets", reads=["loss_function.targets"], source="PyTorch: what torch.nn.functional is called on", memory=1)
+def loss_targets(run: Run) -> Series:
+    r"""Targets that the loss function was given in a step, those left out that do not count.
+
+    $$N = \sum_n \mathbb{1}[y_n \text{ counts}]$$
+
+    Shape (C, 1): checkpoints whose loss is that of one function of torch. Rows of a classifier, tokens of a language model.
+    """
+    return run.value("loss_function.targets")
+
+
 @metric(unit="1", reads=["loss_function.smoothing"], source="Szegedy et al. 2016, section 7", memory=1)
 def label_smoothing(run: Run) -> Series:
     r"""Share of each target that the loss function spreads over all classes.

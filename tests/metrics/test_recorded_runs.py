@@ -34,6 +34,7 @@ OF_THE_LOSS_FUNCTION = {
     "batch_target_spread",
     "label_smoothing",
     "loss_input_misfit",
+    "loss_targets",
     "loss_term_explained_share",
     "loss_term_value",
     "loss_to_function_ratio",

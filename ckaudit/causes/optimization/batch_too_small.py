@@ -7,7 +7,9 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.landscape import grad_noise_scale
 from ckaudit.metrics.loss import train_loss_raw
+from ckaudit.metrics.loss_function import loss_targets
 from ckaudit.metrics.progress import tokens_per_update
+from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.rules.gradients.dominant_tensor import dominant_tensor
@@ -27,9 +29,9 @@ from ckaudit.run.series import Series
 @cause(
     prior=-2.0,
     good_checkpoint="newest",
-    explains=[gradient_noise_too_high, loss_spike, exploding_gradient],
-    follows=[frequent_clipping, token_drift, dominant_tensor, loss_not_falling, entropy_collapse, update_out_of_band],
-    wants=[tokens_per_update, train_loss_raw, grad_noise_scale, FACTS],
+    explains=[gradient_noise_too_high, loss_spike, exploding_gradient, loss_not_falling, loss_rises],
+    follows=[frequent_clipping, token_drift, dominant_tensor, entropy_collapse, update_out_of_band, dead_units],
+    wants=[tokens_per_update, train_loss_raw, grad_noise_scale, FACTS, loss_targets],
     knob="Use more rows in a batch, or accumulate gradients over several, and then try the same learning rate again.",
     inspect="How far the loss jumps from step to step against how far it falls; the gradient noise scale where it is measured.",
     runbook="Nothing is broken: go on from the last checkpoint with a batch several times as large.",
@@ -40,6 +42,7 @@ def batch_too_small(
     loss: Series | None,
     noise: Series | None,
     facts: Manifest | None,
+    targets: Series | None,
     *,
     rows: float = 4.0,
     jitter: float = 0.05,
@@ -48,8 +51,9 @@ def batch_too_small(
 ) -> Iterator[Evidence]:
     """The gradient of so small a batch is mostly noise.
 
-    A batch has few rows below `rows` sequences. The loss of a small batch jumps by more than `jitter` of itself from step to
-    step; a mean over many tokens does not, and of a loss that runs away its climb differs as much. Log odds are first guesses.
+    A batch has few rows below `rows` sequences, or where the loss function is given fewer targets than that. The loss of a small
+    batch jumps by more than `jitter` of itself from step to step; a mean over many tokens does not, and of a loss that runs away
+    its climb differs as much. Log odds are first guesses.
     """
     if tokens is not None and tokens.finite.any() and facts is not None and facts.sequence_length:
         count = median(tokens.values[tokens.finite]) / facts.sequence_length
@@ -57,6 +61,8 @@ def batch_too_small(
             yield supports(strong, f"sequences in an update: {count:.3g}", tokens.name)
         elif count > 8 * rows:
             yield contradicts(strong, f"sequences in an update: {count:.3g}", tokens.name)
+    if targets is not None and targets.finite.any() and (count := median(targets.values[targets.finite])) < rows:
+        yield supports(2 * strong, f"targets that the loss function is given in a step: {count:.3g}", targets.name)
     runs_away = findings.first(loss_rises, nonfinite_values)
     if loss is not None and not runs_away and (jump := typical_jump(loss)) is not None:
         if jump > jitter:

@@ -127,7 +127,7 @@ def learning_rate_too_high(
         yield contradicts(2 * strong, alone, val_loss.name)
     if first_sign_of_large_updates(findings) is None:
         yield contradicts(2 * strong, "updates are too small, not too large", update_to_weight_global.name)
-    if off := [finding for finding in findings.of(input_scale_off) if (finding.value or 0) > 1]:
+    if off := [finding for finding in findings.of(input_scale_off) if isinstance(finding.value, float) and finding.value > 1]:
         yield contradicts(strong, f"any rate is too high for such inputs: {off[0].message}", off[0])
     if zeros := len(matrices_begun_at_zero(size, table_of(facts))):
         yield contradicts(strong, f"all {zeros} matrices began at zero, and any update is large beside that", weight_rms.name)
