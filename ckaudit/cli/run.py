@@ -7,7 +7,7 @@ from errno import EACCES, EPERM
 
 from ckaudit.cli.inputs import remember_inputs
 from ckaudit.cli.output import is_unwritable, say
-from ckaudit.errors import CkauditError
+from ckaudit.errors import CkauditError, UsageError
 
 CLEAN, COULD_NOT, INTERRUPTED = 0, 2, 130  # 130 is what a shell gives a program stopped by Ctrl-C: 128 + SIGINT
 DENIED = (EACCES, EPERM)
@@ -20,6 +20,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         from ckaudit.cli.app import invoke
 
+        _refuse_empty(arguments)
         remember_inputs(arguments)
         code = int(invoke(arguments or ["--help"]) or CLEAN)
     except SystemExit as left:
@@ -39,6 +40,13 @@ def run(arguments: Sequence[str]) -> int:
         say("interrupted")
     # Without a command nothing was audited: the help is shown, and no pipeline takes it for a clean run.
     return code if arguments else COULD_NOT
+
+
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """Raise `UsageError` where an argument is empty, as where a shell variable is not set; for an option that may mean none."""
+    for place, (before, argument) in enumerate(zip(["", *arguments], arguments, strict=False), 1):
+        if not argument and not before.startswith("-"):
+            raise UsageError(f"argument {place} is empty", hint="Name a file or a folder; a shell variable may not be set.")
 
 
 def _fail(message: str, hint: str) -> int:

@@ -80,3 +80,9 @@ def test_a_pipe_in_a_run_folder_costs_itself(capfd, name):
     os.mkfifo(f"run/{name}")
     assert run(["triage", "run", "--fail-on", "sev0"]) == 0
     assert ("is not a regular file" in capfd.readouterr().out) is (name not in ("reference.npz", "x.csv"))
+
+
+@pytest.mark.parametrize("words", [["triage", ""], ["validate", ""], ["diff", "a", ""], ["gate", "a", "--against", "b", ""], ["fleet", ""]])
+def test_an_empty_argument_is_no_folder(words, capsys):
+    assert run(words) == 2
+    assert "is empty" in capsys.readouterr().err

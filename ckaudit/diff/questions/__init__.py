@@ -10,7 +10,7 @@ from msgspec import Struct
 from ckaudit.catalogue import Catalogue
 from ckaudit.contract.schema.diff import Answer, Unlike, Word
 from ckaudit.contract.schema.numbers import Number, encode_float
-from ckaudit.diff.run_pair import RunPair
+from ckaudit.diff.run_pair import RunPair, RunSide
 
 Weighs = Literal["loss", "stability", "health", "cost"]
 
@@ -116,7 +116,19 @@ def lower_is_better(left: float, right: float, band: float) -> Word:
 
 def missing(both: RunPair, *names: str) -> PairAnswer:
     """Say that nothing can be said, and what would have to be recorded; by both, unless one of them has it."""
-    return PairAnswer(word="not_recorded", sentence=f"not recorded: {' or '.join(names)}, by {_by_whom(both, names)}")
+    left, right = (_last_of(side, names) for side in (both.left, both.right))
+    sentence = f"not recorded: {' or '.join(names)}, by {_by_whom(both, names)}"
+    is_one = (left is None) != (right is None)
+    return PairAnswer(word="not_recorded", sentence=sentence, left=left if is_one else None, right=right if is_one else None)
+
+
+def _last_of(side: RunSide, names: tuple[str, ...]) -> float | None:
+    """Return the last value that a run recorded of the first metric of these that it has; None: it has none."""
+    from ckaudit.metrics import metrics
+
+    known = (metrics()[name](side.run) for name in names if name in metrics())
+    series = next((each for each in known if each and each.finite.any()), None)
+    return None if series is None else float(series.values[series.finite][-1])
 
 
 def _by_whom(both: RunPair, names: tuple[str, ...]) -> str:
