@@ -87,7 +87,7 @@ _PATTERNS = {
         r"throughput_duration|(?:s|secs?|seconds)_per_(?:step|it|iter|iteration)|perf_time_per_step"
         r"|(?:avg_)?batch_cost_s(?:ec)?|train_step_timing_in_s"
     ),
-    "mfu": r"throughput_mfu|perf_mfu_actor",
+    "mfu": r"throughput_(?:device_)?mfu|perf_mfu_actor",
 }
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it

@@ -18,7 +18,8 @@ WRITE_SECONDS = 5.0  # seconds between two writings of the file
 
 STATES = ("waiting", "running", "stalled", "ended")
 
-_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]*):(?P<port>\d{1,5})")
+LAST_PORT = 65_535
+_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]*):(?P<port>\d{1,20})")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
@@ -123,6 +124,8 @@ class Exporter:
             self._open(match["host"].strip("[]") or "127.0.0.1", int(match["port"]))
 
     def _open(self, host: str, port: int) -> None:
+        if port > LAST_PORT:
+            raise UsageError(f"--prometheus: there is no port {port}", hint=f"ports go to {LAST_PORT}, as in :9464")
         exporter = self
 
         class MetricsHandler(BaseHTTPRequestHandler):

@@ -82,7 +82,7 @@ def test_a_pipe_in_a_run_folder_costs_itself(capfd, name):
     assert ("is not a regular file" in capfd.readouterr().out) is (name not in ("reference.npz", "x.csv"))
 
 
-@pytest.mark.parametrize("words", [["triage", ""], ["validate", ""], ["diff", "a", ""], ["gate", "a", "--against", "b", ""], ["fleet", ""]])
+@pytest.mark.parametrize("words", [["triage", ""], ["validate", ""], ["diff", "a", ""], ["gate", "a", "b", ""], ["fleet", ""]])
 def test_an_empty_argument_is_no_folder(words, capsys):
     assert run(words) == 2
     assert "is empty" in capsys.readouterr().err

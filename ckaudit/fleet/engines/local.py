@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.queues import SimpleQueue
 
 from ckaudit.contract.schema.fleet import FleetRun
@@ -172,6 +172,7 @@ def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Begi
     context.set_forkserver_preload(["ckaudit.fleet.engines.preload"])
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
+    _start_without_interrupts()
     begun: SimpleQueue[Beginning] = context.SimpleQueue()
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(free_memory() // workers, begun))
     try:
@@ -184,6 +185,15 @@ def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Begi
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_without_interrupts() -> None:
+    """Start the server of processes with Ctrl-C blocked, which it and they inherit: this process alone answers it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(max_bytes: int, begun: "SimpleQueue[Beginning]") -> None:
