@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from msgspec import UNSET, to_builtins
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Kind, Unlike
 from ckaudit.contract.schema.manifest import Manifest, TensorFacts
@@ -80,6 +81,8 @@ TENSOR_FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
 
 _MAX_NAMED = 3
 
+NO_TOKENS = "one model reads tokens and the other does not: their losses are other quantities"
+
 
 def find_mismatches(left: Run, right: Run) -> list[Unlike]:
     """Return what is not alike in two runs, what leaves most questions without an answer first.
@@ -128,12 +131,20 @@ def _facts(left: Manifest | None, right: Manifest | None) -> Iterator[Unlike]:
             keys = [key for key in dict.fromkeys((*of_first, *of_second)) if of_first.get(key) != of_second.get(key)]
             yield from _members(name, kind, invalidates, why, of_first, of_second, keys)
         elif (of_first or of_second) and name in MATTERS:
-            yield _one_sided(name, kind, of_first, of_second)
+            mismatch = _one_sided(name, kind, of_first, of_second)
+            reads_none = name == "vocabulary" and _embeds_nothing(right if of_first else left)
+            yield replace(mismatch, invalidates=list(LOSSES), message=NO_TOKENS) if reads_none else mismatch
         elif (of_first or of_second) and name == "config":
             which, values = ("first", of_first) if of_first else ("second", of_second)
             count = plural(len(values), "setting")
             message = f"only the {which} records its configuration, of {count}: what was changed is not known"
             yield Unlike(name=name, kind=kind, left=_count(of_first), right=_count(of_second), message=message)
+
+
+def _embeds_nothing(manifest: Manifest | None) -> bool:
+    """Tell whether run.json names the tensors of a model of which none embeds tokens."""
+    tensors = manifest.tensors if manifest is not None and manifest.tensors is not UNSET else {}
+    return bool(tensors) and not any(facts.kind == "embedding" for facts in tensors.values())
 
 
 def _members(

@@ -38,6 +38,17 @@ def test_another_seed_is_no_difference_but_for_exactness() -> None:
     assert "other batches" in lines["data_order"].message
 
 
+def test_a_model_that_reads_tokens_and_one_that_does_not_have_no_loss_in_common(tmp_path: Path) -> None:
+    def reads_pictures(facts: dict[str, Any]) -> None:
+        del facts["vocabulary"]
+        for tensor in facts["tensors"].values():
+            tensor["kind"] = "conv"
+
+    line = found(manifest(copied("base", tmp_path), reads_pictures))["vocabulary"]
+    assert set(line.invalidates) == set(LOSSES)
+    assert "one model reads tokens and the other does not" in line.message
+
+
 def test_a_setting_is_the_change_under_test_and_invalidates_nothing() -> None:
     lines = found(PAIRS / "lr_doubled")
     assert {name: each.invalidates for name, each in lines.items()} == {"config.doubled_from": []}
