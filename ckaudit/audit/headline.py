@@ -129,6 +129,7 @@ def _all_clear(
     if judged(vital, checks) == "nothing":
         return f"Nothing that is vital could be judged{until}: {limits(vital)}{known}{answers}"
     if judged(vital, checks) == "limited":
-        return f"No {'new ' if accepted else ''}illness seen{until}, but {limits(vital)}{known}{answers}"
+        where = "" if any(check.outcome == "judged" for check in vital) else " in its scores, which alone could be judged"
+        return f"No {'new ' if accepted else ''}illness seen{until}{where}, but {limits(vital)}{known}{answers}"
     nothing = f"No {'new ' if accepted else ''}illness" if bad else f"Nothing {'new' if accepted else 'wrong'}"
     return f"{nothing}{until}: {count} of {len(rules)} rules could judge{known}{answers}"

@@ -65,7 +65,7 @@ a gate that fails counts as sev1. Both come as terminal, json or markdown.
 Exit codes:
   0  nothing found at or above --fail-on
   1  findings at or above --fail-on
-  2  could not audit, no vital check could judge, or --require vital and
+  2  could not audit, nothing could be judged, or --require vital and
      one of them could not
 """
 

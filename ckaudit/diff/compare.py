@@ -169,7 +169,7 @@ def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", repl
         gained=gained,
         lost=lost,
         left_limits=left.side.limits or UNSET,
-        right_limits=right.side.limits or UNSET,
+        right_limits="; ".join(filter(None, (right.side.limits, _steps_left(right.side.run)))) or UNSET,
         notes=list(_notes(both, wanted, parted, replicas)),
     )
 
@@ -356,3 +356,12 @@ def _undecisive_answer(weighed: Sequence[WeighedPairAnswer]) -> str:
     """Return the first answer that is worse or better and decides nothing; cost, which always wobbles, is left out."""
     aside = [answer for answer in weighed if not answer.counts and answer.weighs != "cost"]
     return next((weighed.answer.message for weighed in aside if weighed.answer.word in ("worse", "better")), "")
+
+
+def _steps_left(run: Run, *, done: float = 0.9) -> str:
+    """Return how much of a run's own plan is done, where that is not nearly all of it; empty: it is, or nobody says."""
+    planned = run.manifest.planned_steps if run.manifest is not None else UNSET
+    last = run.last_step
+    if planned is UNSET or not planned or last is None or last >= done * planned:
+        return ""
+    return f"only {last:,} of {planned:,} planned steps are done"

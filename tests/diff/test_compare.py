@@ -164,3 +164,11 @@ def test_usage():
         compare([PAIRS / "base"])
     with pytest.raises(UnreadableError):
         compare([PAIRS / "base", PAIRS / "nowhere"])
+
+
+@pytest.mark.parametrize(("planned", "limits"), [(600, None), (2_000, "of 2,000 planned steps are done")])
+def test_a_run_that_stopped_short_of_its_plan_says_so(tmp_path, planned, limits):
+    other = manifest(copied("replica", tmp_path), lambda facts: facts.update(planned_steps=planned))
+    found = compare([PAIRS / "base", other]).pairs[0]
+    said = found.right_limits or ""
+    assert (limits in said) if limits else "planned steps" not in said

@@ -168,3 +168,10 @@ def test_worse_goes_before_what_nobody_can_tell():
 def test_without_any_answer_nothing_passes():
     nothing = [comparison(["good", "canary"], "not_recorded", "x", [pair("good", "canary", "not_recorded", "x")])]
     assert gated(nothing, GateTerms(), policy=None).gate.outcome == "incomparable"
+
+
+def test_what_a_good_run_records_and_the_canary_does_not_stays_open():
+    found = against([NOISE, answer("validation_loss", "not_recorded", 2.0, None, None, "nats")])
+    assert found.gate.outcome == "incomparable"
+    assert found.gate.reasons[0].startswith("validation loss: ")
+    assert against([NOISE, answer("validation_loss", "not_recorded", None, None, None, "nats")]).gate.outcome == "passed"

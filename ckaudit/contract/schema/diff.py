@@ -115,7 +115,7 @@ class Pair(Struct, kw_only=True, frozen=True):
     left_limits: Annotated[
         str | UnsetType, doc("Which vital checks of the first could not judge; left out where all that apply could.")
     ] = UNSET
-    right_limits: Annotated[str | UnsetType, doc("The same of the second.")] = UNSET
+    right_limits: Annotated[str | UnsetType, doc("The same of the second, and how much of its own plan is done.")] = UNSET
     notes: Annotated[list[str], doc("What a reader must know of this pair.")] = []
 
 
