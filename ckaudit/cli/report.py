@@ -120,7 +120,7 @@ def command(
     written = drawn(format, *with_addresses((judged.report, draw(judged, *beside))))
     with open_output(file) as stream:
         stream.write(written.content)
-    return _say_outcome(judged.report, request, written.remarks)
+    return _say_outcome((beside or [judged])[0].report, request, written.remarks)  # the second run is the one that is judged
 
 
 def _say_outcome(report: "Report", request: "OutputRequest", remarks: Sequence[str]) -> int:

@@ -187,3 +187,11 @@ def test_the_name_of_the_file_says_which_format_it_is(tmp_path):
     ):
         run(["report", str(RUNS / "healthy"), "-o", str(tmp_path / name)])
         assert (tmp_path / name).read_text().startswith(begins)
+
+
+def test_of_two_runs_the_second_is_the_one_that_is_judged(tmp_path, capfd):
+    good, ill = RUNS / "healthy", RUNS / "zeroed_projection"
+    assert run(["report", str(ill), str(good), "-o", str(tmp_path / "a.md"), "--no-config"]) == 0
+    assert "Nothing wrong" in capfd.readouterr().err
+    assert run(["report", str(good), str(ill), "-o", str(tmp_path / "b.md"), "--no-config", "--fail-on", "sev2"]) == 1
+    assert "A path through the model is cut off" in capfd.readouterr().err
