@@ -107,12 +107,15 @@ def row_of(run: Run, name: str, source: RunSource) -> FleetRun:
         fingerprint=source.fingerprint,
         audited=time.time(),
     )
-    return _with_cause(row, explained.diagnoses[0]) if explained.diagnoses else row
+    return _with_cause(row, explained.diagnoses[0], top) if explained.diagnoses else row
 
 
-def _with_cause(row: FleetRun, first: Diagnosis) -> FleetRun:
-    """Return a row that names its first cause."""
-    return replace(row, cause=first.cause, cause_title=first.title, confidence=first.confidence, knob=first.knob)
+def _with_cause(row: FleetRun, first: Diagnosis, top: Finding | None) -> FleetRun:
+    """Return a row that names its first cause, since when and where it is where that explains the gravest finding."""
+    row = replace(row, cause=first.cause, cause_title=first.title, confidence=first.confidence, knob=first.knob)
+    if top is None or top.code not in first.explains or first.first_step is None:
+        return row
+    return replace(row, first_step=first.first_step, where=first.group or first.where)
 
 
 def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> dict[str, VitalState]:

@@ -1,6 +1,7 @@
 """A fleet of real recordings and logs: each is told as `ckaudit triage` tells it; what goes wrong costs itself alone."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from multiprocessing import get_context
@@ -96,6 +97,13 @@ def test_a_row_says_what_triage_says(audited, name):
         vital.name for vital in report.vital if vital.outcome == "not_judged"
     }
     assert run.files == report.files
+
+
+def test_a_row_is_as_old_as_its_verdict_says(audited):
+    said = {row.run: re.search(r", since step (\d+)", row.verdict) for row in audited[0].runs}
+    steps = {row.run: row.first_step for row in audited[0].runs}
+    assert any(said.values())
+    assert all(steps[run] == int(match[1]) for run, match in said.items() if match)
 
 
 def test_one_of_several_runs_in_a_tracker_is_told_as_triage_tells_it(audited):
