@@ -120,7 +120,8 @@ def command(
     written = drawn(format, *with_addresses((judged.report, draw(judged, *beside))))
     with open_output(file) as stream:
         stream.write(written.content)
-    return _say_outcome((beside or [judged])[0].report, request, written.remarks)  # the second run is the one that is judged
+    subject = with_addresses((beside or [judged])[0].report)  # of two runs the second is the one that is judged
+    return _say_outcome(subject, request, written.remarks)
 
 
 def _say_outcome(report: "Report", request: "OutputRequest", remarks: Sequence[str]) -> int:

@@ -115,7 +115,7 @@ def test_files_in_findings_stay_relative_and_sarif_says_from_where(runs: Bucket,
 
 
 def test_reports_name_the_address(runs: Bucket, capfd, tmp_path: Path) -> None:
-    one, other = runs.uri("runs/nan_batch"), runs.uri("runs/healthy")
+    one, other = runs.uri("runs/healthy"), runs.uri("runs/nan_batch")
     for name in ("report.html", "report.svg", "report.md"):
         code, _, err = said(capfd, "report", one, other, "-o", tmp_path / name, "--fail-on", "sev0")
         assert code == 1, err
