@@ -24,7 +24,7 @@ from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, parsed_dialect, read_scanned
-from ckaudit.importers.text.prefix import MAX_LINE, blocks
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "rounds of boosting"
 GENERIC = False
@@ -111,12 +111,11 @@ def _manifest(manifest: Manifest, *_: Sequence[RunFact] | TextRun) -> list[str]:
 def _lines(data: bytes, series: dict[str, _Series]) -> Iterator[tuple[int, int, dict[str, float]]]:
     """Yield the number, the round and the values of each line of a round, and fill in what the values are."""
     repeated = False
-    for block in blocks(data):
-        for line_number, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
-            place = _ROUND.search(line, 0, 200) if len(line) <= MAX_LINE else None
-            if place is not None and not repeated and (values := dict(_values(line, place, series))):
-                yield line_number, int(place[1] or place[2]), values
-            repeated = bool(_IS_REPEATED.search(line, max(len(line) - 100, 0)))
+    for line_number, line in numbered_lines(data):
+        place = _ROUND.search(line, 0, 200) if len(line) <= MAX_LINE else None
+        if place is not None and not repeated and (values := dict(_values(line, place, series))):
+            yield line_number, int(place[1] or place[2]), values
+        repeated = bool(_IS_REPEATED.search(line, max(len(line) - 100, 0)))
 
 
 def _values(line: str, place: "re.Match[str]", series: dict[str, _Series]) -> Iterator[tuple[str, float]]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from ckaudit.importers.formats.csvfile import imported_records
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.text.log import is_text
-from ckaudit.importers.text.prefix import MAX_LINE, blocks
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "Composer console"
 GENERIC = False
@@ -52,7 +52,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _records(data: bytes) -> Iterator[Record]:
     """Yield each block's values by name, its step first; a name of an evaluation keeps the word."""
     record: Record = {}
-    for line in (line for block in blocks(data) for line in [*block.lines, *([block.torn] if block.torn else [])]):
+    for _, line in numbered_lines(data):
         if len(line) > MAX_LINE:
             continue
         if begun := _BEGIN.fullmatch(line):

@@ -33,7 +33,7 @@ from ckaudit.importers.text.line_patterns import NO_RANK, Cell, LineOrigin, Line
 from ckaudit.importers.text.line_reader import MAX_FORMS, LogContent, RunFact, StepLines
 from ckaudit.importers.text.line_values import OF_TEST, TEST, is_wanted, name_of, named_lines, value_cells
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
-from ckaudit.importers.text.prefix import MAX_LINE, NOBODY, blocks, mark_of, prefix_end
+from ckaudit.importers.text.prefix import MAX_LINE, NOBODY, mark_of, numbered_lines, prefix_end
 
 NAME = "epoch text log"
 GENERIC = True
@@ -180,30 +180,29 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
     epoch: int | None = None
     phase = ""
     forms: list[_LineForm] = []
-    for block in blocks(data):
-        for number_of, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
-            if len(line) > MAX_LINE:
-                continue
-            if " epoch" in line or " Epoch" in line:
-                line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
-            start = prefix_end(line)
-            for form in forms:
-                if (texts := form.texts(line, start, phase)) is not None:
-                    in_samples = form.in_samples
-                    break
-            else:
-                cells, in_samples = _cells(line, start, phase)
-                if not cells and (begins := _BEGINS.match(line[start:])):
-                    phase = f"{begins[1]} "
-                texts = {cell.key: line[cell.start : cell.end] for cell in cells}
-                if cells and len(forms) < MAX_FORMS and (learned := _learn(line, start, cells, phase, in_samples)):
-                    forms.append(learned)
-            names_epoch = _EPOCH_KEY in texts
-            if names_epoch:
-                epoch, phase = count_of(texts.pop(_EPOCH_KEY)), ""
-            batch, batches = count_of(texts.pop(_BATCH_KEY, "")), count_of(texts.pop(_BATCHES_KEY, ""))
-            if epoch is not None and texts:
-                yield EpochLine(number_of, line[:start], epoch, batch, batches, texts, in_samples, names_epoch)
+    for number_of, line in numbered_lines(data):
+        if len(line) > MAX_LINE:
+            continue
+        if " epoch" in line or " Epoch" in line:
+            line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
+        start = prefix_end(line)
+        for form in forms:
+            if (texts := form.texts(line, start, phase)) is not None:
+                in_samples = form.in_samples
+                break
+        else:
+            cells, in_samples = _cells(line, start, phase)
+            if not cells and (begins := _BEGINS.match(line[start:])):
+                phase = f"{begins[1]} "
+            texts = {cell.key: line[cell.start : cell.end] for cell in cells}
+            if cells and len(forms) < MAX_FORMS and (learned := _learn(line, start, cells, phase, in_samples)):
+                forms.append(learned)
+        names_epoch = _EPOCH_KEY in texts
+        if names_epoch:
+            epoch, phase = count_of(texts.pop(_EPOCH_KEY)), ""
+        batch, batches = count_of(texts.pop(_BATCH_KEY, "")), count_of(texts.pop(_BATCHES_KEY, ""))
+        if epoch is not None and texts:
+            yield EpochLine(number_of, line[:start], epoch, batch, batches, texts, in_samples, names_epoch)
 
 
 def _learn(line: str, start: int, cells: Sequence[Cell], phase: str, in_samples: bool) -> _LineForm | None:

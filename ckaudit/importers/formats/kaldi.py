@@ -20,7 +20,7 @@ from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
 from ckaudit.importers.text.line_values import named_lines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
-from ckaudit.importers.text.prefix import blocks
+from ckaudit.importers.text.prefix import numbered_lines
 
 NAME = "Kaldi nnet3 logs"
 GENERIC = False
@@ -102,14 +102,13 @@ def _lines(data: bytes) -> Iterator[_Objective]:
     """Yield every objective of training, or of a model on data that is held out."""
     begun: int | None = None
     is_held_out = False
-    for block in blocks(data):
-        for line_number, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
-            line = line[:MAX_READ]  # noqa: PLW2901  a command of any length names its model early
-            if command := _COMMAND.match(line):
-                model = _MODEL.search(line, command.end())
-                begun, is_held_out = int(model[1]) if model else None, _HELD_OUT in line
-            elif "objective" in line or "log-" in line:
-                yield from _objective(line_number, line, begun, is_held_out=is_held_out)
+    for line_number, line in numbered_lines(data):
+        line = line[:MAX_READ]  # noqa: PLW2901  a command of any length names its model early
+        if command := _COMMAND.match(line):
+            model = _MODEL.search(line, command.end())
+            begun, is_held_out = int(model[1]) if model else None, _HELD_OUT in line
+        elif "objective" in line or "log-" in line:
+            yield from _objective(line_number, line, begun, is_held_out=is_held_out)
 
 
 def _objective(line_number: int, line: str, begun: int | None, *, is_held_out: bool) -> Iterator[_Objective]:

@@ -13,7 +13,7 @@ from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
 from ckaudit.importers.text.line_values import is_wanted, name_of, named_lines, value_cells
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
-from ckaudit.importers.text.prefix import MAX_LINE, blocks
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "lines of losses"
 GENERIC = True
@@ -47,15 +47,14 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _lines(data: bytes) -> Iterator[Numbered]:
     """Yield the number, the place among the training losses, and the values of each line with a name that is known."""
     place = 0
-    for block in blocks(data):
-        for line_number, line in enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first):
-            if len(line) > MAX_LINE or "oss" not in line:
-                continue
-            found = ((cell.key, number(line[cell.start : cell.end].replace(",", ""))) for cell in value_cells(line))
-            values = {key: value for key, value in found if value is not None and name_of(key)}
-            place += _is_trained(values)
-            if values and place:
-                yield line_number, place, values
+    for line_number, line in numbered_lines(data):
+        if len(line) > MAX_LINE or "oss" not in line:
+            continue
+        found = ((cell.key, number(line[cell.start : cell.end].replace(",", ""))) for cell in value_cells(line))
+        values = {key: value for key, value in found if value is not None and name_of(key)}
+        place += _is_trained(values)
+        if values and place:
+            yield line_number, place, values
 
 
 def _is_trained(values: Mapping[str, float]) -> bool:

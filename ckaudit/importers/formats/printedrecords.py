@@ -21,7 +21,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.log import is_text
-from ckaudit.importers.text.prefix import MAX_LINE, blocks
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "printed records"
 GENERIC = True
@@ -57,7 +57,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _records(data: bytes) -> Iterator[Record]:
     """Yield each record's values by name, with its group before it."""
     record, group = Record(), ""
-    for line in (line for block in blocks(data) for line in [*block.lines, *([block.torn] if block.torn else [])]):
+    for _, line in numbered_lines(data):
         row = _ROW.fullmatch(line.strip()) if len(line) <= MAX_LINE else None
         if row is None:
             if record:

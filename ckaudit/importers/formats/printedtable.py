@@ -17,7 +17,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
 from ckaudit.importers.tables.numbers import MISSING_WORDS, number
 from ckaudit.importers.text.log import is_text
-from ckaudit.importers.text.prefix import MAX_LINE, blocks
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "printed table"
 GENERIC = True
@@ -55,7 +55,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _tables(data: bytes) -> Iterator[list[list[str]]]:
     """Yield the cells of each table that has rows, its names first; all have the names of the first one."""
     table: list[list[str]] = []
-    for line in (line for block in blocks(data) for line in [*block.lines, *([block.torn] if block.torn else [])]):
+    for _, line in numbered_lines(data):
         cells = _cells(line) if len(line) <= MAX_LINE else []
         if (not table and _are_names(cells)) or (table and cells == table[0]):
             if len(table) > 1:

@@ -20,7 +20,7 @@ from ckaudit.importers.names import list_names
 from ckaudit.importers.tables.long_form import numbered_starts
 from ckaudit.importers.tables.numbers import count_of, number
 from ckaudit.importers.text.log import is_text
-from ckaudit.importers.text.prefix import MAX_LINE, blocks
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "spaCy table"
 GENERIC = False
@@ -81,7 +81,7 @@ def _notes(losses: Sequence[str]) -> list[str]:
 def _rows(data: bytes) -> Iterator[Row]:
     """Yield the numbers of each row below the line of names, by name."""
     names: list[str] = []
-    for line in (line for block in blocks(data) for line in [*block.lines, *([block.torn] if block.torn else [])]):
+    for _, line in numbered_lines(data):
         if len(line) > MAX_LINE:
             continue
         if _BEGINS.search(line[:200].encode()):

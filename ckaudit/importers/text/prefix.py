@@ -174,3 +174,13 @@ def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
 
 def _last_version(line: str) -> str:
     return next((part for part in reversed(line.split("\r")) if part.strip()), "")
+
+
+def numbered_lines(data: bytes) -> Iterator[tuple[int, str]]:
+    r"""Yield each line of a file with its number, from 1, and at the end what stands there of one that is not yet whole.
+
+    >>> list(numbered_lines(b"loss 2.5\nloss 2"))
+    [(1, 'loss 2.5'), (2, 'loss 2')]
+    """
+    for block in blocks(data):
+        yield from enumerate([*block.lines, *([block.torn] if block.torn else [])], block.first)
