@@ -136,6 +136,7 @@ ELSEWHERE = {
     "missing_checkpoint": "draws the steps between checkpoints, which the rule counts itself",
     "weights_not_as_saved": "draws the norms of checkpoints, which the rule holds against those of a session",
     "parameter_count_changed": "draws how many tensors there are, which the rule counts itself",
+    "embedding_not_tied": "draws how many matrices there are, which the rule counts itself",
 }
 
 

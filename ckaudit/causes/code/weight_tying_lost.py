@@ -14,6 +14,7 @@ from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.missing_in_optimizer import missing_in_optimizer
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.rules.weights.embedding_not_tied import embedding_not_tied
 from ckaudit.rules.weights.parameter_count_changed import parameter_count_changed
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of
@@ -23,7 +24,7 @@ PAIR = {"head": "embedding", "embedding": "head"}
 
 @cause(
     prior=-0.5,
-    explains=[parameter_count_changed],
+    explains=[parameter_count_changed, embedding_not_tied],
     follows=[contradicted_claim, missing_in_optimizer, optimizer_state_reset, seam_jump, update_out_of_band],
     wants=[FACTS, weight_norm],
     knob="Tie the two again after the weights are loaded: head.weight = embedding.weight, before the optimizer is built.",
@@ -38,14 +39,14 @@ def weight_tying_lost(
     The model then has one more tensor, a head or an embedding, with the shape of the other one, or has had it from the start
     against what its configuration says. Log odds are on the common scale (`causes/cause.py`).
     """
+    if untied := findings.first(embedding_not_tied):
+        yield supports(2 * strong, untied.message, untied)
+        return
     changed = findings.first(parameter_count_changed)
     if changed is None or changed.where is None or changed.value is None or changed.limit is None:
         return
     tensors, more = table_of(facts), float(changed.value) - float(changed.limit)
     partner = _partner(changed.where, tensors, norm.labels if norm is not None else ())
-    if changed.severity == "sev2":
-        yield supports(2 * strong, changed.message, changed)
-        return
     if partner is not None:
         yield supports(
             strong, f"{changed.where} and {partner} may be one matrix, and are two from step {changed.first_step} on", changed

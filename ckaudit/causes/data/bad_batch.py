@@ -17,7 +17,7 @@ from ckaudit.causes.shared.loss_curves import (
     too_high_at_first,
 )
 from ckaudit.contract.schema.report import Evidence, Finding
-from ckaudit.metrics.data import token_kl_drift
+from ckaudit.metrics.data import target_shift_match, token_kl_drift
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.inputs import input_scale
 from ckaudit.metrics.loss import train_loss_raw
@@ -28,7 +28,7 @@ from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
-from ckaudit.rules.data.target_misalignment import ONE_BATCH, target_misalignment
+from ckaudit.rules.data.target_misalignment import is_of_one_batch, target_misalignment
 from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
 from ckaudit.rules.gradients.frequent_clipping import frequent_clipping
@@ -82,6 +82,7 @@ SEVERAL_JUMPS = 3
         spike_flags,
         grad_global_norm,
         input_scale,
+        target_shift_match,
     ],
     knob="Skip steps whose loss is not finite; look at that batch: empty targets, a division by a zero count, a corrupt sample.",
     inspect="The batch of the first bad step, and the history of the checkpoint after it.",
@@ -98,6 +99,7 @@ def bad_batch(
     flags: Series | None,
     norm: Series | None,
     inputs: Series | None,
+    match: Series | None,
     *,
     lead: int = 20,
     short: int = 20,
@@ -146,13 +148,15 @@ def bad_batch(
         yield from _gradient(gradient, spike, jump, medium, is_own=is_own)
         yield from _tokens(findings, tokens, spike, short, strong)
     else:
-        yield from _of_one_batch(findings, strong)
+        yield from _of_one_batch(findings, match, strong)
 
 
-def _of_one_batch(findings: Findings, strong: float) -> Iterator[Evidence]:
+def _of_one_batch(findings: Findings, match: Series | None, strong: float) -> Iterator[Evidence]:
     """Judge a run in which nothing breaks and nothing jumps, by targets that are wrong once."""
     wrong = findings.first(target_misalignment)
-    if wrong is not None and wrong.message.endswith(ONE_BATCH):
+    if wrong is None or match is None or wrong.last_step is None:
+        return
+    if is_of_one_batch(match, wrong.points or 1, wrong.last_step):
         yield supports(strong, f"at step {wrong.first_step} alone {wrong.message}", wrong)
 
 

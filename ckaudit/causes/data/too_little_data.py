@@ -59,9 +59,6 @@ OTHERS = (
 OFF_FROM_THE_START, HARDLY_LEARNT = 1.25, 0.8
 """Held-out loss over an untrained model's that is off by more than memory, while so much is left of the training loss."""
 
-NEVER_BETTER = 3.0
-"""Times the first training loss that a validation loss may come to by memory which was never lower than that."""
-
 
 @cause(
     prior=-1.0,
@@ -92,7 +89,7 @@ def too_little_data(
     whole. Validation is far from training where their gap is more than `wide` of the validation loss. What was learnt by heart
     has brought the training loss down by `min_fall` of its start at least. A model that is sure of what is wrong pays some ten
     nats for it, and one that guesses between two answers two thirds of a nat: a validation loss of more than `max_over_start`
-    times the first training loss is not memory, nor one of three times that was never below it. Memory costs every slice of the
+    times the first training loss is not memory. Memory costs every slice of the
     held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of a
     model that knows no order. Slices whose losses part are a sign of other data, where it is not known that the tokens are the
     same. Log odds are first guesses, to be fitted on runs of known truth.
@@ -201,8 +198,7 @@ def _by_start(train: Series, val: Series, max_over: float, min_fall: float, deci
             f"{begin:.3g}: what is held out was never like it",
             val.name,
         )
-    came_down = float(np.nanmin(val.values[val.finite[:, 0], 0])) < begin
-    if worst > (max_over if came_down else NEVER_BETTER) * begin:
+    if worst > max_over * begin:
         yield contradicts(
             decisive, f"validation costs {worst:.3g}, the untrained model {begin:.3g}: memory is not so far off", val.name
         )

@@ -17,7 +17,8 @@ from ckaudit.run.spans import spans
 BEYOND_CHANCE = 0.3
 """Share of targets that are the next token of no text by chance, whose commonest ones come a tenth to a fifth of the time."""
 
-ONE_BATCH = "a single batch is not like the others"
+MIN_MATCH = 0.95
+"""Share of targets that are the next token of a language model: exactly 1, but for padding that a writer counts."""
 
 
 @rule("DATA001", severity="sev0", needs=[target_shift_match], wants=[upper_triangle_mass, FACTS, explained_share], unit="1")
@@ -27,7 +28,7 @@ def target_misalignment(
     facts: Manifest | None,
     explained: Series | None,
     *,
-    min_match: float = 0.95,
+    min_match: float = MIN_MATCH,
     sev0_match: float = 0.5,
     bidirectional: float = 0.05,
 ) -> Iterator[Hit | Skip]:
@@ -65,16 +66,22 @@ def target_misalignment(
     )
     for severity, lowest, limit, what in grades:
         for span in spans(match, (match.values >= lowest) & (match.values < limit)):
-            of_one_batch = span.points == 1 and bool((match.values[match.steps > span.last] >= min_match).any())
+            of_one_batch = is_of_one_batch(match, span.points, span.last, min_match)
             grade: Severity = "sev2" if of_one_batch else severity
+            why = "a single batch is not like the others" if of_one_batch else what
             yield Hit.over(
                 span,
                 grade if is_known else least,
-                "only {value:.1%} of the targets are the token that follows the input: " + (ONE_BATCH if of_one_batch else what),
+                "only {value:.1%} of the targets are the token that follows the input: " + why,
                 badness=-match.values,
                 value=match.values,
                 limit=limit,
             )
+
+
+def is_of_one_batch(match: Series, points: int, last: int, min_match: float = MIN_MATCH) -> bool:
+    """Tell whether targets that are wrong at `points` checkpoints, the last of them at step `last`, are of one batch."""
+    return points == 1 and bool((match.values[match.steps > last] >= min_match).any())
 
 
 def _is_late(explained: Series, *, min_steps: int = 200) -> bool:

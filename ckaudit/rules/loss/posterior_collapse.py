@@ -41,8 +41,8 @@ def posterior_collapse(parts: Series, *, min_share: float = 1e-3, min_points: in
     yield Hit.at(
         parts.steps[rows][since:],
         "sev2",
-        "the divergence of the code ends at {value:.2g}, less than a thousandth of the reconstruction: the code tells nothing of "
-        "its input",
+        f"the divergence of the code ends at {{value:.2g}}, less than {min_share:.2g} of the reconstruction: the code tells "
+        "nothing of its input",
         where="kl",
         value=float(kl[rows][-1]),
         limit=float(median(limits[late])),
