@@ -41,7 +41,7 @@ _POLICY = re.compile(
 _DIFFERENCE = re.compile(r"(?:.+_)?(?:td|q|qf|bellman)\d?_loss|(?:.+_)?loss_(?:td|q|qf|bellman)\d?")
 _ROLLOUTS = re.compile(
     rf"(^|_)({EPISODE}|cumulative)_(?:{RETURN_OF}|ret)(_|$)|^critic_rewards_mean$|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
-    r"|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
+    r"|^(test|eval|best)_rewards?$|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
 )
 _PARTS = frozenset(
     """

@@ -207,10 +207,13 @@ def _train_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
     """Exp of a training loss of these steps: of the raw one, of an average, or of a mean over the last lines.
 
     Whatever it averages, it lies between exp of the lowest and of the highest loss around it; see recent_range. Another
-    base, or a sum in place of a mean, does not.
+    base, or a sum in place of a mean, does not. Losses of few digits allow a range.
     """
     steps, claimed = _column(run.scalar("train_ppl"))
+    _, losses = _column(train_loss_raw(run))
+    half = float(rounding(losses)[-1]) if len(losses) else 0.0
     low, high = recent_range(run, steps)
+    low, high = low - half, high + half
     with np.errstate(over="ignore", invalid="ignore"):
         slack = precision * np.exp(low), precision * np.exp(high)
         yield Bounds(

@@ -222,6 +222,7 @@ def parameter_dead(
         *("evaluated_in_training_mode", "trained_in_evaluation_mode"),
         *("loss_below_floor", "unsure_though_right"),
         "parameter_count_changed",
+        "embedding_not_tied",
         "dtype_changed",
         "rank_divergence",
     ),

@@ -134,6 +134,19 @@ def infer_token_loss(
     return replace(manifest, loss_kind="nats_per_token", vocabulary=count)
 
 
+def infer_sessions(manifest: Manifest | None, resumed_from: Mapping[int, int | None]) -> Manifest | None:
+    """Return run.json with the sessions that lines of the log name, where it lists none itself.
+
+    Args:
+        manifest: What run.json says.
+        resumed_from: By number of each session in the log, the step after which it goes on; None: the run begins with it.
+    """
+    if len(resumed_from) < 2 or (manifest is not None and manifest.sessions is not UNSET):
+        return manifest
+    sessions = [Session() if step is None else Session(resumed_from=step) for step in resumed_from.values()]
+    return replace(manifest or Manifest(schema_version="ck.run.v1"), sessions=sessions)
+
+
 def infer_own_targets(
     manifest: Manifest | None,
     sections: Mapping[str, Series],

@@ -240,6 +240,15 @@ class SessionLogs:
         """The log of each session, in their order, with what a later one replaced."""
         return dict(sorted(self._logs.items()))
 
+    def resumed_from(self) -> dict[int, int | None]:
+        """Return the step after which each session of several goes on, the last one logged before it; None: there is none."""
+        if len(self._starts) < 2:
+            return {}
+        merged, _ = self.merged()
+        steps = _steps_of(merged)
+        places = {session: int(np.searchsorted(steps, start)) for session, start in sorted(self._starts.items())}
+        return {session: int(steps[place - 1]) if place else None for session, place in places.items()}
+
     def session_of(self, step: int) -> int:
         """Return the session that counts at a step; before all of them the first, 0 where there is none."""
         begun = [session for session, start in self._starts.items() if start <= step]

@@ -26,6 +26,9 @@ SMALL_FRACTIONS = frozenset({"dataloader_stall_frac", "comm_time_frac", "pad_fra
 NEVER_WHOLE = frozenset({"dataloader_stall_frac", "comm_time_frac", "pad_fraction"})
 """Shares of which none is everything: a step is not all waiting, and a batch not all padding. One that reaches 1 is percent."""
 
+UTILISATION = "moe_util_entropy"
+"""A share of the entropy of an even spread in the catalogue, and an entropy by itself for many a writer."""
+
 ROUNDING = 1.02
 """A fraction ends at 1, give or take its rounding."""
 
@@ -44,6 +47,7 @@ def in_catalogue_units(run: Run, chosen: Mapping[str, str]) -> Run:
         UsageError: Where one of them is no share, or no unit.
     """
     check_units(chosen)
+    run = _with_entropy_as_share(run)
     units = _recognised({name: series for name, series in run.scalars.items() if name in SHARE_UNITS}, chosen)
     factors = {name: factor for name, unit in units.items() if (factor := factor_to_catalogue(name, unit)) != 1.0}
     if not units:
@@ -54,6 +58,26 @@ def in_catalogue_units(run: Run, chosen: Mapping[str, str]) -> Run:
         branches={session: _converted(scalars, factors) for session, scalars in run.branches.items()},
         notes=(*run.notes, *(_note(name, units[name], is_chosen=name in chosen) for name in factors)),
         units=units,
+        _derived=ResultCache(),
+    )
+
+
+def _with_entropy_as_share(run: Run) -> Run:
+    """Return a run whose utilisation entropy of experts is a share: one above 1 is in nats or bits of experts nobody counts.
+
+    It is held against the largest that it reached, so that a fall shows, and a router that never was even does not.
+    """
+    series = run.scalars.get(UTILISATION)
+    largest = 0.0 if series is None else float(np.max(series.values[series.finite], initial=0.0))
+    if largest <= ROUNDING:
+        return run
+    note = f"{UTILISATION} exceeds 1: it is no share of the even spread, and was divided by the largest it reached, {largest:.4g}"
+    factors = {UTILISATION: 1 / largest}
+    return replace(
+        run,
+        scalars=_converted(run.scalars, factors),
+        branches={session: _converted(scalars, factors) for session, scalars in run.branches.items()},
+        notes=(*run.notes, note),
         _derived=ResultCache(),
     )
 

@@ -318,3 +318,18 @@ def test_no_loss_of_a_policy_is_offered_beside_its_returns(imported):
     )
     assert [row["microbench_score/average_ep_ret"] for row in run.rows] == [-140.9, 37.3]
     assert not any("--map" in note for note in run.notes)
+
+
+@pytest.mark.parametrize(
+    ("head", "rows"),
+    [
+        ("# schedule=cosine,total=20000\n# by hand\nstep,loss,lr", 3),
+        ("# step,loss,lr", 3),  # as numpy writes a header
+        ("\n#seed 1\n\nstep;loss;lr", 2000),
+    ],
+)
+def test_comments_before_the_header_are_passed_over(imported, head, rows):
+    mark = ";" if ";" in head else ","
+    text = head + "\n" + "".join(f"{n}{mark}{9 - n / 1000}{mark}0.1\n" for n in range(1, rows + 1))
+    run = imported(text, "metrics.csv")
+    assert curve(run, "train_loss_raw") == {n: 9 - n / 1000 for n in range(1, rows + 1)}

@@ -8,6 +8,8 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.importers import Imported
+from ckaudit.importers.formats import kaldi
+from ckaudit.importers.importer import Source
 
 Import = Callable[..., Imported]
 TRAIN = """nnet3-train --momentum=0.0 "nnet3-am-copy --raw=true exp/nnet3/tdnn/{n}.mdl -|" ark:egs.1.ark exp/nnet3/tdnn/{after}.{job}.raw
@@ -67,3 +69,23 @@ def test_an_objective_that_falls_is_found(tmp_path: Path) -> None:
     values = [-4 * 0.96**n - 0.01 * (n % 2) for n in range(60)] + [-3 - 0.1 * n for n in range(30)]
     path.write_text("".join(train(n, value) for n, value in enumerate(values)))
     assert triage(path).severity == "sev1"
+
+
+def test_a_folder_of_logs_is_one_run(tmp_path: Path) -> None:
+    objective = "LOG (nnet3-{program}[5.5]:PrintTotalStats():nnet.cc:1) Overall {what} for 'output' is {value} {over}.\n"
+    folder = tmp_path / "exp" / "log"
+    folder.mkdir(parents=True)
+    for n in range(4):
+        for job, frames in ((1, 300), (2, 100)):
+            line = objective.format(
+                program="train", what="average objective function", value=n - 9 - job, over=f"over {frames} frames"
+            )
+            (folder / f"train.{n}.{job}.log").write_text("# nnet3-train --use-gpu=yes\n" + line)
+        line = objective.format(program="compute-prob", what="log-likelihood", value=n - 20, over="per frame, over 9 frames")
+        (folder / f"compute_prob_valid.{n}.log").write_text("# nnet3-compute-prob\n" + line)
+        (folder / f"compute_prob_train.{n}.log").write_text(line)
+    for source in (folder, folder.parent):
+        assert kaldi.detects(Source(source))
+        (run,) = kaldi.read(Source(source), {})
+        assert curve(run, "train_loss_raw") == {n + 1: 10.25 - n for n in range(4)}
+        assert curve(run, "val_loss") == {n: 20.0 - n for n in range(4)}

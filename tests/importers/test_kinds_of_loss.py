@@ -182,3 +182,15 @@ def test_tables_and_json_lines_leave_out_the_loss_of_a_policy_unless_it_is_no_nu
     )
     losses = {row["step"]: row["train_loss_raw"] for row in import_source(broken).rows if "train_loss_raw" in row}
     assert min(step for step, loss in losses.items() if loss != loss) == 21
+
+
+def test_rewards_of_a_test_make_the_loss_beside_them_that_of_a_policy(imported):
+    text = "".join(
+        f"Epoch #{n}: 10001it [00:11, 893.13it/s, env_step={n}0000, len=25, loss=0.{n}94, n/ep=0, rew=23.33]\n"
+        f"Epoch #{n}: test_reward: {20.5 + n} ± 0.507153, best_reward: {20.5 + n} ± 0.000000 in #{n}\n"
+        for n in range(1, 8)
+    )
+    run = imported(text, "dqn.log")
+    assert [row["microbench_score/test_reward"] for row in run.rows] == [20.5 + n for n in range(1, 8)]
+    assert not any("train_loss_raw" in row for row in run.rows)
+    assert any("loss was left out: beside rewards of rollouts" in note for note in run.notes)

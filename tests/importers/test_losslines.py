@@ -39,3 +39,32 @@ def test_a_loss_that_is_no_number_stays_one(imported: Import) -> None:
 def test_a_report_is_no_log(imported: Import, text: str) -> None:
     with pytest.raises(UnreadableError):
         imported(text, "report.txt")
+
+
+def test_a_count_beside_each_loss_is_its_step(imported: Import) -> None:
+    lines = [
+        f"2024/06/11 09:12:57 - mmengine - INFO - Iter(train) [{step:5d}/40000]  lr: 1.0e-02  loss: {9 - step / 100:.4f}\n"
+        + (f"2024/06/11 09:13:00 - mmengine - INFO - Iter(val) [100/100]    loss: {step / 50:.4f}\n" if step == 200 else "")
+        for step in range(50, 350, 50)
+    ]
+    run = imported("".join(lines), "seg.log")
+    assert curve(run, "train_loss_raw") == {step: 9 - step / 100 for step in range(50, 350, 50)}
+    assert curve(run, "val_loss") == {200: 4.0}
+    assert curve(run, "learning_rate") == dict.fromkeys(range(50, 350, 50), 0.01)
+
+
+def test_a_count_between_a_loss_and_its_value_is_its_step(imported: Import) -> None:
+    text = "".join(
+        f"Train loss {step} {4 - step / 100:.6f} Grad Norm {1 + step / 10:.6f} 1.12s/it\n"
+        + (f"Validation loss {step}: {3.5:9f}  \n" if step == 20 else "")
+        for step in range(0, 40, 5)
+    )
+    run = imported(text, "taco.log")
+    assert curve(run, "train_loss_raw") == {step + 1: 4 - step / 100 for step in range(0, 40, 5)}
+    assert curve(run, "grad_global_norm") == {step + 1: 1 + step / 10 for step in range(0, 40, 5)}
+    assert curve(run, "val_loss") == {21: 3.5}
+
+
+def test_counts_that_do_not_only_rise_are_no_steps(imported: Import) -> None:
+    run = imported("".join(f"[{place % 4 + 1}/4] loss: {2 - place / 10:.2f}\n" for place in range(8)), "out.log")
+    assert list(curve(run, "train_loss_raw")) == list(range(1, 9))

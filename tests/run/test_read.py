@@ -11,6 +11,7 @@ import zstandard
 from ckaudit.errors import UnreadableError
 from ckaudit.metrics import metrics
 from ckaudit.run.read import read_run
+from ckaudit.run.run_facts import resume_steps
 from tests.metrics.samples import NAN, cells, close
 
 NORM = "gradients.*.norm"
@@ -170,6 +171,14 @@ def test_a_resume_replaces_the_lines_it_trained_again(tmp_path):
     log(tmp_path, *old, *new)
     found = cells(read_run(tmp_path).scalar("train_loss_raw"))
     assert {step: value for (step, _), value in found.items()} == {1: 5.0, 2: 5.0, 3: 5.0, 4: 2.0, 5: 2.0}
+
+
+def test_sessions_that_only_lines_name_are_those_of_the_run(tmp_path):
+    old = [{"step": step, "train_loss_raw": 5.0} for step in (10, 20, 30, 40)]
+    log(tmp_path, *old, {"step": 30, "train_loss_raw": 2.0, "session": 1}, {"step": 50, "train_loss_raw": 2.0, "session": 2})
+    assert resume_steps(read_run(tmp_path).manifest) == [20, 30]
+    (tmp_path / "run.json").write_text('{"schema_version": "ck.run.v1", "sessions": [{}, {"resumed_from": 25}]}')
+    assert resume_steps(read_run(tmp_path).manifest) == [25]
 
 
 def test_the_log_counts_before_the_checkpoints(tmp_path):

@@ -50,6 +50,13 @@ def test_one_writer_has_one_habit():
     assert run.units["overflow_rate"] == "percent"
 
 
+def test_an_entropy_in_nats_is_held_against_the_largest_it_reached():
+    run = read(moe_util_entropy=[1.6, 2.0, 1.0])
+    assert values(run, "moe_util_entropy") == [0.8, 1.0, 0.5]
+    assert [note.split()[0] for note in run.notes] == ["moe_util_entropy"]
+    assert values(read(moe_util_entropy=[0.9, 1.0, 0.3]), "moe_util_entropy") == [0.9, 1.0, 0.3]
+
+
 def test_the_user_decides():
     run = read({"overflow_rate": "fraction", "mfu": "fraction"}, overflow_rate=[0.14, 0.13, 0.14], mfu=[1.7, 1.7, 1.6])
     assert values(run, "overflow_rate") == [14, 13, 14]

@@ -1,4 +1,4 @@
-"""Kaldi's logs of nnet3, one after the other in one file: the objective of each iteration, and of models on held-out data.
+"""Kaldi's logs of nnet3, one after the other in one file or in their folder: objectives of iterations, and on held-out data.
 
     nnet3-train ... "nnet3-am-copy --raw=true exp/tdnn/12.mdl -|" ...
     LOG (nnet3-train[5.5]:PrintTotalStats():...) Overall average objective function for 'output' is -1.2 over 5056 frames.
@@ -7,6 +7,7 @@
 The objective is a log-likelihood, of which more is better, so that the loss is its negative. An iteration of training begins with
 the model of its command: 12.mdl is that of iteration 13. A command that computes a probability judges a model, and does so on
 held-out data where its examples are called valid_diagnostic. Of the jobs of one iteration the mean over their frames is taken.
+In a folder, `train.12.1.log` and `compute_prob_valid.12.log` name the model of their iteration.
 """
 
 import re
@@ -26,6 +27,7 @@ NAME = "Kaldi nnet3 logs"
 GENERIC = False
 HEAD_BYTES = 2**20
 MIN_OBJECTIVES = 3
+MAX_FILES = 20_000
 MAX_READ = 4096  # characters of a line in which a command names its model
 _OBJECTIVE = re.compile(
     r"LOG \(nnet3-(?:chain-)?(train|compute-prob)\[.{0,160} "
@@ -36,6 +38,8 @@ _COMMAND = re.compile(r"\s{0,4}(?:#\s{0,4})?nnet3-(?:chain-)?(train|compute-prob
 _MODEL = re.compile(r"(?<![\w.])(\d{1,9})\.mdl\b")
 _ACCURACY = b"verage accuracy for 'output'"
 _HELD_OUT = "valid_diagnostic"
+_FILE = re.compile(r"(?:.*/)?(train|compute_prob_valid)\.(\d{1,9})(?:\.\d{1,9})?\.log")
+_PLACES_OF_FILES = ("train.0.1.log", "train.1.1.log", "log/train.0.1.log", "log/train.1.1.log")
 _NUMBERED = "no command names the model of an iteration: objectives were numbered as they stand"
 
 
@@ -58,7 +62,9 @@ class _Objective(Struct, frozen=True):
 
 
 def detects(source: Source) -> bool:
-    """Tell by several lines with an objective of training."""
+    """Tell by the logs of the first iteration in a folder, or by several lines with an objective of training."""
+    if source.is_folder:
+        return any(source.inside(name) is not None for name in _PLACES_OF_FILES)
     return is_text(source) and sum(each.name == "train_loss_raw" for each in _lines(source.data[:HEAD_BYTES])) >= MIN_OBJECTIVES
 
 
@@ -69,6 +75,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where none is a number.
         UsageError: Where `columns` names what is not there.
     """
+    if source.is_folder:
+        source = source.with_data(b"".join(_files(source)))
     found = list(_lines(source.data))
     notes = ["the loss is the negative of the objective", "a step is an iteration of Kaldi's, which holds many updates"]
     if any(each.step is None for each in found):
@@ -83,6 +91,15 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         return replace(named_lines(rows, mapped, notes), step_unit="entry")
 
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, lambda _: True), meaning, no_run_facts))
+
+
+def _files(source: Source) -> Iterator[bytes]:
+    """Yield the objectives of each log in a folder, behind a command with the model that the log's name says."""
+    for name, file in source.files(max_files=MAX_FILES):
+        if (match := _FILE.fullmatch(name)) is not None:
+            command = "train" if match[1] == "train" else f"compute-prob {_HELD_OUT}"
+            objectives = [line for _, line in numbered_lines(file.data) if _OBJECTIVE.search(line[:MAX_READ])]
+            yield "\n".join([f"nnet3-{command} {match[2]}.mdl", *objectives, ""]).encode()
 
 
 def _means(found: Sequence[_Objective]) -> Iterator[tuple[int, int, dict[str, float]]]:

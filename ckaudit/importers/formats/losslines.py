@@ -1,10 +1,14 @@
 """Lines of losses that name neither a step nor an epoch, `Training Loss: 0.1345`: they are numbered as they stand.
 
-What lines tell of a validation between two of them holds at the one before.
+A count beside each loss is the step where it only rises, as in MMEngine's `Iter(train) [  50/40000]  loss: 1.73` and Tacotron 2's
+`Train loss 50 1.73`. What lines tell of a validation between two of them holds at the one before.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ckaudit.importers.importer import Imported, Source
@@ -17,18 +21,39 @@ from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "lines of losses"
 GENERIC = True
+_NUMBERED = (
+    "no line names a step: lines with a training loss were numbered from 1; how many updates lie between them is not known"
+)
 MIN_LINES = 5
 """Lines with a training loss that make a log: a report of results has fewer."""
 
 HEAD_BYTES = 2**21
-Numbered = tuple[int, int, dict[str, float]]
+_COUNT_OF_ALL = re.compile(r"\[ {0,12}(\d{1,12})/ {0,12}\d{1,12}\]")
+_COUNT_BEHIND_NAME = re.compile(r"(?<=loss )(\d{1,12}):? {1,6}(?=\d{1,12}\.\d)", re.IGNORECASE)
+_MMENGINE_EVALUATION = "(val)"
+
+
+class LossLine(Struct, frozen=True):
+    """The values of one line.
+
+    Attributes:
+        line: Its number.
+        place: Which training loss it holds, or stands behind, from 1.
+        count: The count that it shows, None where it shows none.
+        values: By key.
+    """
+
+    line: int
+    place: int
+    count: int | None
+    values: dict[str, float]
 
 
 def detects(source: Source) -> bool:
     """Tell by several lines with a training loss; whatever names a step is told by another format before."""
     if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
         return False
-    return sum(_is_trained(values) for _, _, values in _lines(source.data[:HEAD_BYTES])) >= MIN_LINES
+    return sum(_is_trained(line.values) for line in _lines(source.data[:HEAD_BYTES])) >= MIN_LINES
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -38,29 +63,44 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no line has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    rows = step_lines(list(_lines(source.data)))
+    lines = list(_lines(source.data))
+    steps, note = _steps(lines)
+    rows = step_lines([(line.line, steps[line.place - 1], line.values) for line in lines])
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
-    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), _named, no_run_facts))
+
+    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
+        return replace(named_lines(rows, mapped, [note]), step_unit="entry" if note == _NUMBERED else UNSET)
+
+    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
 
 
-def _lines(data: bytes) -> Iterator[Numbered]:
-    """Yield the number, the place among the training losses, and the values of each line with a name that is known."""
+def _lines(data: bytes) -> Iterator[LossLine]:
+    """Yield each line with a name that is known, from the first training loss on."""
     place = 0
     for line_number, line in numbered_lines(data):
-        if len(line) > MAX_LINE or "oss" not in line:
+        if len(line) > MAX_LINE or not ("oss" in line or _MMENGINE_EVALUATION in line):
             continue
-        found = ((cell.key, number(line[cell.start : cell.end].replace(",", ""))) for cell in value_cells(line))
+        behind = _COUNT_BEHIND_NAME.search(line)
+        text = line[: behind.start()] + line[behind.end() :] if behind else line
+        found = ((cell.key, number(text[cell.start : cell.end].replace(",", ""))) for cell in value_cells(text))
         values = {key: value for key, value in found if value is not None and name_of(key)}
         place += _is_trained(values)
         if values and place:
-            yield line_number, place, values
+            count = behind or _COUNT_OF_ALL.search(line)
+            yield LossLine(line_number, place, int(count[1]) if count else None, values)
+
+
+def _steps(lines: Sequence[LossLine]) -> tuple[Sequence[int], str]:
+    """Return the step of each training loss, and how it was had: by the counts beside them, where all have one and all rise."""
+    trained = [line for line in lines if _is_trained(line.values)]
+    counts = [line.count for line in trained if line.count is not None]
+    if len(counts) < len(trained) or any(after <= before for before, after in pairwise(counts)):
+        return range(1, len(trained) + 1), _NUMBERED
+    if counts and counts[0] == 0:
+        return [count + 1 for count in counts], "the counts beside the losses begin at 0: N was taken as step N + 1"
+    return counts, "steps are the counts beside the losses"
 
 
 def _is_trained(values: Mapping[str, float]) -> bool:
     return any(name_of(key) == "train_loss_raw" for key in values)
-
-
-def _named(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-    note = "no line names a step: lines with a training loss were numbered from 1; how many updates lie between them is not known"
-    return replace(named_lines(rows, mapped, [note]), step_unit="entry")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 from msgspec import Struct, field
@@ -113,11 +113,25 @@ def sniff_table(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
     if not lines or lines[0].lstrip()[:1] in ("{", "[", "<"):
         return None
     rows = {mark: list(csv.reader(lines, delimiter=mark)) for mark in DELIMITERS}
-    mark = max(DELIMITERS, key=lambda delimiter: len(rows[delimiter][0]))
-    header = names_of(rows[mark][0])
+    places = {mark: header_place(rows[mark]) for mark in DELIMITERS}
+    mark = max(DELIMITERS, key=lambda delimiter: len(rows[delimiter][places[delimiter]]))
+    header = names_of(rows[mark][places[mark]])
     if len(header) < 2 or any(number(name) is not None for name in header):
         return None
-    return mark, header, rows[mark][1:]
+    return mark, header, rows[mark][places[mark] + 1 :]
+
+
+def header_place(rows: Sequence[Sequence[str]]) -> int:
+    """Return which row names the columns: the first that holds anything, comments before another row of names left out.
+
+    >>> header_place([["# planned=100"], ["step", "loss"], ["1", "2.5"]]), header_place([["# step", "loss"], ["1", "2.5"]])
+    (1, 0)
+    """
+    filled = [place for place, row in enumerate(rows) if any(map(str.strip, row))]
+    for place, after in pairwise(filled):
+        if not rows[place][0].lstrip().startswith("#") or any(number(cell) is not None for cell in rows[after]):
+            return place
+    return filled[-1] if filled else len(rows) - 1
 
 
 def is_table(head: bytes) -> bool:
@@ -297,8 +311,8 @@ def _blocks(text: str, delimiter: str) -> Iterator[Block]:
 
 
 def _empty_table(rows: list[list[str]], lines: list[int], wanted: set[int], delimiter: str) -> TextTable:
-    """Take the header off the first rows; lines before it are blank."""
-    start = next((index for index, row in enumerate(rows) if any(map(str.strip, row))), len(rows) - 1)
+    """Take the header off the first rows; lines before it are blank, or comments."""
+    start = header_place(rows[:_SAMPLE_LINES])
     header = tuple(names_of(rows[start])) if rows and rows[start] else ()
     del rows[: start + 1], lines[: start + 1]
     return TextTable(header, {position: [] for position in sorted(wanted) if position < len(header)}, [], delimiter)

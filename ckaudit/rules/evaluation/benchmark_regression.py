@@ -11,7 +11,7 @@ from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA, difference_noise
 from ckaudit.run.series import Floats, Series
-from ckaudit.run.spans import spans
+from ckaudit.run.spans import Span, spans
 
 MIN_TREND_POINTS = 12
 """Below so many values their trend is most of their steps, which differences of steps leave out."""
@@ -19,18 +19,26 @@ MIN_TREND_POINTS = 12
 
 @rule("EVAL002", severity="sev2", needs=[microbench_score], unit="score")
 def benchmark_regression(
-    score: Series, *, min_relative_fall: float = 0.1, k: float = 4.0, history: int = 4, min_points: int = 2
+    score: Series,
+    *,
+    min_relative_fall: float = 0.1,
+    k: float = 4.0,
+    history: int = 4,
+    min_points: int = 2,
+    recovery_fraction: float = 0.9,
 ) -> Iterator[Hit | Skip]:
     """A small benchmark falls back.
 
     ## What it checks
     Each score against its best so far, from `history` values on (M58, SEV2-2): lower by `min_relative_fall` of it and by `k`
-    robust deviations of its own steps, at `min_points` evaluations in a row or at the last one.
+    robust deviations of its own steps, at `min_points` evaluations in a row or at the last one. Where
+    `recovery_fraction` of what was lost is won back later it is a note.
     ## Why it matters
     The loss may go on falling while an ability is lost: data, context or harness changed.
     ## False alarms
     Small benchmarks are noisy: their own steps say how much. A score that is better when low is not for this rule, nor is the
-    return of an episode, which has its own (return_lost).
+    return of an episode, which has its own (return_lost). A rate that is raised anew, as at a warm restart, costs every score for
+    a while, and all of it comes back.
     """
     score = score.only(lambda name: EPISODE_RETURN.search(name) is None)
     if score.points <= history:
@@ -47,14 +55,22 @@ def benchmark_regression(
     for span in spans(score, fallen):
         if span.points >= min_points or span.last == int(score.steps[-1]):
             row = int(span.rows[0])
+            is_back = _is_made_good(score, span, float(best[row, span.column]), recovery_fraction)
             yield Hit.over(
                 span,
-                "sev2",
-                "{where} scores {value:.4g}, after {limit:.4g} at its best",
+                "note" if is_back else "sev2",
+                "{where} scores {value:.4g}, after {limit:.4g} at its best" + (", and is back since" if is_back else ""),
                 badness=best - score.values,
                 value=score.values,
                 limit=float(best[row, span.column]),
             )
+
+
+def _is_made_good(score: Series, span: Span, best: float, share: float) -> bool:
+    """Tell whether a later score has won back a share of what was lost to the worst of a fall."""
+    worst = float(score.values[span.rows, span.column].min())
+    later = score.values[score.steps > span.last, span.column]
+    return bool((later >= best - (1 - share) * (best - worst)).any())  # NaN is no score
 
 
 def _noise(values: Floats) -> float:

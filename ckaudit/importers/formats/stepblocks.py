@@ -1,0 +1,88 @@
+"""Blocks of lines below a line that names their step, a value or a few in each, as Coqui TTS prints them.
+
+       --> STEP: 25/500 -- GLOBAL_STEP: 50
+         | > loss: 59.67995  (60.27675)
+         | > grad_norm: 111.58461  (130.00000)
+
+    > EVALUATION
+         | > avg_loss: 50.49594 (+0.0)
+
+Of several counts in a heading the last is the step. A block without a step of its own holds at the step before it, and its losses
+are of an evaluation where its heading says so. Of `59.7 (60.3)` the first number is taken, the second is a mean so far.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.numbers import number
+from ckaudit.importers.text.error_lines import error_lines
+from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
+from ckaudit.importers.text.line_values import is_wanted, name_of, named_lines, value_cells
+from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
+
+NAME = "blocks of lines under a step"
+GENERIC = True
+MIN_STEPS = 5
+"""Steps with a training loss below them that make a log."""
+
+HEAD_BYTES = 2**21
+MAX_HEADING = 160  # characters
+_STEP = re.compile(r"(?<![A-Za-z])(?:global[_ ])?(?:step|iteration|iter|update)s?[:= #]{1,3}(\d{1,12})(?![\w.])", re.IGNORECASE)
+_EVALUATION = re.compile(r"(?<![A-Za-z])(?:eval|valid|test)", re.IGNORECASE)
+_TRAINING = re.compile(r"(?<![A-Za-z])train", re.IGNORECASE)
+StepValues = tuple[int, int, dict[str, float]]
+
+
+def detects(source: Source) -> bool:
+    """Tell by several rising steps, each on a line without a value, and a training loss below them."""
+    if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
+        return False
+    steps = [step for _, step, values in _lines(source.data[:HEAD_BYTES]) if _is_trained(values)]
+    return len(steps) >= MIN_STEPS and all(before < after for before, after in pairwise(steps))
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the blocks.
+
+    Raises:
+        UnreadableError: Where no step has a value.
+        UsageError: Where `columns` names what no line holds.
+    """
+    rows = step_lines(list(_lines(source.data)))
+    unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
+    log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
+
+    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
+        return named_lines(rows, mapped, [])
+
+    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
+
+
+def _lines(data: bytes) -> Iterator[StepValues]:
+    """Yield the number of each line with a value of a known name, the step named last before it, and its values."""
+    step, phase = 0, ""
+    for line_number, line in numbered_lines(data):
+        if len(line) > MAX_LINE:
+            continue
+        if values := _values(line, phase):
+            if step:
+                yield line_number, step, values
+        elif len(line) <= MAX_HEADING:
+            if named := _STEP.findall(line):
+                step, phase = int(named[-1]), ""
+            elif _TRAINING.search(line):
+                phase = ""
+            elif _EVALUATION.search(line):
+                phase = "eval "
+
+
+def _values(line: str, phase: str) -> dict[str, float]:
+    found = ((cell.key, number(line[cell.start : cell.end].replace(",", ""))) for cell in value_cells(line, phase=phase))
+    return {key: value for key, value in found if value is not None and name_of(key)}
+
+
+def _is_trained(values: Mapping[str, float]) -> bool:
+    return any(name_of(key) == "train_loss_raw" for key in values)
