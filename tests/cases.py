@@ -98,6 +98,8 @@ def series_of(name: str, spec: dict[str, Any]) -> Series:
         return Series(name, "1", steps, labels, np.array(cells), recorded)
     noise = np.random.default_rng(spec.get("seed", 0)).normal(0, spec.get("noise", 0.0), (len(steps), len(labels)))
     values = np.linspace(spec["value"], spec.get("to", spec["value"]), len(steps)).reshape(len(steps), -1) + noise
+    if "log_noise" in spec:
+        values *= np.exp(np.random.default_rng(spec.get("seed", 0)).normal(0, spec["log_noise"], values.shape))
     for step, value in spec.get("set", {}).items():
         first, _, last = step.partition("..")
         values[(steps >= int(first)) & (steps <= int(last or first))] = value

@@ -125,7 +125,7 @@ def loss_above_floor(run: Run) -> Series:
 
 @metric(
     unit="nats",
-    reads=["data.token_histogram", "data.target_shift_match"],
+    reads=["data.token_histogram", "data.target_shift_match", "loss_function.targets", "loss_function.constant_value"],
     source="playbook PAN-1, n-gram baseline; Shannon 1948",
     memory=1,
 )
@@ -138,7 +138,8 @@ def unigram_entropy(run: Run) -> Series:
     held-out loss above it while the training loss falls far below is a leak. Not recorded where layers read both ways or
     across and the targets are not known to be the next tokens: then the tokens counted are not those that are to be told. Nor
     where our recorder counted the tokens that a model embeds and nobody declared a vocabulary: they may be a classifier's inputs;
-    nor where it saw neither how targets relate to inputs nor causal attention.
+    nor where it saw neither how targets relate to inputs nor causal attention. Where the loss leaves out tokens, as padding, the
+    entropy is that of the targets which count.
     """
     counts = run.value("data.token_histogram")
     if _tells_other_tokens(run):
@@ -148,7 +149,17 @@ def unigram_entropy(run: Run) -> Series:
     with np.errstate(all="ignore"):
         shares = whole / whole.sum(axis=1, keepdims=True)
         terms = np.where(shares == 0, 0.0, shares * np.log(shares))
-    return single("unigram_entropy", "nats", counts.steps, np.where(known, -terms.sum(axis=1), np.nan), known)
+    entropy = np.where(known, -terms.sum(axis=1), np.nan)
+    return single("unigram_entropy", "nats", counts.steps, _of_targets(run, counts.steps, whole.sum(axis=1), entropy), known)
+
+
+def _of_targets(run: Run, steps: Steps, tokens: Floats, entropy: Floats, *, most: float = 0.9) -> Floats:
+    """Return the entropy of tokens, shape (C,), or where a loss is of no more than `most` of them that of its targets."""
+    targets, guess = (run.value(f"loss_function.{name}") for name in ("targets", "constant_value"))
+    if not targets or not guess:
+        return entropy
+    counted, of_targets = (at(series, steps).values[:, 0] for series in (targets, guess))
+    return np.where(np.nan_to_num(counted, nan=np.inf) <= most * tokens, of_targets, entropy)
 
 
 def _tells_other_tokens(run: Run, *, min_match: float = 0.5) -> bool:

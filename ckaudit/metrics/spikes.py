@@ -13,7 +13,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import Metric, metric
 from ckaudit.run.robust import MAD_TO_SIGMA, resolution
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Mask, Series
+from ckaudit.run.series import Floats, Mask, Series, Steps
 
 WINDOW = 50
 """Points a spike is measured against (F15)."""
@@ -147,6 +147,33 @@ def baseline(series: Series, *, window: int = WINDOW, min_spread_share: float = 
             median[known[rows], column] = middle
             spread[known[rows], column] = np.maximum(MAD_TO_SIGMA * mad, np.maximum(steps / 2, min_spread_share * np.abs(middle)))
     return SpikeBaseline(median, spread)
+
+
+def log_excess_at(values: Floats, rows: Steps, *, window: int = WINDOW) -> Floats:
+    r"""Return how far some points stand above the `window` finite ones before them on a logarithmic scale, in robust deviations.
+
+    $$z_t = \frac{\log L_t - m_t}{1.4826\,\mathrm{MAD}_t}, \qquad m_t = \operatorname{median}(\log L_{t-50}, \dots)$$
+
+    Shape (K,): infinite where a point or one before it is not positive, or not finite, or where there is no scatter. The noise of
+    a loss is in proportion to its level, and skewed where batches differ much: there logarithms tell what is rare.
+
+    Args:
+        values: The loss, shape (T,).
+        rows: Places of the points, each with a window of points before it, shape (K,).
+        window: Points looked back on.
+    """
+    known = np.flatnonzero(np.isfinite(values))
+    places = np.searchsorted(known, rows)
+    excess = np.full(len(rows), np.inf)
+    for index, (row, place) in enumerate(zip(rows, places, strict=True)):
+        before = values[known[max(0, place - window) : place]]
+        if len(before) < window or before.min() <= 0 or not 0 < values[row] < np.inf:
+            continue
+        logs = np.log(before)
+        middle = float(np.median(logs))
+        spread = MAD_TO_SIGMA * float(np.median(np.abs(logs - middle)))
+        excess[index] = (np.log(values[row]) - middle) / spread if spread > 0 else np.inf
+    return excess
 
 
 def _chunks(start: int, end: int, *, size: int = 8_192) -> Iterator[slice]:

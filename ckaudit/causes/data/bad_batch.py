@@ -144,7 +144,7 @@ def bad_batch(
             return
         is_own = _is_over_at_once(spike, loss)
         yield from _jumped(findings, spike, loss, short, strong if is_own else medium / 2, strong, medium)
-        yield from _unstable(spike, flags, update, lead, spike.first_step + short, large_update, strong)
+        yield from _unstable(spike, flags, loss, update, lead, spike.first_step + short, large_update, strong)
         yield from _gradient(gradient, spike, jump, medium, is_own=is_own)
         yield from _tokens(findings, tokens, spike, short, strong)
     else:
@@ -161,11 +161,18 @@ def _of_one_batch(findings: Findings, match: Series | None, strong: float) -> It
 
 
 def _unstable(
-    spike: Finding, flags: Series | None, update: Series | None, lead: int, until: int, large: float, strong: float
+    spike: Finding,
+    flags: Series | None,
+    loss: Series | None,
+    update: Series | None,
+    lead: int,
+    until: int,
+    large: float,
+    strong: float,
 ) -> Iterator[Evidence]:
     """Judge whether the training was unstable by itself, or nothing is known yet of a healthy state."""
     step = spike.first_step or 0
-    if (count := count_jumps_since(flags, step)) >= SEVERAL_JUMPS:
+    if (count := count_jumps_since(flags, loss, step)) >= SEVERAL_JUMPS:
         yield contradicts(strong, f"the loss has jumped {count} times since step {step}: no one batch does", spike)
     if step <= lead:
         yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", spike)

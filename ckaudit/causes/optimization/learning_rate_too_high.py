@@ -139,7 +139,7 @@ def learning_rate_too_high(
         yield supports(strong, f"the weights run away together: {grown[0].message}", grown[0])
     if rate is None and update is None and (lost := findings.first(initialization_lost)):
         yield supports(strong, f"neither rates nor updates are recorded, and {lost.message}", lost)
-    yield from _spikes(findings, flags, strong)
+    yield from _spikes(findings, flags, loss, strong)
     yield from _rate(findings, rate, update, std, adapts, usual_rate, strong, medium)
     if is_plain_descent(adapts) and (over := overshoot(loss)):
         what = f"the first updates raise the loss from {over[0]:.4g} to {over[1]:.4g}: they are too long for its curvature"
@@ -191,14 +191,14 @@ def rate_jump_before_trouble(findings: Findings) -> Finding | None:
     return jump if since <= began <= 2 * since else None
 
 
-def _spikes(found: Findings, flags: Series | None, weight: float, *, several: int = 3) -> Iterator[Evidence]:
+def _spikes(found: Findings, flags: Series | None, loss: Series | None, weight: float, *, several: int = 3) -> Iterator[Evidence]:
     """Judge spikes after a calm time: `several` of them are no one batch, and what makes them goes on (TRI-2)."""
     first = found.first(loss_spike)
     if first is None or first.first_step is None or found.before(first.first_step).of(*OTHER_CAUSES):
         return
     # Jumps of the loss that are close together are one incident; the gradient comes back sooner and shows each.
     findings = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
-    count = max(findings, count_jumps_since(flags, first.first_step))
+    count = max(findings, count_jumps_since(flags, loss, first.first_step))
     if count >= several:
         yield supports(weight, f"it was calm until step {first.first_step}, and has jumped {count} times since", first)
 

@@ -76,10 +76,10 @@ def silent_data_corruption(
 ) -> Iterator[Evidence]:
     """Hardware has changed a number: one element is absurd, and nothing else.
 
-    A flipped bit changes one element: its magnitude is then over `alone` of the length of the whole change. One of a gradient
-    makes its norm jump for a single step, as it never does else, while the loss stays within `calm` of the median of the 20
-    before. A training that ran away more than `lead` steps before has absurd elements of itself. Log odds are on the common scale
-    (`causes/cause.py`).
+    A flipped bit changes one element: what it has grown by is then over `alone` of the length of the whole change. One of a
+    gradient makes its norm jump for a single step, as it never does else, while the loss stays within `calm` of the median of the
+    20 before. A training that ran away more than `lead` steps before has absurd elements of itself. Log odds are on the common
+    scale (`causes/cause.py`).
     """
     jump = findings.first(weights_jump)
     if jump is not None:
@@ -104,15 +104,16 @@ def silent_data_corruption(
 
 
 def largest_element_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
-    """Return the largest element's magnitude after a jump over the length of the change, at most 1.
+    """Return by how much the largest element has grown in a jump, over the length of the change, at most 1.
 
     Where it came between two checkpoints, the finding says how large it was beside the larger of the two norms.
     """
     element, step, norm = (_cell(series, jump) for series in (largest, moved, size))
+    was = None if largest is None else _cell(largest, jump, earlier=1)
     before = None if size is None else _cell(size, jump, earlier=1)
     if norm is not None and before is not None and isinstance(jump.value, float):
         step = max(step or 0.0, jump.value * max(norm, before))
-    return None if element is None or not step else min(1.0, element / step)
+    return None if element is None or not step else min(1.0, max(0.0, element - (was or 0.0)) / step)
 
 
 def is_absurd(jump: Finding, largest: Series | None, *, times: float = 2.0) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from ckaudit.causes.cause import Findings
 from ckaudit.metrics.loss import val_loss
 from ckaudit.metrics.reductions import running_medians
+from ckaudit.metrics.spikes import log_excess_at
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.falls import Plateau, flat_fall, plateau_of
@@ -303,9 +304,15 @@ def has_gradient_before(norm: Series | None, step: int, *, within: int) -> bool:
     return norm is not None and bool((norm.finite[:, 0] & (norm.steps < step) & (norm.steps >= step - within)).any())
 
 
-def count_jumps_since(flags: Series | None, since: int, *, apart: int = 10) -> int:
-    """Return how often the loss jumps from a step on: flags less than `apart` points behind another are of the same jump."""
-    if flags is None:
+def count_jumps_since(
+    flags: Series | None, loss: Series | None, since: int, *, apart: int = 10, min_log_excess: float = 6.0
+) -> int:
+    """Return how often the loss jumps from a step on: flags less than `apart` points behind another are of the same jump.
+
+    A flag that is less than `min_log_excess` deviations away on a logarithmic scale is the noise of batches that differ much.
+    """
+    if flags is None or loss is None:
         return 0
     rows = np.flatnonzero((flags.values[:, 0] == 1) & (flags.steps >= since))
+    rows = rows[log_excess_at(loss.values[:, 0], np.searchsorted(loss.steps, flags.steps[rows])) > min_log_excess]
     return int((np.diff(rows, prepend=-apart) >= apart).sum())

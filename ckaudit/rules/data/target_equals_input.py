@@ -7,6 +7,7 @@ import numpy as np
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.data import embedded_shift_match, target_equals_embedded, target_shift_match
 from ckaudit.metrics.data import target_equals_input as equal_share
+from ckaudit.metrics.loss_function import explained_share
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Series, at
 from ckaudit.run.spans import spans
@@ -16,7 +17,7 @@ from ckaudit.run.spans import spans
     "DATA002",
     severity="sev0",
     needs=[],
-    wants=[equal_share, target_shift_match, target_equals_embedded, embedded_shift_match],
+    wants=[equal_share, target_shift_match, target_equals_embedded, embedded_shift_match, explained_share],
     unit="1",
 )
 def target_equals_input(
@@ -24,8 +25,10 @@ def target_equals_input(
     match: Series | None,
     embedded: Series | None,
     embedded_match: Series | None,
+    explained: Series | None,
     *,
     max_equal_share: float = 0.9,
+    min_explained_share: float = 0.99,
 ) -> Iterator[Hit | Skip]:
     """Targets are the inputs.
 
@@ -33,7 +36,8 @@ def target_equals_input(
     The share of targets that are their own input token. Above `max_equal_share` the shift by one is missing (playbook D5.1). In
     the lab's dev split it is at most 0.09 in all other runs, and 1 where the shift is left out. And the share that are the token
     which an embedding reads at their own place: above it a decoder reads what it is to write, or nothing hides the words that
-    are to be filled in (of BERT's a tenth are left as they are). It is sev2, for who reconstructs a text means to.
+    are to be filled in (of BERT's a tenth are left as they are). It is sev2, for who reconstructs a text means to;
+    and a note where the model saves less than `min_explained_share` of what a constant guess costs: who may copy saves all of it.
     ## Why it matters
     The model learns to copy: the training loss goes to zero, and it predicts nothing.
     ## False alarms
@@ -47,7 +51,9 @@ def target_equals_input(
     shown = "{value:.1%} of the targets are what an embedding reads at their place: the model need only copy them"
     yield from _copies(equal, match, "sev0", missing, max_equal_share)
     if equal is None or not (equal.values > max_equal_share).any():
-        yield from _copies(embedded, embedded_match, "sev2", shown, max_equal_share)
+        saved = explained.late_median() if explained is not None else None
+        severity: Severity = "note" if saved is not None and saved < min_explained_share else "sev2"
+        yield from _copies(embedded, embedded_match, severity, shown, max_equal_share)
 
 
 def _copies(equal: Series | None, match: Series | None, severity: Severity, message: str, limit: float) -> Iterator[Hit]:

@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import upper_triangle_mass
-from ckaudit.metrics.data import target_equals_input
+from ckaudit.metrics.data import target_equals_input, target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
@@ -18,6 +18,9 @@ from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of, table_of
 
+MIN_MATCH = 0.5
+"""Share of targets that are the next token: all of them in a language model, about a tenth by chance."""
+
 MAX_EQUAL = 0.5  # share of targets that are their inputs: healthy text has a tenth at most, targets that were not shifted all
 
 
@@ -25,7 +28,7 @@ MAX_EQUAL = 0.5  # share of targets that are their inputs: healthy text has a te
     "LOSS005",
     severity="sev1",
     needs=[train_loss_raw],
-    wants=[val_loss, unigram_entropy, upper_triangle_mass, target_equals_input, FACTS],
+    wants=[val_loss, unigram_entropy, upper_triangle_mass, target_equals_input, target_shift_match, FACTS],
     unit="nats/token",
 )
 def loss_below_floor(
@@ -34,6 +37,7 @@ def loss_below_floor(
     entropy: Series | None,
     mass: Series | None,
     equal: Series | None,
+    match: Series | None,
     facts: Manifest | None,
     *,
     min_entropy_share: float = 0.05,
@@ -54,11 +58,15 @@ def loss_below_floor(
     (D2.4).
     ## False alarms
     Tasks with one right answer, such as sums or copies, are rightly learnt to nothing: a note, unless nothing tells that the
-    answers are hidden; so is what follows from a source that an encoder reads. Runs that are not of tokens have no such floor
-    and are not judged by it.
+    answers are hidden; so is what follows from a source that an encoder reads. Runs that are not of tokens, or
+    whose targets are not the next ones, have no such floor and are not judged by it.
     """
     if loss_kind_of(facts) == "other":
         yield Skip("not_applicable", NOT_OF_TOKENS)
+        return
+    known = match.values[match.finite] if match is not None else np.empty(0)
+    if len(known) and median(known) < MIN_MATCH and not (equal is not None and (equal.values[equal.finite] >= MAX_EQUAL).any()):
+        yield Skip("not_applicable", "targets are not the tokens that come next: what those cost at least says nothing of them")
         return
     if loss.points < window:
         yield Skip("too_few_points", f"{loss.points} points of the loss; {window} are needed")

@@ -9,7 +9,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import HARD_BATCH, OPENING, stays_solved, train_loss_raw, untrained_loss
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
-from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
+from ckaudit.metrics.spikes import grad_norm_excess, log_excess_at, loss_excess, loss_over_median
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median
@@ -31,6 +31,9 @@ the least event of an ill run 3.3, of a public log 21."""
 
 RESTART_RATIO, BACK_SHARE = 2.0, 0.5
 """A learning rate raised twice over is a restart; an incident is over once half of its jump is gone."""
+
+MIN_LOG_SHARE = 0.5
+"""Share of the deviations by which a point stands out on a logarithmic scale as well: noise of half the level has no more."""
 
 MIN_POINTS_BACK = 3
 """Points after an event by which a record that ends soon tells that it is over: all of them, for there are few."""
@@ -82,7 +85,8 @@ def loss_spike(
 
     ## What it checks
     A point is flagged when it exceeds the median of the previous `window` points by `k` robust deviations (F15; a healthy 124M
-    run has isolated flags at 6). Flags are an incident when three of five points in a row are flagged, when the loss is over
+    run has isolated flags at 6), and their logarithms by half as many, by all of them where it stands alone: noise is in
+    proportion to the level. Flags are an incident when three of five points in a row are flagged, when the loss is over
     `jump_ratio` times the median, or over 1.25 times it where the gradient norm was flagged in the 3 steps before, and one of
     them is higher by 0.02 of the first losses. An incident ends after half a window without flags, and not before the loss has
     given back half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `min_incidents`
@@ -159,9 +163,12 @@ def _judged_incidents(
 ) -> list[Incident]:
     """Return the incidents among the flagged points; those that only batches make are marked as isolated."""
     flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
+    by_logs = np.zeros(len(flags))
+    by_logs[flags] = log_excess_at(loss, np.flatnonzero(flags))
+    flags &= by_logs > k * MIN_LOG_SHARE
     height = _height(loss, relative)
     over = np.nan_to_num(relative, posinf=np.inf)
-    strong = flags & ((over > jump_ratio) | (over > LED_JUMP_RATIO) & _led(excess.steps, gradient, k))
+    strong = flags & (by_logs > k) & ((over > jump_ratio) | (over > LED_JUMP_RATIO) & _led(excess.steps, gradient, k))
     candidates = [
         incident
         for incident in incidents(flags & (height > MIN_PART_SHARE), strong, quiet=window // 2)

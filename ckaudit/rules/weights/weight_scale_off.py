@@ -8,6 +8,7 @@ from msgspec import UNSET
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.estimated_movement import cells_like
+from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.weights import weight_rms, weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median
@@ -29,6 +30,12 @@ MIN_SHARE_BEYOND = 0.6
 MIN_MATRICES = 4
 """Fewer weights say nothing of most."""
 
+LOGISTIC_GAIN = 4.0
+"""Gain with which matrices before logistic units are drawn, four times Glorot's (Glorot & Bengio 2010), give or take a tenth."""
+
+MAX_FIRST_RATIO, FIRST_TENTH = 1.5, 0.1
+"""First loss over the median of the first tenth: a model that is sure of wrong guesses pays many times what it soon does."""
+
 USUAL_GAIN = 0.1
 """The least gain of the usual ways to draw a matrix."""
 
@@ -36,11 +43,12 @@ EARLY_STEPS = 100
 """Steps after which nobody who has no checkpoint before them knows how weights began."""
 
 
-@rule("WGT004", severity="sev2", needs=[weight_std], wants=[weight_rms, FACTS], unit="1", memory=1)
+@rule("WGT004", severity="sev2", needs=[weight_std], wants=[weight_rms, FACTS, train_loss_raw], unit="1", memory=1)
 def weight_scale_off(
     std: Series,
     rms: Series | None,
     facts: Manifest | None,
+    loss: Series | None,
     *,
     min_gain: float = 0.01,
     max_gain: float = 2.8,
@@ -61,7 +69,8 @@ def weight_scale_off(
     ## False alarms
     Projections that start at zero by design are left out, and so are embeddings and what does not multiply its inputs; a single
     matrix has no layer behind it. A run that goes on from trained weights has none of the usual scales, and is judged by the
-    same wide band.
+    same wide band. Logistic units have gains of four: up to there a model whose first loss is like those of its first tenth
+    has a note.
     """
     gains = _gains(std, facts) if facts is not None and len(std.steps) and std.steps[0] == 0 else {}
     if not gains:
@@ -73,7 +82,7 @@ def weight_scale_off(
     middle = median(list(gains.values()))
     if not min_gain <= middle <= max_gain:
         yield _at_start(
-            "sev2",
+            "note" if middle <= 1.1 * LOGISTIC_GAIN and _begins_calmly(loss) else "sev2",
             "median matrix",
             middle,
             max_gain if middle > max_gain else min_gain,
@@ -84,6 +93,13 @@ def weight_scale_off(
         if gain > max_gain * (single_ratio if middle > 1 else 1.0):
             message = "the initial gain of {where} is {value:.2g}, while that of the median matrix is " + f"{middle:.2g}"
             yield _at_start("note", name, gain, max_gain, message)
+
+
+def _begins_calmly(loss: Series | None) -> bool:
+    """Tell whether the first loss is like those that follow."""
+    values = loss.values[loss.finite[:, 0], 0] if loss is not None and loss.labels else np.empty(0)
+    early = values[: max(3, int(FIRST_TENTH * len(values)))]
+    return len(early) > 2 and float(early[0]) <= MAX_FIRST_RATIO * median(early)
 
 
 def _by_spread(std: Series, rms: Series | None, facts: Manifest | None, max_gain: float) -> Iterator[Hit | Skip]:

@@ -6,10 +6,11 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.metrics.loss_function import explained_share, has_used_inputs
+from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
+from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
@@ -50,7 +51,7 @@ def weights_grow(
     what does not multiply its inputs; what a recurrent cell puts out is bounded by its gates; and a linear model has no layer
     behind its one matrix. So has the matrix of a head or of a single output, as of a value or a reward, which grows to the size
     of its targets: alone it is a note. Targets in the thousands need such weights: where the model saves half of what a constant
-    guess costs to the end, all matrices together are a note.
+    guess costs at its end, all matrices together are a note.
     """
     yield from too_few(std, min_points)
     gains = _gains(std, facts)
@@ -63,7 +64,7 @@ def weights_grow(
         grown = gains.values / first
     middle, times = row_medians(gains.values), row_medians(grown)
     series = single("median matrix", "1", gains.steps, middle)
-    is_useful = has_used_inputs(explained, min_share=MIN_EXPLAINED_SHARE)
+    is_useful = _ends_well(explained)
     together = ((middle > max_gain) & (times > max_growth) & (len(gains.labels) > 1))[:, None]
     for span in spans(series, together, min_points=min_points):
         yield Hit.over(
@@ -83,6 +84,12 @@ def weights_grow(
             badness=gains.values,
             limit=max_single_gain,
         )
+
+
+def _ends_well(explained: Series | None) -> bool:
+    """Tell whether a model saves a good part of what a constant guess costs at its last three checkpoints."""
+    shares = explained.values[explained.finite[:, 0], 0] if explained is not None and explained.labels else np.empty(0)
+    return len(shares) > 0 and median(shares[-3:]) > MIN_EXPLAINED_SHARE
 
 
 def _is_last(tensors: TensorTable, name: str) -> bool:
