@@ -11,7 +11,7 @@
 
 `broken` names a file that is not what the contract says, by the code of the violation.
 `value`, `to` and what is `set` are one number, or one for each label. In `values`, nan is recorded as NaN and "-" is not
-recorded. `steps = "1..300:10"` counts by tens.
+recorded. `steps = "1..300:10"` counts by tens. `noise` is added, and `exp` of `log_noise` multiplied.
 """
 
 import tomllib

@@ -159,7 +159,8 @@ def _of_targets(run: Run, steps: Steps, tokens: Floats, entropy: Floats, *, most
     if not targets or not guess:
         return entropy
     counted, of_targets = (at(series, steps).values[:, 0] for series in (targets, guess))
-    return np.where(np.nan_to_num(counted, nan=np.inf) <= most * tokens, of_targets, entropy)
+    is_less = (tokens > 0) & (np.nan_to_num(counted, nan=np.inf) <= most * tokens)
+    return np.where(is_less, of_targets, entropy)
 
 
 def _tells_other_tokens(run: Run, *, min_match: float = 0.5) -> bool:
