@@ -37,6 +37,7 @@ class Source:
         self.path = path
         self.shown = shown_name(path.name)
         self.is_folder = path.is_dir()
+        self._is_made = False
 
     @cached_property
     def data(self) -> bytes:
@@ -51,6 +52,12 @@ class Source:
             return raw_bytes(self.path, self.shown, max_bytes=MAX_IMPORT_BYTES)
         except BrokenFile as broken:
             raise self._unreadable(broken) from None
+
+    def forget(self) -> None:
+        """Free the bytes of a file; they are read again where somebody asks for them."""
+        if not self._is_made:
+            for name in ("data", "text"):
+                self.__dict__.pop(name, None)
 
     @property
     def line_count(self) -> int:
@@ -88,7 +95,7 @@ class Source:
     def with_data(self, data: bytes) -> "Source":
         """Return a source of the same name that holds other bytes: what stands in this one, written as another format."""
         source = Source(self.path)
-        source.__dict__ |= {"data": data, "head": data[:HEAD_BYTES]}
+        source.__dict__ |= {"data": data, "head": data[:HEAD_BYTES], "_is_made": True}
         return source
 
     def inside(self, name: str) -> "Source | None":

@@ -71,6 +71,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what is not there.
     """
     table, labels = labelled_table(source, columns)
+    source.forget()
     return imported_runs(table, labels, choices_of(table.header, columns, source.shown), source.shown, NAME)
 
 

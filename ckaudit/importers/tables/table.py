@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, from_arrow, number, numbers
+from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, from_arrow, number, numbers, whole
 
 DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
 HEAD_BYTES = 2**16
@@ -25,6 +26,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 LEAST_BYTES = 2**18  # loading pyarrow takes as long as reading this much with the csv module
 _SAMPLE_LINES = 32
 _BLOCK_ROWS = 8192
+_PIECE_BYTES = 2**24
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _ODD = (b'"', b"(", b"\0")  # a quoted cell, the word nan(...), a hole in the file
@@ -169,23 +171,53 @@ def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: s
     start = data.find(b"\n") + 1
     if len(data) < LEAST_BYTES or not 0 < start < len(data) or not _is_plain(data, start):
         return None
+    count = data.count(b"\n", start)
+    columns = {position: whole(np.empty(count)) for position in sorted(wanted)}
+    done = 0
+    for piece in _pieces(data, start):
+        read = _plain_piece(piece, width, sorted(wanted), delimiter)
+        if read is None or done + len(read) > count:
+            return None
+        for position, column in columns.items():
+            cells = from_arrow(read[str(position)])
+            column.values[done : done + len(read)] = cells.values
+            column.recorded[done : done + len(read)] = cells.recorded
+        done += len(read)
+    _free_arrow()
+    return None if done < count else (columns, count)  # pyarrow skips blank lines: the numbers of later lines would be wrong
+
+
+def _free_arrow() -> None:
+    """Give back the memory that Arrow keeps for more."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+
+
+def _pieces(data: bytes, start: int) -> Iterator[memoryview]:
+    """Yield the lines from `start` on some megabytes at a time, without copying them."""
+    while start < len(data):
+        end = len(data) if start + _PIECE_BYTES >= len(data) else data.rfind(b"\n", start, start + _PIECE_BYTES) + 1
+        end = end if end > start else data.find(b"\n", start) + 1
+        yield memoryview(data)[start:end]
+        start = end
+
+
+def _plain_piece(piece: memoryview, width: int, wanted: Sequence[int], delimiter: str) -> Any:
+    """Return some lines of a table as an Arrow table of the wanted columns, by their positions; None where they are not plain."""
     import pyarrow as pa
     from pyarrow import csv
 
-    names = [str(position) for position in range(width)]
-    read = [str(position) for position in sorted(wanted)]
+    read = list(map(str, wanted))
     try:
-        table = csv.read_csv(
-            pa.BufferReader(pa.py_buffer(memoryview(data)[start:])),
-            csv.ReadOptions(column_names=names),
+        return csv.read_csv(
+            pa.BufferReader(pa.py_buffer(piece)),
+            csv.ReadOptions(column_names=list(map(str, range(width)))),
             csv.ParseOptions(delimiter=delimiter, quote_char=False),
             csv.ConvertOptions(include_columns=read, column_types=dict.fromkeys(read, pa.float64()), null_values=[""]),
         )
     except pa.ArrowInvalid:
         return None
-    if table.num_rows != data.count(b"\n", start):  # pyarrow skips blank lines, so the numbers of later lines would be wrong
-        return None
-    return {int(name): from_arrow(table[name]) for name in read}, table.num_rows
 
 
 def _is_plain(data: bytes, start: int) -> bool:

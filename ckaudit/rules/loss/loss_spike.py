@@ -12,6 +12,7 @@ from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, loss_excess, loss_over_median
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.blocks import by_blocks
 from ckaudit.run.medians import median
 from ckaudit.run.rises import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
@@ -274,10 +275,14 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
 def _height(loss: Floats, relative: Floats) -> Floats:
     """Return how far each point stands above its running median, over what it must; infinite where that is not known."""
     start = untrained_loss(loss)
-    with np.errstate(all="ignore"):
+
+    def height_of(loss: Floats, relative: Floats) -> Floats:
         level = loss / relative
         height = (loss - level) / start / np.where(level < SOLVED * start, HARD_BATCH, MIN_HEIGHT_SHARE)
-    return np.asarray(np.where(np.isnan(height), np.inf, height))
+        return np.where(np.isnan(height), np.inf, height)
+
+    with np.errstate(all="ignore"):
+        return by_blocks(height_of, loss, relative)
 
 
 def _restarted(rate: Series | None, step: int, window: int) -> bool:
@@ -299,9 +304,13 @@ def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
     if gradient is None:
         return np.zeros(len(steps), bool)
     flagged = gradient.steps[np.nan_to_num(gradient.values[:, 0], posinf=np.inf) > k]
-    before = np.searchsorted(flagged, steps, side="left")
-    after = np.searchsorted(flagged, steps - SPIKE_LEAD_STEPS, side="left")
-    return np.asarray(before > after)
+
+    def is_led(block: Steps) -> Mask:
+        before = np.searchsorted(flagged, block, side="left")
+        after = np.searchsorted(flagged, block - SPIKE_LEAD_STEPS, side="left")
+        return np.asarray(before > after)
+
+    return by_blocks(is_led, steps, dtype=bool)
 
 
 def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: float) -> list[bool]:
@@ -309,7 +318,9 @@ def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: f
     if gradient is None:
         return [False] * len(incidents)
     values = gradient.values[:, 0]
-    spans = [(gradient.steps >= steps[incident.first]) & (gradient.steps <= steps[incident.last]) for incident in incidents]
+    starts = np.searchsorted(gradient.steps, [steps[incident.first] for incident in incidents], side="left").tolist()
+    ends = np.searchsorted(gradient.steps, [steps[incident.last] for incident in incidents], side="right").tolist()
+    spans = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
     return [bool(np.isfinite(values[inside]).any() and not (values[inside] > k).any()) for inside in spans]
 
 
