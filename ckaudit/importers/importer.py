@@ -59,6 +59,12 @@ class Source:
             for name in ("data", "text"):
                 self.__dict__.pop(name, None)
 
+    def taken_data(self) -> bytes:
+        """Return all bytes to the one who asks, and forget them, so that they are freed when nobody needs them any more."""
+        data = self.data
+        self.forget()
+        return data
+
     @property
     def line_count(self) -> int:
         """How many lines the bytes have; the last may have no line end."""

@@ -38,7 +38,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no line has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    rows = step_lines(list(_lines(source.data)))
+    rows = step_lines(_lines(source.data))
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), _named, no_run_facts))
