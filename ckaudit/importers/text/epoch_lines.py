@@ -13,7 +13,7 @@ from ckaudit.importers.tables.growing import GrowingColumn
 from ckaudit.importers.tables.numbers import Numbers, count_of, number
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints, LineOrigin, Mask
 from ckaudit.importers.text.line_values import name_of
-from ckaudit.importers.text.prefix import mark_of
+from ckaudit.importers.text.prefix import NOBODY, mark_of
 
 NONE = -1
 """Stands for a batch, or a number of batches, that a line does not name."""
@@ -159,9 +159,13 @@ class _GrowingValues(Struct):
 
     def put(self, row: int, place: int, text: str) -> None:
         """Add the text of one line, and which of its values it is."""
-        self.numbers.put(row, number(text.replace(",", "")))
-        self.marks += bytes(row - len(self.marks))
-        self.marks.append(min(place, _MOST_PLACES) << 2 | (_PRESENT | _WITH_POINT if "." in text else _PRESENT))
+        self.numbers.put(row, number(text.replace(",", "") if "," in text else text))
+        marks = self.marks
+        if len(marks) < row:
+            marks += bytes(row - len(marks))
+        marks.append(
+            (place << 2 if place < _MOST_PLACES else _MOST_PLACES << 2) | (_PRESENT | _WITH_POINT if "." in text else _PRESENT)
+        )
 
     def column(self, count: int) -> ValueColumn:
         """Return the column over so many lines."""
@@ -173,16 +177,19 @@ class _GrowingValues(Struct):
 
 def gathered(lines: Iterable[EpochLine]) -> EpochLines:
     """Return lines as columns; each is forgotten when the next one comes."""
-    whole = {name: array("q") for name in ("line", "rank", "epoch", "batch", "size", "count")}
+    line_numbers, ranks, epochs, batches, sizes, counts = (array("q") for _ in range(6))
     times, in_samples, names_epoch = array("d"), bytearray(), bytearray()
     values: dict[str, _GrowingValues] = {}
     for row, line in enumerate(lines):
-        mark = mark_of(line.text)
-        count = count_of(line.values.get(COUNTER, ""))
-        of_line = line.line, _or(mark.rank, NO_RANK), line.epoch, _or(line.batch), _or(line.batches), _or(count)
-        for column, cell in zip(whole.values(), of_line, strict=True):
-            column.append(cell)
+        mark = mark_of(line.text) if line.text else NOBODY
+        line_numbers.append(line.line)
+        ranks.append(NO_RANK if mark.rank is None else mark.rank)
         times.append(np.nan if mark.time is None else mark.time)
+        epochs.append(line.epoch)
+        batches.append(NONE if line.batch is None else line.batch)
+        sizes.append(NONE if line.batches is None else line.batches)
+        count = count_of(line.values[COUNTER]) if COUNTER in line.values else None
+        counts.append(NONE if count is None else count)
         in_samples.append(line.in_samples)
         names_epoch.append(line.names_epoch)
         for place, (key, text) in enumerate(line.values.items()):
@@ -190,11 +197,10 @@ def gathered(lines: Iterable[EpochLine]) -> EpochLines:
                 values[key] = _GrowingValues()
             values[key].put(row, place, text)
     columns = {key: found.column(len(times)) for key, found in values.items()}
-    lines_of, ranks, epochs, batches, sizes, counts = (np.frombuffer(column, np.int64) for column in whole.values())
-    origin = LineOrigin(lines_of, ranks, np.frombuffer(times, np.float64))
+    origin = LineOrigin(_ints(line_numbers), _ints(ranks), np.frombuffer(times, np.float64))
     masks = np.frombuffer(in_samples, bool), np.frombuffer(names_epoch, bool)
-    return EpochLines(origin, epochs, batches, sizes, *masks, counts, columns)
+    return EpochLines(origin, _ints(epochs), _ints(batches), _ints(sizes), *masks, _ints(counts), columns)
 
 
-def _or(value: int | None, otherwise: int = NONE) -> int:
-    return otherwise if value is None else value
+def _ints(column: "array[int]") -> Ints:
+    return np.frombuffer(column, np.int64)
