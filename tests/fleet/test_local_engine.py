@@ -78,3 +78,22 @@ def test_an_audit_that_is_killed_goes_on_where_it_was(tmp_path):
     assert {run.run: run for run in fleet.runs}.items() >= {run.run: run for run in told}.items()
     assert len(fleet.runs) == 60
     assert read_stored(folder).problems == []
+
+
+BLOCKED = """
+from multiprocessing import forkserver
+from pathlib import Path
+from ckaudit.fleet.engines.local import _pool
+
+with _pool(1) as (pool, _):
+    status = Path(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read_text()
+    workers = pool.submit(Path.read_text, Path("/proc/self/status")).result()
+    print(*(next(line.split()[1] for line in text.splitlines() if line.startswith("SigBlk")) for text in (status, workers)))
+"""
+
+
+def test_only_the_process_that_asked_hears_ctrl_c():
+    """As long as the server and its processes load what they need, nothing else keeps them from answering it."""
+    told = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=True).stdout
+    interrupt = 1 << (signal.SIGINT - 1)
+    assert [int(mask, 16) & interrupt for mask in told.split()] == [interrupt, interrupt]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from multiprocessing import forkserver, get_context, parent_process
+from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.queues import SimpleQueue
 
 from ckaudit.contract.schema.fleet import FleetRun
@@ -189,6 +189,7 @@ def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Begi
 
 def _start_without_interrupts() -> None:
     """Start the server of processes with Ctrl-C blocked, which it and they inherit: this process alone answers it."""
+    resource_tracker.ensure_running()  # the server needs it too, and whoever starts it has Ctrl-C unblocked behind it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
