@@ -20,6 +20,7 @@ from ckaudit.metrics.spikes import WINDOW, loss_excess, spike_flags
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.words import element_type
 from ckaudit.rules import rules
+from ckaudit.run.blocks import by_blocks
 from ckaudit.run.cancelled_gradients import cancelled
 from ckaudit.run.medians import median
 from ckaudit.run.run import Run
@@ -80,15 +81,14 @@ def chart_of(rows: Series, *, name: str, title: str, points: int, unit: str, fin
     """Return a series of one place as a curve of at most so many points; what is said of it is of all of them."""
     values = rows.values[:, 0]
     chosen = shape_preserving(values, points)
-    labels = [str(step) for step in rows.steps.tolist()]
     finite = np.flatnonzero(np.isfinite(values))
-    ends = [Point(label=labels[row], value=float(values[row])) for row in (*_extremes(values), *finite[-1:])]
+    ends = [Point(label=str(rows.steps[row]), value=float(values[row])) for row in (*_extremes(values), *finite[-1:])]
     least, greatest, last = ends or (None, None, None)
     return Chart(
         name=name,
         title=title,
         unit=unit,
-        labels=[labels[row] for row in chosen],
+        labels=[str(step) for step in rows.steps[chosen].tolist()],
         values=[encode_float(value) for value in values[chosen].tolist()],
         least=least,
         greatest=greatest,
@@ -120,6 +120,8 @@ def _extremes(values: Floats) -> list[int]:
     finite = np.isfinite(values)
     if not finite.any():
         return []
+    if finite.all():
+        return [int(np.argmin(values)), int(np.argmax(values))]
     return [int(np.argmin(np.where(finite, values, np.inf))), int(np.argmax(np.where(finite, values, -np.inf)))]
 
 
@@ -145,8 +147,13 @@ def _farthest(part: Floats, around: Floats, *, enough: int = 2_000) -> int:
     """
     around = around[:: max(1, len(around) // enough)]
     finite = around[np.isfinite(around)]
-    distance = np.abs(part - (median(finite) if len(finite) else 0.0))
-    return int(np.argmax(np.where(np.isfinite(distance), distance, -1.0)))
+    middle = median(finite) if len(finite) else 0.0
+
+    def distance_from_it(block: Floats) -> Floats:
+        distance = np.abs(block - middle)
+        return np.where(np.isfinite(distance), distance, -1.0)
+
+    return int(np.argmax(by_blocks(distance_from_it, part)))
 
 
 def _waterfall(run: Run) -> Chart | None:

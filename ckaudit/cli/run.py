@@ -35,11 +35,19 @@ def run(arguments: Sequence[str]) -> int:
     except (OSError, MemoryError) as error:
         return _refused(error)
     except Exception as error:  # noqa: BLE001  the last door before the user
-        return _unexpected(error)
+        if not _follows_interrupt(error):
+            return _unexpected(error)
+        code = INTERRUPTED
     if code == INTERRUPTED:
         say("interrupted")
     # Without a command nothing was audited: the help is shown, and no pipeline takes it for a clean run.
     return code if arguments else COULD_NOT
+
+
+def _follows_interrupt(error: BaseException) -> bool:
+    """Tell whether an error came up on the way out after Ctrl-C, as where that stopped a library while it was imported."""
+    before = error.__context__
+    return before is not None and (isinstance(before, KeyboardInterrupt) or _follows_interrupt(before))
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.log_search import BESIDE, FoundLogs, find_logs, holds_logs, holds_others, note_on_others, runs_below
 from ckaudit.importers.names import list_names, name_to_copy, shorten_name
 from ckaudit.importers.policy_columns import read_with
-from ckaudit.importers.tables.table import UTF16_MARKS, text_of
+from ckaudit.importers.tables.table_header import UTF16_MARKS, text_of
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.errors import summary_of
 from ckaudit.importers.text.line_values import repeated_names

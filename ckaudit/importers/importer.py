@@ -14,7 +14,7 @@ from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.violations import TOO_LARGE
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.tables.table import HEAD_BYTES, text_of
+from ckaudit.importers.tables.table_header import HEAD_BYTES, text_of
 
 MAX_SEEN = 200_000
 MAX_IMPORT_BYTES = 4 * MAX_BYTES  # a million rows of 200 bytes, and a log of that size still fits in memory
@@ -37,6 +37,7 @@ class Source:
         self.path = path
         self.shown = shown_name(path.name)
         self.is_folder = path.is_dir()
+        self._is_made = False
 
     @cached_property
     def data(self) -> bytes:
@@ -51,6 +52,18 @@ class Source:
             return raw_bytes(self.path, self.shown, max_bytes=MAX_IMPORT_BYTES)
         except BrokenFile as broken:
             raise self._unreadable(broken) from None
+
+    def forget(self) -> None:
+        """Free the bytes of a file; they are read again where somebody asks for them."""
+        if not self._is_made:
+            for name in ("data", "text"):
+                self.__dict__.pop(name, None)
+
+    def taken_data(self) -> bytes:
+        """Return all bytes to the one who asks, and forget them, so that they are freed when nobody needs them any more."""
+        data = self.data
+        self.forget()
+        return data
 
     @property
     def line_count(self) -> int:
@@ -88,7 +101,7 @@ class Source:
     def with_data(self, data: bytes) -> "Source":
         """Return a source of the same name that holds other bytes: what stands in this one, written as another format."""
         source = Source(self.path)
-        source.__dict__ |= {"data": data, "head": data[:HEAD_BYTES]}
+        source.__dict__ |= {"data": data, "head": data[:HEAD_BYTES], "_is_made": True}
         return source
 
     def inside(self, name: str) -> "Source | None":

@@ -29,8 +29,7 @@ def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, min_deviati
     loss = train_loss_raw(run)
     if not loss.labels:
         return empty("loss_after_resume")
-    known = np.flatnonzero(loss.finite[:, 0])
-    steps, values = loss.steps[known], loss.values[known, 0]
+    steps, values = loss.finite_points()
     deviations: dict[int, float] = {}
     for seam in resume_steps(run.manifest):
         start = int(np.searchsorted(steps, seam, side="right"))

@@ -41,6 +41,8 @@ def nan_inf_events(run: Run) -> Series:
     trainer looks at more.
     """
     counted, series = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
+    if not len(series.steps):
+        return single("nan_inf_events", "places", counted.steps, counted.values[:, 0])
     steps = merged_steps(counted.steps, series.steps)
     events = np.zeros(len(steps))
     events[np.searchsorted(steps, counted.steps)] = counted.values[:, 0]
@@ -58,10 +60,10 @@ def bad_places(run: Run) -> Series:
     bad = [(number, number.nonfinite) for number in numbers] + [
         (count, count.recorded & ~(count.values <= 0)) for count in counts
     ]
-    steps = merged_steps(*(series.steps[series.recorded.any(axis=1)] for series in [*numbers, *counts]))
+    steps = merged_steps(*(series.recorded_rows().steps for series in [*numbers, *counts] if len(series.steps)))
     events = np.zeros(len(steps))
     for series, hits in bad:
-        rows = series.recorded.any(axis=1)
+        rows = np.flatnonzero(hits.any(axis=1))
         events[np.searchsorted(steps, series.steps[rows])] += hits[rows].sum(axis=1)
     return single("bad_places", "places", steps, events)
 

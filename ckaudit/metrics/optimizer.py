@@ -141,8 +141,7 @@ def is_set_back(rate: Series | None, since: int, until: int, *, raised: float = 
     """Tell whether the learning rate was raised between two steps, to no more than it had been before: a planned restart."""
     if rate is None:
         return False
-    known = rate.finite[:, 0]
-    steps, values = rate.steps[known], rate.values[known, 0]
+    steps, values = rate.finite_points()
     before, after = values[steps <= since], values[(steps > since) & (steps <= until)]
     return bool(len(before) and len(after) and after.max() >= raised * before[-1] and before.max() * 1.01 >= after.max())
 

@@ -48,7 +48,10 @@ def running_medians(values: Floats, window: int, *, piece: int = 8_192) -> Float
     [2.0, 3.0]
     """
     windows = np.lib.stride_tricks.sliding_window_view(values, window)
-    return np.concatenate([np.median(windows[first : first + piece], axis=1) for first in range(0, len(windows), piece)])
+    medians = np.empty(len(windows))
+    for first in range(0, len(windows), piece):
+        medians[first : first + piece] = np.median(windows[first : first + piece], axis=1)
+    return medians
 
 
 def over_past(series: Series, history: int, *, window: int = 50, reach: float = 0.0) -> Floats:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.metric import Metric, metric
+from ckaudit.run.blocks import by_blocks
 from ckaudit.run.robust import MAD_TO_SIGMA, resolution
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps
@@ -137,15 +138,10 @@ def baseline(series: Series, *, window: int = WINDOW, min_spread_share: float = 
     """
     median, spread = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
     for column in range(len(series.labels)):
-        known = np.flatnonzero(series.finite_in(column))
-        values = series.values[known, column]
-        fine = resolution(values)
-        chunks = list(_chunks(window, len(values)))
-        pieces = on_each(_median_and_mad, [_before(values, rows, window) for rows in chunks])
-        for rows, (middle, mad) in zip(chunks, pieces, strict=True):
-            steps = _before(fine, rows, window).min(axis=1)
-            median[known[rows], column] = middle
-            spread[known[rows], column] = np.maximum(MAD_TO_SIGMA * mad, np.maximum(steps / 2, min_spread_share * np.abs(middle)))
+        known = series.finite_rows(column)
+        middle, scale = median[known, column], spread[known, column]
+        _measure(series.values[known, column], middle, scale, window, min_spread_share)
+        median[known, column], spread[known, column] = middle, scale
     return SpikeBaseline(median, spread)
 
 
@@ -174,6 +170,19 @@ def log_excess_at(values: Floats, rows: Steps, *, window: int = WINDOW) -> Float
         spread = MAD_TO_SIGMA * float(np.median(np.abs(logs - middle)))
         excess[index] = (np.log(values[row]) - middle) / spread if spread > 0 else np.inf
     return excess
+
+
+def _measure(values: Floats, median: Floats, spread: Floats, window: int, min_spread_share: float) -> None:
+    """Write the median and the spread of what stands before each of some finite values to two columns, all shape (N,)."""
+    fine = resolution(values)
+
+    def measure(rows: slice) -> None:
+        median[rows], mad = _median_and_mad(_before(values, rows, window))
+        steps = _before(fine, rows, window).min(axis=1)
+        spread[rows] = np.maximum(MAD_TO_SIGMA * mad, np.maximum(steps / 2, min_spread_share * np.abs(median[rows])))
+
+    for _ in on_each(measure, list(_chunks(window, len(values)))):
+        pass
 
 
 def _chunks(start: int, end: int, *, size: int = 8_192) -> Iterator[slice]:
@@ -205,8 +214,12 @@ def _baseline_of(run: Run, source: Metric) -> tuple[Series, SpikeBaseline]:
 def _excess(run: Run, source: Metric) -> Series:
     series, before = _baseline_of(run, source)
     recorded = series.recorded & _ready(series) & ~(before.spread <= 0)
+
+    def in_spreads(known: Mask, values: Floats, median: Floats, spread: Floats) -> Floats:
+        return np.where(known, (values - median) / spread, np.nan)
+
     with np.errstate(all="ignore"):
-        values = np.where(series.finite & recorded, (series.values - before.median) / before.spread, np.nan)
+        values = by_blocks(in_spreads, series.finite & recorded, series.values, before.median, before.spread)
     return replace(series, values=values, recorded=recorded)
 
 
@@ -214,14 +227,17 @@ def _over_median(run: Run, source: Metric) -> Series:
     series, before = _baseline_of(run, source)
     recorded = series.recorded & _ready(series) & ~(before.median <= 0)
     with np.errstate(all="ignore"):
-        values = np.where(series.finite & recorded, series.values / before.median, np.nan)
+        known = series.finite & recorded
+        values = by_blocks(lambda known, own, median: np.where(known, own / median, np.nan), known, series.values, before.median)
     return replace(series, values=values, recorded=recorded)
 
 
 def _ready(series: Series) -> Mask:
     """Tell which points have a whole window of finite points before them."""
-    counted = np.cumsum(series.finite, axis=0, dtype=np.int64)
-    return np.asarray(counted - series.finite >= WINDOW)
+    finite = series.finite
+    counted = np.cumsum(finite, axis=0, dtype=np.int64)
+    counted -= finite
+    return np.asarray(counted >= WINDOW)
 
 
 # The same NumPy work on many pieces at once: sorting and arithmetic on arrays leave the interpreter free.

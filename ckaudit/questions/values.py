@@ -43,8 +43,7 @@ def points(series: Series, label: str | None = None) -> CurvePoints:
     if not series.labels or (label is not None and label not in series.labels):
         return CurvePoints(np.empty(0, np.int64), np.empty(0))
     column = 0 if label is None else series.labels.index(label)
-    known = series.finite_in(column)
-    return CurvePoints(series.steps[known], series.values[known, column])
+    return CurvePoints(*series.finite_points(column))
 
 
 def last_row(series: Series) -> tuple[int, dict[str, float]]:

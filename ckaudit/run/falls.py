@@ -1,6 +1,7 @@
 """How far a curve falls: if ever, how soon, whether it then stands still, and how small a fall its noise lets anybody see."""
 
 import math
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -238,8 +239,11 @@ def early_fall(steps: Steps, values: Floats, early: float) -> EarlyFall:
 
 def steepest_tenth(steps: Steps, values: Floats) -> float:
     """Return ten times the largest fall within a tenth of the steps, by the median point of each."""
-    tenths = np.minimum(10 * (steps - steps[0]) // (steps[-1] - steps[0]), 9)
-    parts = [tenths == number for number in np.unique(tenths)]
+    tenths = steps - steps[0]
+    tenths *= 10
+    np.minimum(tenths // (steps[-1] - steps[0]), 9, out=tenths)
+    cuts = np.flatnonzero(tenths[1:] != tenths[:-1]) + 1
+    parts = [slice(start, end) for start, end in pairwise([0, *cuts.tolist(), len(steps)])]
     stages, places = (np.array([median(quantity[part]) for part in parts]) for quantity in (values, steps))
     return float((-np.diff(stages) / np.diff(places)).max() * (places[-1] - places[0]))
 

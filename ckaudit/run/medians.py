@@ -9,13 +9,17 @@ import numpy.typing as npt
 from ckaudit.run.series import Floats, Steps
 
 
-def median(values: npt.ArrayLike) -> float:
+def median(values: npt.ArrayLike, *, overwrite: bool = False) -> float:
     """Return the median of all values, of a short array in a fifth of the time of `numpy.median`; NaN of nothing, and of a NaN.
+
+    Args:
+        values: Of any shape.
+        overwrite: Sort them where they lie: they are an array that nobody needs any more.
 
     >>> median([3.0, 1.0, 2.0, 10.0])
     2.5
     """
-    ordered = np.array(values).ravel()
+    ordered = (np.asarray(values) if overwrite else np.array(values)).ravel()
     ordered.sort()  # a NaN goes to the end
     if not ordered.size or np.isnan(ordered[-1]):
         return math.nan

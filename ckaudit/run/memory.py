@@ -1,7 +1,8 @@
 """How much memory a run may take: columns beyond that stand on disk, where the system reads them as they are needed."""
 
+import mmap
 import os
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -9,10 +10,9 @@ from tempfile import TemporaryFile
 from typing import IO, Any, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import DTypeLike, NDArray
-
-from ckaudit.run.series import Series
 
 T = TypeVar("T")
 
@@ -21,6 +21,9 @@ SHARE = 0.25
 
 LARGE = 2**18
 """Bytes from which a result counts: thousands of smaller ones are kept."""
+
+MOST_KEPT = 2**26
+"""Bytes of large results that stay in memory however much is free, and of those on disk that may be in use at a time."""
 
 CGROUPS = Path("/sys/fs/cgroup")
 """Where Linux says what a container, or a job of a cluster's scheduler, may use."""
@@ -94,32 +97,89 @@ def array_on_disk(shape: tuple[int, ...], dtype: DTypeLike, file: IO[bytes] | No
 
 
 class ResultCache:
-    """What was computed of a run, by key; the arrays of large results stand on disk once memory is short."""
+    """What was computed of a run, by key; the arrays of large results stand on disk once there are many of them."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self._results: dict[Hashable, Any] = {}
         self._bytes = 0
+        self._kept: dict[int, NDArray[Any]] = {}
+        self._on_disk: dict[Hashable, list[np.memmap[Any, Any]]] = {}
+        self._recent: dict[Hashable, int] = {}
 
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result under a key, computed where it is not there."""
+    def get(self, key: Hashable, make: Callable[[], T], *, held: Callable[[], Iterable[NDArray[Any]]] = tuple) -> T:
+        """Return the result under a key, computed where it is not there.
+
+        Args:
+            key: What it is.
+            make: Computes it.
+            held: Returns arrays that are in memory anyway, so that a result which only shows them takes none.
+        """
         if key not in self._results:
-            self._results[key] = self._fitted(make())
+            self._results[key] = self._fitted(key, make(), held)
+        if key in self._on_disk:
+            self._use(key)
         return self._results[key]  # type: ignore[no-any-return]
 
-    def _fitted(self, result: T) -> T:
+    def _fitted(self, key: Hashable, result: T, held: Callable[[], Iterable[NDArray[Any]]]) -> T:
         """Return a result whose arrays stand where there is room for them."""
-        if not isinstance(result, Series) or result.values.nbytes < LARGE or isinstance(result.values, np.memmap):
+        arrays = _large_arrays(result)
+        if not arrays:
             return result
-        self._bytes += result.values.nbytes
+        known = self._kept.keys() | {id(_owner(array)) for array in held()}
+        own = {name: array for name, array in arrays.items() if id(_owner(array)) not in known}
+        size = sum(array.nbytes for array in own.values())
         # below the first no machine is short, and nobody need ask
-        if self._bytes < 64 * LARGE or self._bytes < column_budget():
+        if not own or self._bytes + size < 64 * LARGE or self._bytes + size < min(MOST_KEPT, column_budget()):
+            self._bytes += size
+            self._kept |= {id(_owner(array)): _owner(array) for array in own.values()}
             return result
-        self._bytes -= result.values.nbytes
-        return replace(result, values=_copied_to_disk(result.values), recorded=_copied_to_disk(result.recorded))
+        try:
+            on_disk = {name: _written(array) for name, array in own.items()}
+        except OSError:  # no room there either
+            return result
+        self._on_disk[key] = [*on_disk.values()]
+        self._kept |= {id(array): array for array in on_disk.values()}
+        return replace(result, **on_disk)  # type: ignore[type-var]  # only a struct has arrays
+
+    def _use(self, key: Hashable) -> None:
+        """Let pages of the results on disk that were used longest ago go, where too many may be in memory."""
+        self._recent.pop(key, None)
+        self._recent[key] = sum(array.nbytes for array in self._on_disk[key])
+        while len(self._recent) > 1 and sum(self._recent.values()) > MOST_KEPT:
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            for array in self._on_disk[oldest]:
+                _let_go(array)
 
 
-def _copied_to_disk(values: NDArray[Any]) -> NDArray[Any]:
-    copy = array_on_disk(values.shape, values.dtype)
-    copy[...] = values
-    return copy
+def _large_arrays(result: Any) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a result that is a struct of arrays, by field; none where they are small."""
+    if not isinstance(result, Struct):
+        return {}
+    arrays = {name: array for name in result.__struct_fields__ if isinstance(array := getattr(result, name), np.ndarray)}
+    return arrays if sum(array.nbytes for array in arrays.values()) >= LARGE else {}
+
+
+def _owner(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array whose memory an array shows."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _written(values: NDArray[Any]) -> "np.memmap[Any, Any]":
+    """Return the same array on disk."""
+    if not values.size:  # an empty file cannot be mapped
+        return values  # type: ignore[return-value]
+    with scratch_file() as file:  # what is mapped stays when its file is closed
+        np.ascontiguousarray(values).tofile(file)
+        file.flush()
+        return np.memmap(file, values.dtype, "r", shape=values.shape)
+
+
+def _let_go(array: "np.memmap[Any, Any]") -> None:
+    """Let the system take the pages of an array on disk out of this process; they are read again where they are needed."""
+    pages = getattr(array, "_mmap", None)
+    if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)

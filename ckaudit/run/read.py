@@ -148,7 +148,7 @@ class RunReader:
         manifest = infer_token_loss(self.manifest, sections, scalars.get("train_loss_raw"))
         return Run(
             name=name,
-            manifest=infer_sessions(infer_own_targets(manifest, sections), self.log.resumed_from()),
+            manifest=infer_sessions(infer_own_targets(manifest, sections), self.log.starts, scalars),
             checkpoint_steps=self.builder.steps,
             sections=sections,
             grids=self.builder.grids(),

@@ -10,6 +10,7 @@ from bisect import insort
 
 import numpy as np
 
+from ckaudit.run.blocks import blocks, by_blocks
 from ckaudit.run.medians import median, medians_of_rows
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
@@ -56,7 +57,12 @@ def difference_noise(values: Floats) -> float:
     """
     if len(values) < 3:
         return math.nan
-    return MAD_TO_SIGMA * median(np.abs(np.diff(values, 2))) / math.sqrt(6)
+    return MAD_TO_SIGMA * median(_bends(values), overwrite=True) / math.sqrt(6)
+
+
+def _bends(values: Floats) -> Floats:
+    """Return the size of the second differences of a curve."""
+    return by_blocks(lambda before, here, after: np.abs((after - here) - (here - before)), values[:-2], values[1:-1], values[2:])
 
 
 def is_scatter(values: Floats, times: float, *, deviations: float = 6.0) -> bool:
@@ -86,8 +92,8 @@ def noise_without_peaks(values: Floats, rest: Mask) -> float:
     >>> noise_without_peaks(np.array([1.0, 2.0, 3.0, 90.0, 4.0, 4.0, 4.0, 4.0]), np.arange(8) != 3)
     0.0
     """
-    bends = np.abs(np.diff(values, 2))[rest[:-2] & rest[1:-1] & rest[2:]]
-    return MAD_TO_SIGMA * median(bends) / math.sqrt(6) if len(bends) >= 3 else difference_noise(values[rest])
+    bends = _bends(values)[rest[:-2] & rest[1:-1] & rest[2:]]
+    return MAD_TO_SIGMA * median(bends, overwrite=True) / math.sqrt(6) if len(bends) >= 3 else difference_noise(values[rest])
 
 
 def log_noise(values: Floats) -> float:
@@ -257,7 +263,7 @@ def resolution(values: Floats) -> Floats:
     >>> resolution(np.array([3.28, 3.3]))
     array([0.01, 0.1 ])
     """
-    return np.maximum(decimal_step(values), bfloat16_step(values))
+    return by_blocks(lambda block: np.maximum(decimal_step(block), bfloat16_step(block)), values)
 
 
 def decimal_step(values: Floats, *, max_decimals: int = 8, slack: float = 1e-14) -> Floats:
@@ -269,12 +275,18 @@ def decimal_step(values: Floats, *, max_decimals: int = 8, slack: float = 1e-14)
         slack: How far from a whole number a shifted one may lie, relative to itself: float64 keeps nearly 16 digits.
     """
     steps = np.zeros(len(values))
-    for decimals in range(max_decimals, -1, -1):
-        with np.errstate(over="ignore", invalid="ignore"):
-            shifted = values * 10.0**decimals
-            short = np.abs(shifted - np.rint(shifted)) <= slack * np.abs(shifted)
-        steps[short] = 10.0**-decimals
+    for rows in blocks(len(values)):
+        for decimals in range(max_decimals, -1, -1):
+            with np.errstate(over="ignore", invalid="ignore"):
+                shifted = values[rows] * 10.0**decimals
+                short = np.abs(shifted - np.rint(shifted)) <= slack * np.abs(shifted)
+            steps[rows][short] = 10.0**-decimals
     return steps
+
+
+def least_decimal_step(values: Floats) -> float:
+    """Return the least of the steps that decimal_step returns."""
+    return min(float(decimal_step(values[rows]).min()) for rows in blocks(len(values)))
 
 
 def bfloat16_step(values: Floats) -> Floats:

@@ -1,11 +1,12 @@
 """Run: everything that was recorded of one training run, whoever recorded it."""
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import ignoring_float_errors
@@ -175,7 +176,12 @@ class Run(Struct, frozen=True, eq=False):
 
     def derived(self, key: Hashable, make: Callable[[], T]) -> T:
         """Compute something once per run."""
-        return self._derived.get(key, lambda: _computed(make))
+        return self._derived.get(key, lambda: _computed(make), held=self._arrays)
+
+    def _arrays(self) -> Iterator[NDArray[Any]]:
+        """Yield the arrays of everything recorded."""
+        for series in (*self.scalars.values(), *self.sections.values()):
+            yield from (series.steps, series.values, series.recorded)
 
     def with_slices(self, tau_slices: tuple[str, str]) -> "Run":
         """Return the same run with other slices for tau to compare."""

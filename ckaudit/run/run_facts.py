@@ -134,16 +134,23 @@ def infer_token_loss(
     return replace(manifest, loss_kind="nats_per_token", vocabulary=count)
 
 
-def infer_sessions(manifest: Manifest | None, resumed_from: Mapping[int, int | None]) -> Manifest | None:
+def infer_sessions(manifest: Manifest | None, starts: Mapping[int, int], scalars: Mapping[str, Series]) -> Manifest | None:
     """Return run.json with the sessions that lines of the log name, where it lists none itself.
+
+    Each goes on after the last step that was logged before its first one.
 
     Args:
         manifest: What run.json says.
-        resumed_from: By number of each session in the log, the step after which it goes on; None: the run begins with it.
+        starts: First step of each session in the log, by its number.
+        scalars: What counts of the log.
     """
-    if len(resumed_from) < 2 or (manifest is not None and manifest.sessions is not UNSET):
+    if len(starts) < 2 or (manifest is not None and manifest.sessions is not UNSET):
         return manifest
-    sessions = [Session() if step is None else Session(resumed_from=step) for step in resumed_from.values()]
+    sessions = []
+    for _, start in sorted(starts.items()):
+        before = [series.steps[series.steps < start] for series in scalars.values()]
+        last = max((int(steps[-1]) for steps in before if len(steps)), default=None)
+        sessions.append(Session() if last is None else Session(resumed_from=last))
     return replace(manifest or Manifest(schema_version="ck.run.v1"), sessions=sessions)
 
 

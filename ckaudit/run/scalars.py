@@ -229,37 +229,28 @@ def _joined(name: str, columns: Mapping[str, ScalarColumn], joiner: ColumnJoiner
 
 
 class SessionLogs:
-    """Lines of all sessions of one run; a higher session replaces a lower one from its own first step on."""
+    """Lines of all sessions of one run; a higher one replaces a lower one from its own first step on, which `starts` holds."""
 
     def __init__(self) -> None:
         self._logs: dict[int, ScalarColumns] = {}
-        self._starts: dict[int, int] = {}
+        self.starts: dict[int, int] = {}
 
     @property
     def sessions(self) -> dict[int, ScalarColumns]:
         """The log of each session, in their order, with what a later one replaced."""
         return dict(sorted(self._logs.items()))
 
-    def resumed_from(self) -> dict[int, int | None]:
-        """Return the step after which each session of several goes on, the last one logged before it; None: there is none."""
-        if len(self._starts) < 2:
-            return {}
-        merged, _ = self.merged()
-        steps = _steps_of(merged)
-        places = {session: int(np.searchsorted(steps, start)) for session, start in sorted(self._starts.items())}
-        return {session: int(steps[place - 1]) if place else None for session, place in places.items()}
-
     def session_of(self, step: int) -> int:
         """Return the session that counts at a step; before all of them the first, 0 where there is none."""
-        begun = [session for session, start in self._starts.items() if start <= step]
-        return max(begun, default=min(self._starts, default=0))
+        begun = [session for session, start in self.starts.items() if start <= step]
+        return max(begun, default=min(self.starts, default=0))
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add one line."""
         session, step = int(row.get("session") or 0), int(row["step"])
         if session not in self._logs:
             self._logs[session] = ScalarColumns()
-        self._starts[session] = min(self._starts.get(session, step), step)
+        self.starts[session] = min(self.starts.get(session, step), step)
         self._logs[session].add(step, row)
 
     def takes(self, table: LineTable) -> bool:
@@ -271,7 +262,7 @@ class SessionLogs:
         """Add the lines of a table: one of a log that goes on is to be taken, one of a whole run may be new."""
         for session, (log, rows) in zip(np.unique(table.sessions).tolist(), self._by_session(table), strict=True):
             first = int((table.steps if rows is None else table.steps[rows]).min())
-            self._starts[session] = min(self._starts.get(session, first), first)
+            self.starts[session] = min(self.starts.get(session, first), first)
             (log or self._logs.setdefault(session, ScalarColumns())).add_table(table, rows)
 
     def _by_session(self, table: LineTable) -> list[tuple[ScalarColumns | None, Mask | None]]:
@@ -285,7 +276,7 @@ class SessionLogs:
         merged, branches = ScalarColumns(), {}
         ends, end = dict[int, int | None](), None
         for session in sorted(self._logs, reverse=True):
-            ends[session], end = end, min(self._starts[session], self._starts[session] if end is None else end)
+            ends[session], end = end, min(self.starts[session], self.starts[session] if end is None else end)
         for session in sorted(self._logs):
             end = ends[session]
             valid, replaced = (self._logs[session], ScalarColumns()) if end is None else self._logs[session].split(end)

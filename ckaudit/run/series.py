@@ -38,11 +38,25 @@ class Series(Struct, frozen=True, eq=False, dict=True):
     @property
     def finite(self) -> Mask:
         """Cells that hold a number, shape (T, P)."""
-        return self.recorded & np.isfinite(self.values)
+        finite = np.isfinite(self.values)
+        return np.logical_and(finite, self.recorded, out=finite)
 
     def finite_in(self, column: int) -> Mask:
         """Rows that hold a number in one column, shape (T,): for loops over columns, which need not look at all each time."""
         return self.recorded[:, column] & np.isfinite(self.values[:, column])
+
+    def finite_rows(self, column: int = 0) -> slice | Mask:
+        """Return the rows that hold a number in one column, as a slice where they follow each other."""
+        known = self.finite_in(column)
+        if not len(known):
+            return known
+        start, end = int(known.argmax()), len(known) - int(known[::-1].argmax())
+        return slice(start, end) if known[start:end].all() else known
+
+    def finite_points(self, column: int = 0) -> tuple[Steps, Floats]:
+        """Return steps and values of the finite cells of one column, both shape (N,): not copied where they follow each other."""
+        rows = self.finite_rows(column)
+        return self.steps[rows], self.values[rows, column]
 
     @property
     def nonfinite(self) -> Mask:
@@ -186,7 +200,10 @@ def merged_steps(*steps: Steps) -> Steps:
     >>> merged_steps(np.array([1, 5]), np.array([2, 5])).tolist()
     [1, 2, 5]
     """
-    together = np.concatenate([np.empty(0, np.int64), *steps])
+    others = [more for more in steps[1:] if more is not steps[0] and not np.array_equal(more, steps[0])]
+    if steps and not others and (steps[0][:1] >= 0).all() and (steps[0][1:] > steps[0][:-1]).all():
+        return steps[0]
+    together = np.concatenate([np.empty(0, np.int64), *steps[:1], *others])
     together.sort(kind="stable")
     return together[np.diff(together, prepend=-1) > 0] if len(together) else together
 
@@ -209,10 +226,10 @@ def at(series: Series, steps: Steps) -> Aligned:
     values = np.full((len(steps), len(series.labels)), np.nan)
     age = np.full(values.shape, -1, np.int64)
     for column in range(len(series.labels)):
-        known = np.flatnonzero(series.finite_in(column))
-        position = np.searchsorted(series.steps[known], steps, side="right") - 1
+        known_steps, known_values = series.finite_points(column)
+        position = np.searchsorted(known_steps, steps, side="right") - 1
         is_known = position >= 0
-        rows = known[position[is_known]]
-        values[is_known, column] = series.values[rows, column]
-        age[is_known, column] = steps[is_known] - series.steps[rows]
+        rows = position[is_known]
+        values[is_known, column] = known_values[rows]
+        age[is_known, column] = steps[is_known] - known_steps[rows]
     return Aligned(values, age)

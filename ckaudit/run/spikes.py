@@ -6,9 +6,10 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ckaudit.run.blocks import by_blocks
 from ckaudit.run.medians import median, medians_of_three
 from ckaudit.run.rises import CLEAR_DEVIATIONS, sustained_rise
-from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, decimal_step, difference_noise, noise_without_peaks, parts_of
+from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, difference_noise, least_decimal_step, noise_without_peaks, parts_of
 from ckaudit.run.series import Floats, Mask, Steps
 
 ROUNDING_UNITS = 3.0
@@ -40,15 +41,24 @@ def passing_peaks(
         return []
     middles = medians_of_three(values)
     middles[[0, -1]] = values[[0, -1]]
-    before = np.concatenate([[np.inf], np.minimum.accumulate(np.minimum(middles, _held_by_two(values)))[:-1]])
-    after = np.concatenate([np.minimum.accumulate(middles[::-1])[::-1][1:], [np.inf]])
-    above = np.where(before > 0, values / before, 0.0)
-    noise, share = _noise_of_the_rest(values, above, min_ratio)
+    before = _lowest_before(np.minimum(middles, _held_by_two(values)))
+    noise, share = _noise_of_the_rest(values, ~_highest_peaks(_over(values, before), min_ratio))
     ratio = max(min_ratio, math.exp(min(min_deviations * share, 700.0)))
-    high = (above > ratio) & (values - before > max(min_deviations * noise, ROUNDING_UNITS * float(decimal_step(values).min())))
-    high &= after < values - given_back * (values - before)
+    high = _over(values, before) > ratio
+    height = values - before
+    high &= height > max(min_deviations * noise, ROUNDING_UNITS * least_decimal_step(values))
+    height *= given_back
+    high &= _lowest_before(middles[::-1])[::-1] < np.subtract(values, height, out=height)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], high, [False]]).astype(np.int8)))
     return [(int(first), int(end) - 1, float(before[first])) for first, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _lowest_before(values: Floats) -> Floats:
+    """Return the lowest of the values before each, infinity before the first, shape (N,)."""
+    lowest = np.empty(len(values))
+    lowest[:1] = np.inf
+    np.minimum.accumulate(values[:-1], out=lowest[1:])
+    return lowest
 
 
 def lone_peaks(values: Floats, *, min_ratio: float = 1.5, min_deviations: float = 8.0, around: int = 3) -> Steps:
@@ -69,24 +79,37 @@ def lone_peaks(values: Floats, *, min_ratio: float = 1.5, min_deviations: float 
     return np.array(rows, np.int64)
 
 
-def _noise_of_the_rest(values: Floats, above: Floats, min_ratio: float, *, max_share: float = 0.25) -> tuple[float, float]:
-    """Return the noise of a curve without its highest peaks, and the same as a share of the level; 0 of too few points.
+def _over(values: Floats, before: Floats) -> Floats:
+    """Return each value over the level before it, 0 where that is not positive, shape (N,)."""
+    return by_blocks(lambda block, low: np.where(low > 0, block / low, 0.0), values, before)
+
+
+def _noise_of_the_rest(values: Floats, rest: Mask) -> tuple[float, float]:
+    """Return the noise of a curve without some of its points, and the same as a share of the level; 0 of too few points."""
+    if len(values) < ENOUGH_FOR_NOISE:
+        return 0.0, 0.0
+    return noise_without_peaks(values, rest), noise_without_peaks(np.log(values), rest) if values.min() > 0 else 0.0
+
+
+def _highest_peaks(above: Floats, min_ratio: float, *, max_share: float = 0.25) -> Mask:
+    """Return which points are peaks, the highest where they are more than a share of all.
 
     Two peaks among a dozen points touch most second differences, and would hide behind the noise that they seem to be.
 
     Args:
-        values: Shape (N,).
         above: Each over the level before, shape (N,).
         min_ratio: Of a peak.
         max_share: Share of the points that may be left out.
     """
-    peaks = np.argsort(-above)[: int(max_share * len(values))]
-    rest = np.ones(len(values), bool)
-    rest[peaks[above[peaks] > min_ratio]] = False
-    if len(values) < ENOUGH_FOR_NOISE:
-        return 0.0, 0.0
-    logs = np.log(values) if values.min() > 0 else np.zeros(len(values))
-    return noise_without_peaks(values, rest), noise_without_peaks(logs, rest)
+    is_peak, most = above > min_ratio, int(max_share * len(above))
+    peaks = above[is_peak]
+    if len(peaks) > most:
+        least = np.partition(peaks, -most)[-most] if most else np.inf
+        is_peak = above >= least
+        if is_peak.sum() > most:  # some are equal
+            is_peak[:] = False
+            is_peak[np.argsort(-above)[:most]] = True
+    return is_peak
 
 
 def _held_by_two(values: Floats) -> Floats:

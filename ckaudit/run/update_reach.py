@@ -25,8 +25,7 @@ def rate_times_largest_gradient(since: Steps, steps: Steps, way: Floats, gradien
 
     Momentum remembers `RECENT_STEPS` steps before it.
     """
-    known = gradient.finite[:, 0]
-    times, norms = gradient.steps[known], gradient.values[known, 0]
+    times, norms = gradient.finite_points()
     starts, ends = np.searchsorted(times, since - RECENT_STEPS, side="right"), np.searchsorted(times, steps, side="right")
     largest = [
         norms[start:end].max() if end - start >= MIN_GRADIENTS else np.inf for start, end in zip(starts, ends, strict=True)
@@ -111,8 +110,7 @@ def _way(steps: Steps, rate: Series) -> Floats:
 
     Between two lines of the log it is the larger of theirs; beyond its last line nothing is known, and any way is possible.
     """
-    known = rate.finite[:, 0]
-    times, rates = rate.steps[known], rate.values[known, 0]
+    times, rates = rate.finite_points()
     if not len(times):
         return np.full(len(steps) - 1, np.inf)
     summed = np.cumsum(np.maximum(rates, np.concatenate([rates[:1], rates[:-1]])) * np.diff(times, prepend=0))

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic, time
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from msgspec import UNSET, Struct
@@ -161,6 +161,20 @@ class VitalLimits(Struct, frozen=True):
         return self.limits if self.is_ill else f"no illness seen, but {self.limits}"
 
 
+class AnnouncerOptions(TypedDict, total=False):
+    """What is told of a run under watch.
+
+    Attributes:
+        criteria: Policy and baseline; without them everything is.
+        stall_after: Seconds without a line that are a stall; None: learned.
+        notes: Whether notes are told too.
+    """
+
+    criteria: AcceptanceCriteria
+    stall_after: float | None
+    notes: bool
+
+
 class Announcer:
     """One run under watch: what is new of it is said, each thing once.
 
@@ -175,19 +189,15 @@ class Announcer:
         stalled: Whether it is silent for too long.
     """
 
-    def __init__(
-        self, name: str, *, criteria: AcceptanceCriteria = OPEN, stall_after: float | None = None, notes: bool = False
-    ) -> None:
+    def __init__(self, name: str, **options: Unpack[AnnouncerOptions]) -> None:
         """Begin with nothing known.
 
         Args:
             name: The run, as the user named it.
-            criteria: Policy and baseline.
-            stall_after: Seconds without a line that are a stall; None: learned.
-            notes: Whether notes are told too.
+            **options: What is told of it.
         """
-        self.name, self._criteria, self._notes = name, criteria, notes
-        self.silence, self.vitals = Silence(stall_after), VitalGauges()
+        self.name, self._criteria, self._notes = name, options.get("criteria", OPEN), options.get("notes", False)
+        self.silence, self.vitals = Silence(options.get("stall_after")), VitalGauges()
         self.step: int | None = None
         self.ended = self.stalled = self._has_announced = False
         self._known = AnnouncedFindings()

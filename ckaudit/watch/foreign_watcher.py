@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from time import process_time
+from typing import Unpack
 
 from ckaudit.audit.engine import triage_reads
 from ckaudit.audit.load_run import open_run
@@ -10,8 +11,7 @@ from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOpti
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.watch import WatchEvent
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
-from ckaudit.watch.announcer import Announcer, ClockReading
+from ckaudit.watch.announcer import Announcer, AnnouncerOptions, ClockReading
 from ckaudit.watch.growing_run import GONE, Stamp, stamp_of
 
 CORE_SHARE = 0.03  # of one core, for reading again and judging
@@ -32,24 +32,16 @@ class ForeignWatcher(Announcer):
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        criteria: AcceptanceCriteria = OPEN,
-        stall_after: float | None = None,
-        notes: bool = False,
-        import_options: ImportOptions = NO_IMPORT_OPTIONS,
+        self, path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS, **options: Unpack[AnnouncerOptions]
     ) -> None:
         """Begin with nothing read.
 
         Args:
             path: The log.
-            criteria: Policy and baseline.
-            stall_after: Seconds without a change that are a stall; None: learned.
-            notes: Whether notes are told too.
             import_options: What the log does not say itself.
+            **options: What is told of it.
         """
-        super().__init__(str(path), criteria=criteria, stall_after=stall_after, notes=notes)
+        super().__init__(str(path), **options)
         self._path, self._import_options = path, import_options
         self._files: list[Path] = []
         self._listed = self._due = float("-inf")

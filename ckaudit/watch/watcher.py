@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -19,8 +19,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.schema.watch import RANK_LOST, WatchEvent
 from ckaudit.errors import UnreadableError
-from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
-from ckaudit.watch.announcer import Announcer, ClockReading
+from ckaudit.watch.announcer import Announcer, AnnouncerOptions, ClockReading
 from ckaudit.watch.growing_run import GONE, AppendedLines, BoundedHistory, Logs, ShrunkError, Stamp, stamp_of
 from ckaudit.watch.silence import Ranks
 
@@ -219,25 +218,15 @@ class JudgingSchedule(Struct):
 class Watcher(Announcer):
     """Follows one run folder."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        criteria: AcceptanceCriteria = OPEN,
-        stall_after: float | None = None,
-        notes: bool = False,
-        at_every_look: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, *, at_every_look: bool = False, **options: Unpack[AnnouncerOptions]) -> None:
         """Begin with nothing read.
 
         Args:
             path: The run folder; it may still be empty.
-            criteria: Policy and baseline.
-            stall_after: Seconds without a line that are a stall; None: learned.
-            notes: Whether notes are told too.
             at_every_look: Whether what is new is judged at once, whatever that costs.
+            **options: What is told of it.
         """
-        super().__init__(str(path), criteria=criteria, stall_after=stall_after, notes=notes)
+        super().__init__(str(path), **options)
         self._path, self._ranks, self._pace, self._alarm = path, Ranks(), JudgingSchedule(), AlarmingChange()
         self._at_every_look = at_every_look
         self._begin()

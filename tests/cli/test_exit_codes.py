@@ -94,6 +94,14 @@ def test_ctrl_c_is_one_line(engine, capfd):
     assert capfd.readouterr() == ("", "interrupted\n")
 
 
+def test_an_error_on_the_way_out_after_ctrl_c_is_no_bug(engine, capfd):
+    error, between = AttributeError("module has no attribute 'lib'"), ImportError("half imported")
+    error.__context__, between.__context__ = between, KeyboardInterrupt()
+    engine(error=error)
+    assert run(["triage", "run"]) == 130
+    assert capfd.readouterr() == ("", "interrupted\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -4,14 +4,16 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import copytree
 
 import msgspec
+import pytest
 
 from ckaudit.contract.schema.fleet import Fleet
 from ckaudit.fleet.dataset import read_stored
-from ckaudit.fleet.engines.local import KILLED, LocalEngine
+from ckaudit.fleet.engines.local import KILLED, LocalEngine, interrupts_later
 from ckaudit.fleet.source import RunSource
 from tests.fleet.crashing import crash, crash_then_hang, hang
 
@@ -78,3 +80,46 @@ def test_an_audit_that_is_killed_goes_on_where_it_was(tmp_path):
     assert {run.run: run for run in fleet.runs}.items() >= {run.run: run for run in told}.items()
     assert len(fleet.runs) == 60
     assert read_stored(folder).problems == []
+
+
+BLOCKED = """
+from multiprocessing import forkserver
+from pathlib import Path
+from ckaudit.fleet.engines.local import _pool
+
+with _pool(1) as (pool, _):
+    status = Path(f"/proc/{forkserver._forkserver._forkserver_pid}/status").read_text()
+    workers = pool.submit(Path.read_text, Path("/proc/self/status")).result()
+    print(*(next(line.split()[1] for line in text.splitlines() if line.startswith("SigBlk")) for text in (status, workers)))
+"""
+
+
+def test_only_the_process_that_asked_hears_ctrl_c():
+    """As long as the server and its processes load what they need, nothing else keeps them from answering it."""
+    told = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=True).stdout
+    interrupt = 1 << (signal.SIGINT - 1)
+    assert [int(mask, 16) & interrupt for mask in told.split()] == [interrupt, interrupt]
+
+
+def test_ctrl_c_waits_until_a_process_has_begun():
+    begun = []
+
+    def begin():
+        with interrupts_later():
+            signal.raise_signal(signal.SIGINT)
+            begun.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert begun == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_is_none_of_a_thread():
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(_asked_in_a_thread).result() is signal.default_int_handler
+
+
+def _asked_in_a_thread():
+    with interrupts_later():
+        return signal.getsignal(signal.SIGINT)

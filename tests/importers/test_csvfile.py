@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ckaudit.errors import UnreadableError, UsageError
-from ckaudit.importers.tables.table import is_table
+from ckaudit.importers.tables.table_header import is_table
 from ckaudit.run.builder import run_of_table
 from tests.loops import for_each
 

@@ -69,7 +69,7 @@ def test_large_results_go_to_disk_where_memory_is_short(monkeypatch: pytest.Monk
     made = [single(str(number), "1", steps, np.full(1000, float(number))) for number in range(4)]
     with memory_limit(4 * 20_000):  # a quarter of it: two results of 8,000 bytes
         cache = ResultCache()
-        kept = [cache.get(series.name, lambda series=series: series) for series in made]
+        kept = [cache.get(series.name, lambda series=series: series, held=lambda: [steps]) for series in made]
     assert [isinstance(series.values, np.memmap) for series in kept] == [False, False, True, True]
     assert cache.get("3", lambda: pytest.fail("it is known")) is kept[3]
     np.testing.assert_array_equal(kept[3].values, made[3].values)

@@ -136,8 +136,7 @@ def training_loss_jump(train: Series | None, step: int, *, back: int = 10, at_on
     """Return the jump of the training loss around a step as `loss_jump` has it, whatever the held-out loss does."""
     if train is None or not train.labels:
         return None
-    known = train.finite[:, 0]
-    steps, losses = train.steps[known], train.values[known, 0]
+    steps, losses = train.finite_points()
     row = int(np.searchsorted(steps, step))
     around = losses[max(0, row - back) : row + back]
     if row < 2 * back or len(around) < 2 * back:

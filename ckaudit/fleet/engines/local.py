@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from multiprocessing import forkserver, get_context, parent_process
+from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.queues import SimpleQueue
 
 from ckaudit.contract.schema.fleet import FleetRun
@@ -132,7 +132,8 @@ class LocalEngine:
         """Give sources to the pool; one that it does not take, because it broke, is among the running ones too."""
         for source in sources:
             try:
-                running[pool.submit(_begin_work, self._work, source)] = source
+                with interrupts_later():
+                    running[pool.submit(_begin_work, self._work, source)] = source
             except BrokenExecutor as error:
                 future: Future[list[FleetRun]] = Future()
                 future.set_exception(error)
@@ -144,7 +145,9 @@ class LocalEngine:
 
         try:
             with _pool(1) as (pool, _):
-                return pool.submit(_begin_work, self._work, source).result(self._seconds)
+                with interrupts_later():
+                    future = pool.submit(_begin_work, self._work, source)
+                return future.result(self._seconds)
         except BrokenExecutor:
             return [failed(source, KILLED)]
         except TimeoutError:
@@ -187,8 +190,25 @@ def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Begi
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Answer Ctrl-C only behind the block: a process that is half begun is known to nobody, who could end it."""
+    if threading.current_thread() is not threading.main_thread():  # no other hears it
+        yield
+        return
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
+
+
 def _start_without_interrupts() -> None:
     """Start the server of processes with Ctrl-C blocked, which it and they inherit: this process alone answers it."""
+    resource_tracker.ensure_running()  # the server needs it too, and whoever starts it has Ctrl-C unblocked behind it
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()

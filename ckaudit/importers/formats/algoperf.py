@@ -15,7 +15,8 @@ from ckaudit.importers.names import list_names, resolve_columns, shorten_name
 from ckaudit.importers.notes_on_names import note_on_taken
 from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import NumberTable, read_numbers, sniff_table
+from ckaudit.importers.tables.table import NumberTable, read_numbers
+from ckaudit.importers.tables.table_header import sniff_table
 
 NAME = "AlgoPerf measurements.csv"
 GENERIC = False

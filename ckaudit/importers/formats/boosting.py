@@ -94,7 +94,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what no line holds.
     """
     series: dict[str, _Series] = {}
-    rows = step_lines(list(_lines(source.data, series)))
+    rows = step_lines(_lines(source.data, series))
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [])
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:

@@ -10,30 +10,38 @@ printed as zero: it is left out. What all blocks say is read as a CSV file, a ro
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ckaudit.importers.formats.csvfile import imported_records
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.text.log import is_text
-from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
+from ckaudit.importers.text.console_blocks import ConsoleBlocks
 
 NAME = "Composer console"
 GENERIC = False
-HEAD_BYTES = 2**18
-MIN_BLOCKS = 2
-_MARK = b"batch="
 _BEGIN = re.compile(r"(?:\d{1,6}:)?\s{0,20}\[(?:epoch=(\d{1,9})(?:/\d{1,9})?\]\[)?batch=(\d{1,12})/(\d{1,12})\]:\s*")
 _NUMBER = r"[-+]?(?:nan|inf|\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?)"
 _ROW = re.compile(rf"(?:\d{{1,6}}:)?\s{{1,20}}(Train |Eval )([A-Za-z][\w/.-]{{0,120}}): ({_NUMBER})\s*")
 _ROUNDED = "lr-"
 _NOTE = "the learning rate is printed in four decimals: it was left out"
-Record = dict[str, str]
+
+
+def _step(begun: "re.Match[str]") -> int:
+    epochs = int(begun[1] or 1) - 1
+    return epochs * int(begun[3]) + int(begun[2])
+
+
+def _cell(row: "re.Match[str]") -> tuple[str, str]:
+    """Return name and text of a value; a name of an evaluation keeps the word."""
+    of_training = row[1] == "Train " or "eval" in row[2]
+    return row[2] if of_training else f"eval_{row[2]}", row[3]
+
+
+_BLOCKS = ConsoleBlocks(b"batch=", _BEGIN.fullmatch, _step, _ROW.fullmatch, _cell)
 
 
 def detects(source: Source) -> bool:
     """Tell by the heads of several blocks that hold numbers."""
-    head = source.data[:HEAD_BYTES]
-    return _MARK in head and is_text(source) and sum(len(record) > 1 for record in _records(head)) >= MIN_BLOCKS
+    return _BLOCKS.are_in(source)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -43,25 +51,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no name can be recognised, or none has a value.
         UsageError: Where `columns` names what is not there.
     """
-    records = [record for record in _records(source.data) if len(record) > 1]
+    records = _BLOCKS.records(source.data)
     rounded = {name for record in records for name in record if name.startswith(_ROUNDED)} - {*columns.values()}
     kept = [{name: text for name, text in record.items() if name not in rounded} for record in records]
     return imported_records(kept, source, columns, NAME, [_NOTE] if rounded else [])
-
-
-def _records(data: bytes) -> Iterator[Record]:
-    """Yield each block's values by name, its step first; a name of an evaluation keeps the word."""
-    record: Record = {}
-    for _, line in numbered_lines(data):
-        if len(line) > MAX_LINE:
-            continue
-        if begun := _BEGIN.fullmatch(line):
-            if record:
-                yield record
-            epochs = int(begun[1] or 1) - 1
-            record = {"step": str(epochs * int(begun[3]) + int(begun[2]))}
-        elif record and (row := _ROW.fullmatch(line)):
-            of_training = row[1] == "Train " or "eval" in row[2]
-            record.setdefault(row[2] if of_training else f"eval_{row[2]}", row[3])
-    if record:
-        yield record

@@ -39,7 +39,8 @@ from ckaudit.importers.tables.curves import (
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.long_form import LabelColumn, label_columns, runs_of, split_columns, split_note, split_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, fullest_column, steps_from
-from ckaudit.importers.tables.table import NumberTable, holds_numbers, read_numbers, read_table, sniff_table
+from ckaudit.importers.tables.table import NumberTable, read_numbers, read_table
+from ckaudit.importers.tables.table_header import holds_numbers, sniff_table
 
 NAME = "CSV"
 GENERIC = True
@@ -71,6 +72,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what is not there.
     """
     table, labels = labelled_table(source, columns)
+    source.forget()
     return imported_runs(table, labels, choices_of(table.header, columns, source.shown), source.shown, NAME)
 
 

@@ -11,15 +11,13 @@ one measure of error that training and validation share is one. Of `Loss 2.1 (2.
 the second is the mean so far. Lines in a row that name one epoch and no batch are of its batches, in their order.
 """
 
-import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import StepUnit
@@ -27,13 +25,14 @@ from ckaudit.importers.formats.keyvalue import NAME_BEFORE, VALUE_BEHIND
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import only_loss
 from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.numbers import Numbers, count_of, number
+from ckaudit.importers.tables.numbers import count_of
+from ckaudit.importers.text.epoch_lines import COUNTER, NONE, EpochLine, EpochLines, gathered, in_order
 from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_patterns import NO_RANK, Cell, LineOrigin, LinePattern, learn_pattern
+from ckaudit.importers.text.line_patterns import Cell, Ints, LinePattern, Mask, learn_pattern
 from ckaudit.importers.text.line_reader import MAX_FORMS, LogContent, RunFact, StepLines
 from ckaudit.importers.text.line_values import OF_TEST, TEST, is_wanted, name_of, named_lines, value_cells
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
-from ckaudit.importers.text.prefix import MAX_LINE, NOBODY, mark_of, numbered_lines, prefix_end
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines, prefix_end
 
 NAME = "epoch text log"
 GENERIC = True
@@ -59,33 +58,8 @@ _ANY_NUMBER = re.compile(r"(?<![A-Za-z_@0-9.])[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
 _EPOCH_KEY, _BATCH_KEY, _BATCHES_KEY = " epoch", " batch", " batches"  # no key of a value begins with a blank
 _EVALUATES = ("epoch(val", "epoch(test")  # as MMEngine writes it
 _TIMES = ("time", "data_time")
-_COUNTER = "global_step"
 _LOSSES = ("train_loss_raw", "val_loss")
 _SCORE = "microbench_score/"
-
-
-class EpochLine(Struct, frozen=True, gc=False):
-    """The values of one line, and where in the training it stands.
-
-    Attributes:
-        line: Its number.
-        text: What stands before its values: time and rank.
-        epoch: The epoch that it names, or the last one named before it.
-        batch: Batch of the epoch, None where the line tells of the epoch as a whole.
-        batches: Batches of an epoch, None where the line does not say.
-        values: Text of the values by key.
-        in_samples: Whether it counts samples, not batches.
-        names_epoch: Whether the line names its epoch itself.
-    """
-
-    line: int
-    text: str
-    epoch: int
-    batch: int | None
-    batches: int | None
-    values: dict[str, str]
-    in_samples: bool = False
-    names_epoch: bool = False
 
 
 def detects(source: Source) -> bool:
@@ -97,14 +71,12 @@ def detects(source: Source) -> bool:
         or _PLACE_MARK.search(source.data[:MAX_TOLD])
     ):
         return False
-    lines, _ = _with_errors(list(_lines(source.data[:MAX_TOLD])))
-    with_a_loss = [line for line in lines if any(_holds(line, name) for name in _LOSSES)]
-    if len({line.epoch for line in with_a_loss}) < 2:
-        return not with_a_loss and (_are_of_parts(lines) or _are_of_scores(lines))
-    inside = [line for line in with_a_loss if line.batch is not None and _holds(line, "train_loss_raw")]
-    return not inside or any(
-        after.epoch != before.epoch and (after.batch or 0) <= (before.batch or 0) for before, after in pairwise(inside)
-    )
+    lines, _ = _with_errors(gathered(_lines(source.data[:MAX_TOLD])))
+    with_a_loss = lines.holding_name(*_LOSSES)
+    if len(np.unique(lines.epochs[with_a_loss])) < 2:
+        return not with_a_loss.any() and (_are_of_parts(lines) or _are_of_scores(lines))
+    inside = lines.kept(lines.has_batch & lines.holding_name("train_loss_raw"))
+    return not len(inside) or bool((inside.changes & (inside.batches[1:] <= inside.batches[:-1])).any())
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -114,19 +86,21 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no epoch has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    lines, counted = _of_one_unit(list(_lines(source.data)))
+    lines, counted = _of_one_unit(gathered(_lines(source.data)))
+    errors, line_count = error_lines(source.data), source.line_count
+    source.forget()
     lines, renamed = (lines, []) if columns else _with_errors(lines)
     lines, numbered = _with_numbers(lines)
     lines, tested = _with_tests(lines)
+    unwanted = [] if columns else sorted(key for key in lines.columns if name_of(key) is None and key != COUNTER)
     # A line of unknown numbers, such as "Starting training for 30 epochs", is of no step, and its time is none of the training.
-    known = lines if columns else [line for line in lines if any(name_of(key) for key in line.values)]
-    chosen = _of_one_grain(known or lines)
-    rows, notes = _rows(chosen)
-    unit: StepUnit | UnsetType = UNSET if any(line.batch is not None for line in chosen) or _counters(chosen) else "epoch"
+    known = np.ones(len(lines), bool) if columns else lines.holding(key for key in lines.columns if name_of(key))
+    lines = _of_one_grain(lines.kept(known) if known.any() else lines)
+    unit: StepUnit | UnsetType = UNSET if lines.has_batch.any() or lines.counted_updates() is not None else "epoch"
+    rows, notes = _rows(lines)
+    del lines
     notes += counted + renamed + numbered + tested
-    keys = {key for line in lines for key in line.values}
-    unwanted = [] if columns else sorted(key for key in keys if name_of(key) is None and key != _COUNTER)
-    log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
+    log = LogContent(rows, [], errors, line_count, [], unwanted)
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
         return replace(_named(rows, mapped, notes), step_unit=unit)
@@ -134,21 +108,17 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
 
 
-def _are_of_parts(lines: Sequence[EpochLine]) -> bool:
+def _are_of_parts(lines: EpochLines) -> bool:
     """Tell by a loss, or two decimal numbers, of names of their own in two epochs: a generator's and its judge's, say."""
-    epochs: dict[str, set[int]] = {}
-    for line in lines:
-        for key, text in line.values.items():
-            if "." in text and name_of(key) is None:
-                epochs.setdefault(key, set()).add(line.epoch)
-    told = [key for key, of in epochs.items() if len(of) > 1]
+    unnamed = {key: column.with_point for key, column in lines.columns.items() if name_of(key) is None}
+    told = [key for key, with_point in unnamed.items() if len(np.unique(lines.epochs[with_point])) > 1]
     return len(told) > 1 or any("loss" in key for key in told)
 
 
-def _are_of_scores(lines: Sequence[EpochLine], *, min_epochs: int = 3) -> bool:
+def _are_of_scores(lines: EpochLines, *, min_epochs: int = 3) -> bool:
     """Tell by a score or a return of a known name in so many epochs or episodes."""
-    scored = {line.epoch for line in lines if any((name_of(key) or "").startswith(_SCORE) for key in line.values)}
-    return len(scored) >= min_epochs
+    scored = lines.holding(key for key in lines.columns if (name_of(key) or "").startswith(_SCORE))
+    return len(np.unique(lines.epochs[scored])) >= min_epochs
 
 
 class _LineForm(NamedTuple):
@@ -243,140 +213,106 @@ def _cells(line: str, start: int, phase: str) -> tuple[list[Cell], bool]:
     return ([*cells, *values] if mark or values else []), samples is not None and not of_batches
 
 
-def _with_errors(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
+def _with_errors(lines: EpochLines) -> tuple[EpochLines, list[str]]:
     """Return the lines, the one measure of error of training and validation as their losses where none is named, and a note."""
-    keys = list(dict.fromkeys(key for line in lines for key in line.values))
+    keys = list(lines.columns)
     lone = None if any(name_of(key) in _LOSSES for key in keys) else only_loss([TEST.sub("val", key) for key in keys])
     if lone is None or lone.val is None:
         return lines, []
-    names = {keys[lone.train]: "train loss", keys[lone.val]: "val loss"}
-    renamed = [replace(line, values={names.get(key, key): text for key, text in line.values.items()}) for line in lines]
-    return renamed, [
+    return lines.renamed({keys[lone.train]: "train loss", keys[lone.val]: "val loss"}), [
         f"no line names a loss: {shorten_name(keys[lone.train])} and {shorten_name(keys[lone.val])} were taken for it"
     ]
 
 
-def _of_one_unit(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
+def _of_one_unit(lines: EpochLines) -> tuple[EpochLines, list[str]]:
     """Return the lines, samples counted in the largest number of them that divides all counts, and a note that says so."""
-    unit = math.gcd(*(line.batch or 0 for line in lines if line.in_samples))
+    unit = int(np.gcd.reduce(np.maximum(lines.batches[lines.in_samples], 0)))
     if not unit:
         return lines, []
-    scaled = [
-        replace(line, batch=(line.batch or 0) // unit, batches=-(-(line.batches or 0) // unit)) if line.in_samples else line
-        for line in lines
-    ]
+    batches, sizes = np.maximum(lines.batches, 0) // unit, -(-np.maximum(lines.sizes, 0) // unit)
+    scaled = replace(
+        lines, batches=np.where(lines.in_samples, batches, lines.batches), sizes=np.where(lines.in_samples, sizes, lines.sizes)
+    )
     return scaled, [f"its lines count samples, in multiples of {unit:,}: a batch here is {unit:,} of them"]
 
 
-def _with_numbers(lines: list[EpochLine], *, min_lines: int = 3) -> tuple[list[EpochLine], list[str]]:
+def _with_numbers(lines: EpochLines, *, min_lines: int = 3) -> tuple[EpochLines, list[str]]:
     """Return the lines, those of batches that no line numbers as they stand in their epoch, and a note that says so.
 
     They are lines that name their epoch and hold one key of the training loss, at least `min_lines` in the median epoch.
     """
-    if any(line.batch is not None for line in lines) or _counters(lines):
+    if lines.has_batch.any() or lines.counted_updates() is not None:
         return lines, []
-    if 2 * len(lines) < min_lines * (1 + sum(after.epoch != before.epoch for before, after in pairwise(lines))):
+    if 2 * len(lines) < min_lines * (1 + lines.changes.sum()):
         return lines, []  # half of the epochs cannot have so many
-    epochs = [list(of_epoch) for _, of_epoch in groupby(lines, key=lambda line: line.epoch)]
-    repeats: dict[str, list[int]] = {}
-    for of_epoch in epochs:
-        keys = Counter(key for line in of_epoch if line.names_epoch for key in line.values if name_of(key) == "train_loss_raw")
-        for key, in_epoch in keys.items():
-            repeats.setdefault(key, []).append(in_epoch)
-    of_batches = [key for key, in_epochs in repeats.items() if np.median(in_epochs) >= min_lines]
+    epoch = np.concatenate([[0], np.cumsum(lines.changes)])[: len(lines)]  # which of the epochs, as they come, a line is of
+    of_batches = []
+    for key, column in lines.columns.items():
+        if name_of(key) == "train_loss_raw":
+            in_epochs = np.bincount(epoch[column.present & lines.names_epoch])
+            if in_epochs.any() and np.median(in_epochs[in_epochs > 0]) >= min_lines:
+                of_batches.append(key)
     if len(of_batches) != 1:
         return lines, []
-    numbered: list[EpochLine] = []
-    for of_epoch in epochs:
-        batch = 0
-        for line in of_epoch:
-            batch += of_batches[0] in line.values
-            numbered.append(replace(line, batch=batch) if of_batches[0] in line.values else line)
-    return numbered, ["no line names a batch: those of an epoch were numbered from 1, as they stand"]
+    present = lines.columns[of_batches[0]].present
+    counted, first = np.cumsum(present), np.searchsorted(epoch, epoch)
+    batches = np.where(present, counted - (counted - present)[first], NONE)
+    return replace(lines, batches=batches), ["no line names a batch: those of an epoch were numbered from 1, as they stand"]
 
 
-def _with_tests(lines: list[EpochLine]) -> tuple[list[EpochLine], list[str]]:
+def _with_tests(lines: EpochLines) -> tuple[EpochLines, list[str]]:
     """Return the lines, their test losses as validation losses where these are told in several epochs and no others are."""
-    tested = {line.epoch for line in lines if OF_TEST in line.values}
-    if len(tested) < 2 or any(_holds(line, "val_loss") for line in lines):
+    tested = lines.epochs[lines.columns[OF_TEST].present] if OF_TEST in lines.columns else lines.epochs[:0]
+    if len(np.unique(tested)) < 2 or lines.holding_name("val_loss").any():
         return lines, []
-    renamed = [
-        replace(line, values={"val loss" if key == OF_TEST else key: text for key, text in line.values.items()}) for line in lines
-    ]
-    return renamed, ["val_loss is the loss on a test set, which is told in each epoch; no line tells of another validation"]
+    told = "val_loss is the loss on a test set, which is told in each epoch; no line tells of another validation"
+    return lines.renamed({OF_TEST: "val loss"}), [told]
 
 
-def _of_one_grain(lines: Sequence[EpochLine]) -> list[EpochLine]:
+def _of_one_grain(lines: EpochLines) -> EpochLines:
     """Return the lines, of training losses of batches and of whole epochs those of which there are more."""
-    of_parts = (line for line in lines if any("." in text and name_of(key) is None for key, text in line.values.items()))
-    trained = [line for line in lines if _holds(line, "train_loss_raw")] or list(of_parts)
-    inside = [line for line in trained if line.batch is not None]
-    of_batches = len(inside) > len(trained) - len(inside)
-    chosen = []
-    for line in lines:
-        if line.batch is not None and _holds(line, "val_loss") and not _holds(line, "train_loss_raw"):
-            continue  # a batch of an evaluation
-        if (line.batch is not None) == of_batches:
-            chosen.append(line)
-        elif held_out := {key: text for key, text in line.values.items() if _is_held_out(key) and line.batch is None}:
-            chosen.append(EpochLine(line.line, line.text, line.epoch, None, None, held_out))
-    return chosen
+    has_batch, of_training = lines.has_batch, lines.holding_name("train_loss_raw")
+    trained = of_training if of_training.any() else _of_parts(lines)
+    of_batches = 2 * (trained & has_batch).sum() > trained.sum()
+    of_evaluation = has_batch & lines.holding_name("val_loss") & ~of_training  # a batch of one
+    whole = (has_batch == of_batches) & ~of_evaluation
+    held_out = ~whole & ~has_batch
+    rows = whole | (held_out & lines.holding(key for key in lines.columns if _is_held_out(key)))
+    if rows.all() and whole.all():
+        return lines
+    columns = {key: column if _is_held_out(key) else column.only(whole) for key, column in lines.columns.items()}
+    return replace(lines, sizes=np.where(whole, lines.sizes, NONE), columns=columns).kept(rows)
+
+
+def _of_parts(lines: EpochLines) -> Mask:
+    """Tell which lines hold a decimal number of a name of its own."""
+    parts = (column.with_point for key, column in lines.columns.items() if name_of(key) is None)
+    return reduce(np.logical_or, parts, np.zeros(len(lines), bool))
 
 
 def _is_held_out(key: str) -> bool:
     return (name_of(key) or "").startswith(("val_loss", _SCORE))
 
 
-def _holds(line: EpochLine, name: str) -> bool:
-    return any(name_of(key) == name for key in line.values)
-
-
-def _rows(lines: Sequence[EpochLine]) -> tuple[StepLines, list[str]]:
+def _rows(lines: EpochLines) -> tuple[StepLines, list[str]]:
     """Return the lines as columns by key, with the update of each, and notes on how it was counted."""
-    keys = list(dict.fromkeys(key for line in lines for key in line.values))
-    columns = {}
-    for key in keys:
-        values = [number(line.values[key].replace(",", "")) if key in line.values else None for line in lines]
-        known = np.array([value is not None for value in values], bool)
-        columns[key] = Numbers(np.array([np.nan if value is None else value for value in values], np.float64), known)
-    ranks, times = np.full(len(lines), NO_RANK, np.int64), np.full(len(lines), np.nan)
-    for place, line in enumerate(lines):
-        if (mark := mark_of(line.text)) is NOBODY:
-            continue
-        ranks[place] = NO_RANK if mark.rank is None else mark.rank
-        times[place] = np.nan if mark.time is None else mark.time
-    origin = LineOrigin(np.array([line.line for line in lines], np.int64), ranks, times)
     steps, notes = _steps(lines)
-    return StepLines(steps, origin, columns), notes
+    return StepLines(steps, lines.origin, {key: column.numbers for key, column in in_order(lines.columns).items()}), notes
 
 
-def _steps(lines: Sequence[EpochLine]) -> tuple[np.ndarray, list[str]]:
-    epochs = np.array([line.epoch for line in lines], np.int64)
+def _steps(lines: EpochLines) -> tuple[Ints, list[str]]:
+    epochs = lines.epochs
     done = epochs - (int(epochs.min()) if len(epochs) and epochs.min() <= 1 else 1)  # epochs finished before each line
-    inside = [line for line in lines if line.batch is not None]
-    if not inside and (counted := _counters(lines)):
-        return np.array(counted, np.int64), [
-            f"updates are those of {_COUNTER}; a line without it stands where the last one stood"
-        ]
-    if not inside:
+    inside = lines.has_batch
+    if not inside.any() and (counted := lines.counted_updates()) is not None:
+        return counted, [f"updates are those of {COUNTER}; a line without it stands where the last one stood"]
+    if not inside.any():
         return done + 1, ["epochs are the axis, step N here is the end of the N-th; how many updates one took is not recorded"]
-    last = max(line.batch or 0 for line in inside)
-    from_zero = int(any(line.batch == 0 for line in inside))
-    size = max([last + from_zero, *(line.batches for line in inside if line.batches)])
-    within = [size if line.batch is None else min(line.batch + from_zero, size) for line in lines]
+    from_zero = int((lines.batches == 0).any())
+    size = max(int(lines.batches.max()) + from_zero, int(lines.sizes[inside].max()))
+    within = np.where(inside, np.minimum(lines.batches + from_zero, size), size)
     note = f"batches count anew in each epoch: update N is epochs finished times {size:,}, plus the batch"
-    return done * size + np.array(within, np.int64), [note]
-
-
-def _counters(lines: Sequence[EpochLine]) -> list[int]:
-    """Return the update of each line by the counter that all lines with a training loss hold, none where one does not."""
-    counted: list[int] = []
-    for line in lines:
-        own = count_of(line.values.get(_COUNTER, ""))
-        if own is None and (not counted or _holds(line, "train_loss_raw")):
-            return []
-        counted.append(counted[-1] if own is None else own)
-    return counted
+    return done * size + within, [note]
 
 
 def _named(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:

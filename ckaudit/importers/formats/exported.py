@@ -20,7 +20,7 @@ from ckaudit.contract.schema.scalars import EXPORT_KEYS, EXPORT_MARK, EXPORT_SES
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import MAX_STEP
-from ckaudit.importers.tables.table import text_of
+from ckaudit.importers.tables.table_header import text_of
 
 NAME = "a table of ckaudit export"
 GENERIC = False

@@ -84,7 +84,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         found = [replace(each, step=place) for place, each in enumerate(trained, 1)]
         notes.append(_NUMBERED)
     notes += ["accuracies were left out"] if _ACCURACY in source.data else []
-    rows = step_lines(list(_means(found)))
+    rows = step_lines(_means(found))
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [])
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:

@@ -16,7 +16,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
 from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.numbers import NO_STEP, number
-from ckaudit.importers.tables.table import HEAD_BYTES, sniff_table
+from ckaudit.importers.tables.table_header import HEAD_BYTES, sniff_table
 from ckaudit.importers.trackers.tracked import plain_settings, write_config
 
 NAME = "Lightning metrics.csv"

@@ -65,7 +65,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     lines = list(_lines(source.data))
     steps, note = _steps(lines)
-    rows = step_lines([(line.line, steps[line.place - 1], line.values) for line in lines])
+    rows = step_lines((line.line, steps[line.place - 1], line.values) for line in lines)
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
 

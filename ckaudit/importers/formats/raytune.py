@@ -13,7 +13,7 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import csvfile, jsonl
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, writable
-from ckaudit.importers.tables.table import sniff_table
+from ckaudit.importers.tables.table_header import sniff_table
 from ckaudit.importers.trackers.bundles import Bundle
 from ckaudit.importers.trackers.tracked import write_config
 

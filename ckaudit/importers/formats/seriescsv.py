@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
-from ckaudit.importers.tables.table import read_table, sniff_table
+from ckaudit.importers.tables.table import read_table
+from ckaudit.importers.tables.table_header import sniff_table
 from ckaudit.importers.text.prefix import unix_time
 
 NAME = "series CSV"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
-from ckaudit.importers.tables.table import sniff_table
+from ckaudit.importers.tables.table_header import sniff_table
 
 NAME = "TensorBoard CSV"
 GENERIC = False

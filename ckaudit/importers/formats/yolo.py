@@ -15,7 +15,8 @@ from ckaudit.importers.names import parts_of_loss, resolve_columns
 from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.curves import Curves, imported_run, steps_of, steps_of_epochs
 from ckaudit.importers.tables.numbers import Numbers
-from ckaudit.importers.tables.table import NumberTable, read_numbers, sniff_table
+from ckaudit.importers.tables.table import NumberTable, read_numbers
+from ckaudit.importers.tables.table_header import sniff_table
 
 NAME = "YOLO results.csv"
 GENERIC = False

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 NO_STEP = -1
 MAX_STEP = 2**53
+_ROWS_AT_ONCE = 2**16  # so that what is computed of them on the way takes little memory
 MISSING_WORDS = frozenset({"", "none", "null", "na", "n/a", "#n/a", "nil", "-", "--"})
 _PLAIN = {float, int}
 _SPARSE = {float, int, type(None)}
@@ -170,10 +171,14 @@ def steps_from(column: Numbers) -> NDArray[np.int64]:
     >>> steps_from(numbers([1000.0, 0.5, None, -1, float("nan")])).tolist()
     [1000, -1, -1, -1, -1]
     """
-    values = np.where(column.recorded, column.values, -1.0)
-    with np.errstate(invalid="ignore"):
-        good = (values >= 0) & (values <= MAX_STEP) & (values == np.floor(values))
-    return np.where(good, values, NO_STEP).astype(np.int64)
+    steps = np.empty(len(column.values), np.int64)
+    for first in range(0, len(steps), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        values = np.where(column.recorded[rows], column.values[rows], -1.0)
+        with np.errstate(invalid="ignore"):
+            good = (values >= 0) & (values <= MAX_STEP) & (values == np.floor(values))
+        steps[rows] = np.where(good, values, NO_STEP)
+    return steps
 
 
 def without_placeholders(column: Numbers, *, share: float = 0.3, min_gaps: int = 3) -> Numbers | None:

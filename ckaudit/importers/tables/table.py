@@ -8,8 +8,8 @@ import io
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,15 +17,12 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, from_arrow, number, numbers
+from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, from_arrow, number, numbers, whole
+from ckaudit.importers.tables.table_header import DELIMITERS, SAMPLE_LINES, header_place, names_of, text_of
 
-DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
-HEAD_BYTES = 2**16
-UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 LEAST_BYTES = 2**18  # loading pyarrow takes as long as reading this much with the csv module
-_SAMPLE_LINES = 32
 _BLOCK_ROWS = 8192
-_LINE_END = re.compile(r"\r\n|\r|\n")
+_PIECE_BYTES = 2**24
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 _ODD = (b'"', b"(", b"\0")  # a quoted cell, the word nan(...), a hole in the file
 Block = tuple[list[list[str]], list[int], int | None]
@@ -92,70 +89,6 @@ class NumberColumn(Struct, frozen=True):
     commas: int = 0
 
 
-def text_of(data: bytes) -> str:
-    """Return the text of a file: UTF-8, or UTF-16 where a byte order mark says so; broken characters are replaced.
-
-    Zeros that a power cut left at the end are left out.
-    """
-    if data.startswith(UTF16_MARKS):
-        return data.decode("utf-16", errors="replace")
-    return data.rstrip(b"\0").decode("utf-8-sig", errors="replace")
-
-
-@lru_cache(maxsize=8)
-def sniff_table(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
-    """Return delimiter, header and first rows of a table, None where the text is no table.
-
-    The header has at least two names, none of which is a number. The delimiter is the one that gives the most names. The answer
-    is cached, because every importer of tables asks.
-    """
-    lines = [line for line in _LINE_END.split(text_of(head[:HEAD_BYTES]))[:_SAMPLE_LINES] if line.strip()]
-    if not lines or lines[0].lstrip()[:1] in ("{", "[", "<"):
-        return None
-    rows = {mark: list(csv.reader(lines, delimiter=mark)) for mark in DELIMITERS}
-    places = {mark: header_place(rows[mark]) for mark in DELIMITERS}
-    mark = max(DELIMITERS, key=lambda delimiter: len(rows[delimiter][places[delimiter]]))
-    header = names_of(rows[mark][places[mark]])
-    if len(header) < 2 or any(number(name) is not None for name in header):
-        return None
-    return mark, header, rows[mark][places[mark] + 1 :]
-
-
-def header_place(rows: Sequence[Sequence[str]]) -> int:
-    """Return which row names the columns: the first that holds anything, comments before another row of names left out.
-
-    >>> header_place([["# planned=100"], ["step", "loss"], ["1", "2.5"]]), header_place([["# step", "loss"], ["1", "2.5"]])
-    (1, 0)
-    """
-    filled = [place for place, row in enumerate(rows) if any(map(str.strip, row))]
-    for place, after in pairwise(filled):
-        if not rows[place][0].lstrip().startswith("#") or any(number(cell) is not None for cell in rows[after]):
-            return place
-    return filled[-1] if filled else len(rows) - 1
-
-
-def is_table(head: bytes) -> bool:
-    """Tell whether a text is a table for certain: each of its first rows is as wide as the header, and most cells are numbers."""
-    table = sniff_table(head)
-    if table is None:
-        return False
-    _, header, rows = table
-    return all(len(row) == len(header) for row in rows[:-1]) and holds_numbers(rows, len(header))
-
-
-def names_of(record: list[str]) -> list[str]:
-    """Return the names of a header line; the comment sign that numpy writes before them is taken off."""
-    return [name.strip() for name in (record[0].lstrip("# "), *record[1:])]
-
-
-def holds_numbers(rows: list[list[str]], width: int) -> bool:
-    """Tell whether the first rows are as wide as the header and hold numbers or nothing."""
-    cells = [cell for row in rows if len(row) == width for cell in row]
-    numeric = sum(number(cell) is not None for cell in cells)
-    numeric_or_empty = sum(cell.strip().lower() in MISSING_WORDS or number(cell) is not None for cell in cells)
-    return numeric > 0 and 2 * numeric_or_empty > len(cells)
-
-
 def read_numbers(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> NumberTable:
     """Read the numbers of the wanted columns; notes say which cells were no numbers.
 
@@ -183,23 +116,53 @@ def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: s
     start = data.find(b"\n") + 1
     if len(data) < LEAST_BYTES or not 0 < start < len(data) or not _is_plain(data, start):
         return None
+    count = data.count(b"\n", start)
+    columns = {position: whole(np.empty(count)) for position in sorted(wanted)}
+    done = 0
+    for piece in _pieces(data, start):
+        read = _plain_piece(piece, width, sorted(wanted), delimiter)
+        if read is None or done + len(read) > count:
+            return None
+        for position, column in columns.items():
+            cells = from_arrow(read[str(position)])
+            column.values[done : done + len(read)] = cells.values
+            column.recorded[done : done + len(read)] = cells.recorded
+        done += len(read)
+    _free_arrow()
+    return None if done < count else (columns, count)  # pyarrow skips blank lines: the numbers of later lines would be wrong
+
+
+def _free_arrow() -> None:
+    """Give back the memory that Arrow keeps for more."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+
+
+def _pieces(data: bytes, start: int) -> Iterator[memoryview]:
+    """Yield the lines from `start` on some megabytes at a time, without copying them."""
+    while start < len(data):
+        end = len(data) if start + _PIECE_BYTES >= len(data) else data.rfind(b"\n", start, start + _PIECE_BYTES) + 1
+        end = end if end > start else data.find(b"\n", start) + 1
+        yield memoryview(data)[start:end]
+        start = end
+
+
+def _plain_piece(piece: memoryview, width: int, wanted: Sequence[int], delimiter: str) -> Any:
+    """Return some lines of a table as an Arrow table of the wanted columns, by their positions; None where they are not plain."""
     import pyarrow as pa
     from pyarrow import csv
 
-    names = [str(position) for position in range(width)]
-    read = [str(position) for position in sorted(wanted)]
+    read = list(map(str, wanted))
     try:
-        table = csv.read_csv(
-            pa.BufferReader(pa.py_buffer(memoryview(data)[start:])),
-            csv.ReadOptions(column_names=names),
+        return csv.read_csv(
+            pa.BufferReader(pa.py_buffer(piece)),
+            csv.ReadOptions(column_names=list(map(str, range(width)))),
             csv.ParseOptions(delimiter=delimiter, quote_char=False),
             csv.ConvertOptions(include_columns=read, column_types=dict.fromkeys(read, pa.float64()), null_values=[""]),
         )
     except pa.ArrowInvalid:
         return None
-    if table.num_rows != data.count(b"\n", start):  # pyarrow skips blank lines, so the numbers of later lines would be wrong
-        return None
-    return {int(name): from_arrow(table[name]) for name in read}, table.num_rows
 
 
 def _is_plain(data: bytes, start: int) -> bool:
@@ -312,7 +275,7 @@ def _blocks(text: str, delimiter: str) -> Iterator[Block]:
 
 def _empty_table(rows: list[list[str]], lines: list[int], wanted: set[int], delimiter: str) -> TextTable:
     """Take the header off the first rows; lines before it are blank, or comments."""
-    start = header_place(rows[:_SAMPLE_LINES])
+    start = header_place(rows[:SAMPLE_LINES])
     header = tuple(names_of(rows[start])) if rows and rows[start] else ()
     del rows[: start + 1], lines[: start + 1]
     return TextTable(header, {position: [] for position in sorted(wanted) if position < len(header)}, [], delimiter)

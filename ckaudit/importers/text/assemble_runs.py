@@ -139,13 +139,16 @@ def table_of(run: TextRun) -> LineTable:
     empty = [unrecorded_column(len(part.rows.steps)) for part in run.parts]
     columns = [[part.rows.columns.get(name, gap) for part, gap in zip(run.parts, empty, strict=True)] for name in names]
     shape = len(names), sum(len(part.rows.steps) for part in run.parts)
-    known = np.array([np.concatenate([part.recorded for part in parts]) for parts in columns], bool).reshape(shape)
-    values = np.array([np.concatenate([part.values for part in parts]) for parts in columns], np.float64).reshape(shape)
+    values, known = np.empty(shape), np.empty(shape, bool)
+    for place, parts in enumerate(columns):
+        np.concatenate([part.values for part in parts], out=values[place])
+        np.concatenate([part.recorded for part in parts], out=known[place])
     steps = np.concatenate([part.rows.steps for part in run.parts])
     sessions = np.repeat(np.arange(len(run.parts)), [len(part.rows.steps) for part in run.parts])
     logged = known.any(axis=0)
-    values, known = values[:, logged], known[:, logged]
-    return LineTable(steps[logged], sessions[logged], tuple(names), values, None if known.all() else known, {})
+    if not logged.all():
+        steps, sessions, values, known = steps[logged], sessions[logged], values[:, logged], known[:, logged]
+    return LineTable(steps, sessions, tuple(names), values, None if known.all() else known, {})
 
 
 def _one_rank(rows: StepLines) -> tuple[StepLines, list[str]]:
@@ -223,9 +226,9 @@ def _same(one: TextRun, other: TextRun) -> bool:
 def _in_order(part: LogPart, notes: list[str]) -> LogPart:
     """Return a part with its lines in the order of steps, and note how many were sorted in."""
     rows = part.rows
-    order = np.argsort(rows.steps, kind="stable")
-    if (order[1:] > order[:-1]).all():
+    if (rows.steps[1:] >= rows.steps[:-1]).all():
         return part
+    order = np.argsort(rows.steps, kind="stable")
     below = counted(int((np.diff(rows.steps) < 0).sum()), "line stands below its place", "lines stand below their place")
     notes.append(f"{below} in the order of steps: sorted in")
     return replace(part, rows=merge_lines(rows.at(order))[0])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from ckaudit.importers.tables.numbers import Numbers
@@ -42,7 +43,7 @@ class ErrorEvent(Struct):
         return max(1, len({sighting.mark.who for sighting in self.seen} - {""}))
 
 
-def error_events(sightings: Sequence[ErrorLine], lines: Sequence[int]) -> list[ErrorEvent]:
+def error_events(sightings: Sequence[ErrorLine], lines: npt.ArrayLike) -> list[ErrorEvent]:
     """Group the lines that report errors into events.
 
     Args:

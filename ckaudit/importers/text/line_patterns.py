@@ -1,6 +1,7 @@
 """Forms of log lines: patterns of the lines that a program prints, each learnt from the first line of its kind."""
 
 import re
+from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
@@ -10,6 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from ckaudit.importers.tables.growing import GrowingColumn
 from ckaudit.importers.tables.numbers import Numbers, number
 from ckaudit.importers.text.prefix import mark_of, time_span, unix_times
 
@@ -43,6 +45,30 @@ class LineOrigin(NamedTuple):
         return LineOrigin(self.lines[places], self.ranks[places], self.times[places])
 
 
+class GrowingOrigin:
+    """Where lines come from, while they are read."""
+
+    def __init__(self) -> None:
+        """Begin without a line."""
+        self._lines, self._ranks, self._times = array("q"), array("q"), array("d")
+
+    def __len__(self) -> int:
+        """Return how many lines there are."""
+        return len(self._lines)
+
+    def add(self, origin: LineOrigin) -> None:
+        """Add some lines."""
+        self._lines.frombytes(origin.lines.tobytes())
+        self._ranks.frombytes(origin.ranks.tobytes())
+        self._times.frombytes(origin.times.tobytes())
+
+    def whole(self) -> LineOrigin:
+        """Return all lines; they no longer grow and are not copied."""
+        return LineOrigin(
+            np.frombuffer(self._lines, np.int64), np.frombuffer(self._ranks, np.int64), np.frombuffer(self._times, np.float64)
+        )
+
+
 class LinePattern(Struct):
     """A pattern of lines that differ only in their values, and the lines of this form that were taken.
 
@@ -55,8 +81,8 @@ class LinePattern(Struct):
         texts: Texts of the values of each line since the last `flush`.
         numbers: Numbers of these lines.
         prefixes: What stands before the form in each of these lines.
-        origins: Where the lines come from, a piece per flush.
-        columns: Values by key, a piece per flush.
+        origins: Where the lines come from.
+        columns: Values by key.
         last: Text of the last value that was flushed.
         head: What stands before the first value, blanks left out.
         is_fused: Whether more than one line stands on each of these.
@@ -70,8 +96,8 @@ class LinePattern(Struct):
     texts: list[tuple[str, ...]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
-    origins: list[LineOrigin] = field(default_factory=list)
-    columns: dict[str, list[Numbers]] = field(default_factory=dict)
+    origins: GrowingOrigin = field(default_factory=GrowingOrigin)
+    columns: dict[str, GrowingColumn] = field(default_factory=dict)
     last: str = ""
     head: str = ""
     is_fused: bool = False
@@ -101,10 +127,10 @@ class LinePattern(Struct):
         if not self.texts:
             return
         self.last = self.texts[-1][-1]
-        self.origins.append(_origin(self.numbers, self.prefixes))
+        self.origins.add(_origin(self.numbers, self.prefixes))
         pairs = [*zip(self.keys, zip(*self.texts, strict=True), strict=True)]
         for key, column in dict(reversed(pairs)).items():  # of a key that stands twice in a line the first one counts
-            self.columns.setdefault(key, []).append(_column(column))
+            self.columns.setdefault(key, GrowingColumn()).add(_column(column))
         for pending in (self.texts, self.numbers, self.prefixes):
             pending.clear()
 
@@ -146,6 +172,8 @@ def _value(text: str) -> str:
 
 def concatenated(origins: Sequence[LineOrigin]) -> LineOrigin:
     """Return the origins one after the other."""
+    if len(origins) == 1:
+        return origins[0]
     nowhere = LineOrigin(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     lines, ranks, times = zip(nowhere, *origins, strict=True)
     return LineOrigin(np.concatenate(lines), np.concatenate(ranks), np.concatenate(times))
@@ -184,7 +212,7 @@ def _origin(numbers: Sequence[int], prefixes: Sequence[str]) -> LineOrigin:
     if len(same) == 1:
         mark = mark_of(prefixes[0])
         times = unix_times([prefix[begin:end] for prefix in prefixes]) if end else np.full(size, np.nan)
-        return LineOrigin(lines, np.full(size, NO_RANK if mark.rank is None else mark.rank), times)
+        return LineOrigin(lines, np.full(size, NO_RANK if mark.rank is None else mark.rank, np.int64), times)
     marks = [mark_of(prefix) for prefix in prefixes]
     ranks = np.array([NO_RANK if mark.rank is None else mark.rank for mark in marks], np.int64)
     return LineOrigin(lines, ranks, np.array([np.nan if mark.time is None else mark.time for mark in marks], np.float64))

@@ -1,11 +1,13 @@
 """One pass over a text log: lines of a step become columns of numbers, other lines become facts of the run and errors."""
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, counted, unrecorded_column
+from ckaudit.importers.tables.growing import GrowingColumn
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, counted, fill_missing, steps_from, unrecorded_column
 from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, ErrorLine, error_line, lines_with
 from ckaudit.importers.text.line_patterns import (
     NO_RANK,
@@ -87,17 +89,19 @@ class StepLines(Struct):
         return StepLines(self.steps[places], self.origin.at(places), columns)
 
 
-def step_lines(found: Sequence[tuple[int, int, Mapping[str, float]]]) -> StepLines:
+def step_lines(found: Iterable[tuple[int, int, Mapping[str, float]]]) -> StepLines:
     """Return lines of steps from the number, step and values of each; rank and time are not known."""
-    keys = dict.fromkeys(key for _, _, values in found for key in values)
-    columns = {}
-    for key in keys:
-        known = np.array([key in values for _, _, values in found], bool)
-        columns[key] = Numbers(np.array([values.get(key, np.nan) for _, _, values in found], np.float64), known)
-    origin = LineOrigin(
-        np.array([line for line, _, _ in found], np.int64), np.full(len(found), NO_RANK, np.int64), np.full(len(found), np.nan)
-    )
-    return StepLines(np.array([step for _, step, _ in found], np.int64), origin, columns)
+    lines, steps = array("q"), array("q")
+    columns: dict[str, GrowingColumn] = {}
+    for place, (line, step, values) in enumerate(found):
+        lines.append(line)
+        steps.append(step)
+        for key, value in values.items():
+            columns.setdefault(key, GrowingColumn()).put(place, value)
+    for column in columns.values():
+        column.fill(len(steps))
+    origin = LineOrigin(np.array(lines, np.int64), np.full(len(lines), NO_RANK, np.int64), np.full(len(lines), np.nan))
+    return StepLines(np.array(steps, np.int64), origin, {key: column.numbers() for key, column in columns.items()})
 
 
 class LogContent(Struct):
@@ -123,16 +127,33 @@ class LogContent(Struct):
 def scan(data: bytes, dialect: Dialect) -> LogContent:
     """Read a log once, from its first line to its last."""
     scanner = _Scanner(dialect)
-    lines = 0
-    for block in blocks(data):
-        scanner.take(block.first, block.lines)
-        lines = block.first + len(block.lines) - 1
-        if block.torn is not None:
-            lines += 1
-            scanner.take_torn(lines, block.torn)
+    lines = scanner.take_all(data)
+    del data  # it is not needed while the lines are joined
     rows = scanner.rows()
     notes = [*scanner.notes, *scanner.notes_on_broken()]
     return LogContent(rows, scanner.facts, scanner.sightings, lines, notes, scanner.unwanted)
+
+
+def _joined(forms: Sequence[LinePattern]) -> dict[str, Numbers]:
+    """Return the columns of forms one below the other; each is freed as soon as it is joined."""
+    if len(forms) == 1:
+        return {key: column.numbers() for key, column in forms[0].columns.items()}
+    size, begin = sum(len(form.origins) for form in forms), 0
+    columns: dict[str, Numbers] = {}
+    for form in forms:
+        rows = slice(begin, begin + len(form.origins))
+        for key in list(form.columns):
+            part = form.columns.pop(key).numbers()
+            columns.setdefault(key, unrecorded_column(size))
+            columns[key].values[rows], columns[key].recorded[rows] = part.values, part.recorded
+        begin = rows.stop
+    return columns
+
+
+def _steps(columns: Mapping[str, Numbers], count: int) -> Ints:
+    """Return the step of each line, `NO_STEP` where it tells none."""
+    told = [columns[name] for name in ("iter", "step") if name in columns]
+    return steps_from(fill_missing(*told) if len(told) > 1 else told[0]) if told else np.full(count, NO_STEP, np.int64)
 
 
 def _begins_as(line: str, start: int, head: str) -> bool:
@@ -159,7 +180,7 @@ class _Scanner:
         if self._unread:
             what = "1 line begins" if len(self._unread) == 1 else f"{len(self._unread):,} lines begin"
             notes.append(f"{what} as a step's do and could not be read, first line {self._unread[0]:,}: left out")
-        if count := sum(len(origin.lines) for form in self.forms if form.is_fused for origin in form.origins):
+        if count := sum(len(form.origins) for form in self.forms if form.is_fused):
             what = "1 line holds" if count == 1 else f"{count:,} lines hold"
             notes.append(f"{what} a step or a key twice, as lines without a line end between them do: the first was taken")
         return notes
@@ -168,6 +189,17 @@ class _Scanner:
     def unwanted(self) -> list[str]:
         """Keys that were not taken, in the order of the log."""
         return list(dict.fromkeys(key for form in self.forms for key in form.others))
+
+    def take_all(self, data: bytes) -> int:
+        """Take every line of a log, and return how many there are."""
+        lines = 0
+        for block in blocks(data):
+            self.take(block.first, block.lines)
+            lines = block.first + len(block.lines) - 1
+            if block.torn is not None:
+                lines += 1
+                self.take_torn(lines, block.torn)
+        return lines
 
     def take(self, first: int, lines: Sequence[str]) -> None:
         """Take the lines of a block."""
@@ -192,29 +224,17 @@ class _Scanner:
 
     def rows(self) -> StepLines:
         """Return all lines of steps taken so far."""
-        forms = [form for form in [*self.forms, *self._odd.values()] if form.origins]
-        pieces = [piece for form in forms for piece in form.origins]
-        origin = concatenated(pieces)
-        sizes = [sum(len(origin.lines) for origin in pattern.origins) for pattern in forms]
-        columns: dict[str, Numbers] = {}
-        for pattern, size, begin in zip(forms, sizes, np.cumsum([0, *sizes]), strict=False):
-            for key, parts in pattern.columns.items():
-                if key not in columns:
-                    columns[key] = unrecorded_column(sum(sizes))
-                columns[key].values[begin : begin + size] = np.concatenate([part.values for part in parts])
-                columns[key].recorded[begin : begin + size] = np.concatenate([part.recorded for part in parts])
-        steps = np.full(len(origin.lines), np.nan)
-        for name in ("step", "iter"):
-            if name in columns:
-                steps[columns[name].recorded] = columns[name].values[columns[name].recorded]
+        forms = [form for form in [*self.forms, *self._odd.values()] if len(form.origins)]
+        origin = concatenated([form.origins.whole() for form in forms])
+        columns = _joined(forms)
+        steps = _steps(columns, len(origin.lines))
         columns.pop("step", None)
-        with np.errstate(invalid="ignore"):
-            good = (steps >= 0) & (steps <= MAX_STEP) & (steps == np.floor(steps))
+        good = steps != NO_STEP
         if not good.all():
             self.notes.append(f"{counted(int((~good).sum()), 'line has', 'lines have')} no whole step of 0 or more: left out")
-        rows = StepLines(np.where(good, steps, 0).astype(np.int64), origin, columns).kept(good)
-        order = np.argsort(rows.origin.lines, kind="stable")
-        return rows if (order[1:] > order[:-1]).all() else rows.at(order)
+        rows = StepLines(steps, origin, columns).kept(good)
+        lines = rows.origin.lines
+        return rows if (lines[1:] >= lines[:-1]).all() else rows.at(np.argsort(lines, kind="stable"))
 
     def _takes(self, number: int, line: str) -> bool:
         """Take a line if it is one of a step: by a form known so far, else by a new one; tell whether it was taken."""

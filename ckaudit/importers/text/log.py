@@ -12,7 +12,7 @@ from ckaudit.importers.kinds_of_loss import loss_kind_of_names, take_turns
 from ckaudit.importers.names import list_names, name_to_copy, resolve_columns, slices_of
 from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of
-from ckaudit.importers.tables.table import UTF16_MARKS, is_table
+from ckaudit.importers.tables.table_header import UTF16_MARKS, is_table
 from ckaudit.importers.tables.torn_steps import note_on_torn
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of, without_torn
 from ckaudit.importers.text.errors import add_rates, clock_of, error_events, of_last_day
@@ -84,7 +84,7 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
         UnreadableError: Where no line of a step has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    return read_scanned(scan(source.data, form.dialect), source, columns, form)
+    return read_scanned(scan(source.taken_data(), form.dialect), source, columns, form)
 
 
 def _which_keys(keys: Sequence[str]) -> str:
@@ -101,6 +101,9 @@ def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], fo
     keys = list(rows.columns)
     mapped = {keys[at]: name for name, at in resolve_columns(columns, keys).items()} if columns else {}
     meaning = form.meaning(rows, mapped, log.facts)
+    for columns_by_key in (log.rows.columns, rows.columns):  # what was taken of them has a name now
+        if columns_by_key is not meaning.rows.columns:
+            columns_by_key.clear()
     for empty in [name for name, column in meaning.rows.columns.items() if not column.recorded.any()]:
         del meaning.rows.columns[empty]
     if not len(meaning.rows.steps) or all(name.startswith(HELPER) for name in meaning.rows.columns):
@@ -111,22 +114,24 @@ def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], fo
     resumes = {fact.line: at for fact in log.facts if fact.key == "resumed" and (at := count_of(fact.value)) is not None}
     runs = runs_of(meaning.rows, starts, resumes)
     meaning.notes += note_on_torn(torn)
-    return [_imported(run, number, runs, log, meaning, form) for number, run in enumerate(runs)]
+    return [_imported(run, number, runs, log, keys, meaning, form) for number, run in enumerate(runs)]
 
 
-def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogContent, meaning: NamedLines, form: Format) -> Imported:
+def _imported(
+    run: TextRun, number: int, runs: Sequence[TextRun], log: LogContent, keys: Sequence[str], meaning: NamedLines, form: Format
+) -> Imported:
     """Return one run, with the facts and errors that stand between the run before it and the one after it."""
     name = form.dialect.name
     begin = runs[number - 1].last_line if number else 0
     end = runs[number + 1].first_line if number + 1 < len(runs) else log.lines + 1
     facts = [fact for fact in log.facts if begin < fact.line < end]
-    manifest = _manifest(name, log.rows.columns, meaning)
+    manifest = _manifest(name, keys, meaning)
     notes_on_facts = form.manifest(manifest, facts, run)
     steps = sum(len(part.rows.steps) for part in run.parts)
     several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []
     clock, doubt = clock_of(run.parts)
     lines = np.maximum.accumulate(np.concatenate([part.rows.origin.lines for part in run.parts]))
-    troubles = error_events([version for version in log.sightings if begin < version.line < end], lines.tolist())
+    troubles = error_events([version for version in log.sightings if begin < version.line < end], lines)
     errors = add_rates(run, troubles, clock)
     timing = _add_times(run, clock, manifest, facts)
     table = table_of(run)
@@ -142,9 +147,7 @@ def _imported(run: TextRun, number: int, runs: Sequence[TextRun], log: LogConten
         *([doubt] if doubt and troubles else []),
         *timing,
         *log.notes,
-        *notes_on_left_out(
-            [key for key in log.unwanted if not form.dialect.derived(key) and key not in meaning.used], log.rows.columns
-        ),
+        *notes_on_left_out([key for key in log.unwanted if not form.dialect.derived(key) and key not in meaning.used], keys),
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")

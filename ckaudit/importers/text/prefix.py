@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from ckaudit.importers.tables.table import UTF16_MARKS, text_of
+from ckaudit.importers.tables.table_header import UTF16_MARKS, text_of
 
 BLOCK_BYTES = 2**22
 MAX_LINE = 2**14  # no line of a step is longer

@@ -28,8 +28,7 @@ def evaluated_in_training_mode(
     generation while the model trains. Only calls of the watched model itself are seen, and only under `torch.no_grad` or
     `torch.inference_mode`.
     """
-    known = share.finite[:, 0]
-    steps, values = share.steps[known], share.values[known, 0]
+    steps, values = share.finite_points()
     bad = values > 0
     if bad.sum() < min_points:
         return

@@ -47,8 +47,7 @@ def slice_gap_off(
     if loss_kind_of(facts) == "other":
         yield Skip("not_applicable", "the loss is not in nats per token")
         return
-    known = gap.finite[:, 0]
-    steps, values = gap.steps[known], gap.values[known, 0]
+    steps, values = gap.finite_points()
     if not len(steps) or (len(steps) > 2 and not np.ptp(values)):
         yield Skip("too_few_points", "no two evaluations differ in tau" if len(steps) else "no evaluation has a finite tau")
         return

@@ -311,12 +311,16 @@ def _isolated(norm: Series, ratio: Floats, limit: float) -> Iterator[Hit]:
 
 def _over_running_median(norm: Series) -> Floats:
     """Return each point over the median of the finite points before it; NaN before there are enough of them."""
-    known = np.flatnonzero(norm.finite[:, 0])
-    values = norm.values[known, 0]
-    ratio = np.full(norm.values.shape, np.nan)
+    known = norm.finite[:, 0]
+    _, values = norm.finite_points()
+    ratio = np.full(len(values), np.nan)
     with np.errstate(all="ignore"):
-        for row in range(MIN_HISTORY, min(WINDOW, len(known))):
-            ratio[known[row], 0] = values[row] / median(values[:row])
-        if len(known) > WINDOW:
-            ratio[known[WINDOW:], 0] = values[WINDOW:] / running_medians(values[:-1], WINDOW)
-    return ratio
+        for row in range(MIN_HISTORY, min(WINDOW, len(values))):
+            ratio[row] = values[row] / median(values[:row])
+        if len(values) > WINDOW:
+            np.divide(values[WINDOW:], running_medians(values[:-1], WINDOW), out=ratio[WINDOW:])
+    if known.all():
+        return ratio[:, None]
+    over = np.full(norm.values.shape, np.nan)
+    over[known, 0] = ratio
+    return over

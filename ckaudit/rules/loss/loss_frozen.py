@@ -48,8 +48,7 @@ def loss_frozen(
         yield from _held_out(val, min_share, min_digits)
     if loss is None:
         return
-    known = np.flatnonzero(loss.finite[:, 0])
-    steps, values = loss.steps[known], loss.values[known, 0]
+    steps, values = loss.finite_points()
     if len(values) < min_points:
         yield Skip("too_few_points", f"{len(values)} finite points of the loss; {min_points} are needed")
         return
@@ -80,8 +79,7 @@ def _last_repeated(values: Floats) -> tuple[int, float]:
 
 def _held_out(val: Series, min_share: float, min_digits: float) -> Iterator[Hit]:
     """Yield a held-out loss that is the same at all its last evaluations: the model that is evaluated does not change."""
-    known = np.flatnonzero(val.finite[:, 0])
-    steps, values = val.steps[known], val.values[known, 0]
+    steps, values = val.finite_points()
     if not len(values):
         return
     first, value = _last_repeated(values)

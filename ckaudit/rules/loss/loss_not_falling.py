@@ -136,8 +136,7 @@ def loss_not_falling(
     if undirected := why_loss_need_not_fall(facts, sizes):
         yield Skip("not_applicable", undirected)
         return
-    known = np.flatnonzero(loss.finite[:, 0])
-    steps, values = loss.steps[known], loss.values[known, 0]
+    steps, values = loss.finite_points()
     bound, guess, why = _bound(entropy, facts, unigram_margin, guess_share)
     standing = _ends_where_it_began(steps, values, facts, explained, moved, bound)
     worse = _costs_more_than_a_guess(steps, values, facts, min_plan_share)

@@ -44,15 +44,14 @@ def loss_oscillates(
     if why := why_loss_need_not_fall(facts):
         yield Skip("not_applicable", why)
         return
-    known = np.flatnonzero(loss.finite[:, 0])
-    steps, values = loss.steps[known], loss.values[known, 0]
-    if len(known) < MIN_SWING_POINTS:
-        yield Skip("too_few_points", f"{len(known)} finite points of the loss; {MIN_SWING_POINTS} are needed")
+    steps, values = loss.finite_points()
+    if len(values) < MIN_SWING_POINTS:
+        yield Skip("too_few_points", f"{len(values)} finite points of the loss; {MIN_SWING_POINTS} are needed")
         return
     swing = oscillation(values, min_swing=min_swing, min_power=min_power, max_chance=max_chance, max_progress=max_progress)
     if swing is None:
         return
-    times = f"{swing.cycles:.0f} times" if len(known) >= MIN_POINTS else f"in the {len(known)} points that there are"
+    times = f"{swing.cycles:.0f} times" if len(values) >= MIN_POINTS else f"in the {len(values)} points that there are"
     swings = rate is not None and _is_cyclic(rate, swing.cycles)
     yield Hit.at(
         steps[swing.first :],

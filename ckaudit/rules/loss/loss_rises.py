@@ -84,10 +84,9 @@ def loss_rises(
     held-out loss falls from evaluation to evaluation: batches that are mixed or augmented are harder at times. A climb that came
     back within the first twentieth of all steps, as while the rate warms up, has cost no more than these: a note.
     """
-    known = np.flatnonzero(loss.finite[:, 0])
-    steps, values = loss.steps[known], loss.values[known, 0]
-    if len(known) < MIN_POINTS:
-        yield Skip("too_few_points", f"{len(known)} finite points of the loss; {MIN_POINTS} are needed")
+    steps, values = loss.finite_points()
+    if len(values) < MIN_POINTS:
+        yield Skip("too_few_points", f"{len(values)} finite points of the loss; {MIN_POINTS} are needed")
         return
     if why := why_loss_need_not_fall(facts):
         yield Skip("not_applicable", why)
@@ -258,10 +257,11 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
     count = len(values) // width
     if count <= climbs:
         return
-    rows = np.arange(len(values) - count * width, len(values)).reshape(count, width)
-    table = values[rows]  # (B, W)
+    table = values[len(values) - count * width :].reshape(count, width)  # (B, W)
+    steps = steps[len(values) - count * width :].reshape(count, width)
     middle = np.median(table, axis=1)
-    by_points = MAD_TO_SIGMA * median(np.abs(table - middle[:, None])) * MEDIAN_STANDARD_ERROR_FACTOR / np.sqrt(width)
+    apart = np.subtract(table, middle[:, None])
+    by_points = MAD_TO_SIGMA * median(np.abs(apart, out=apart), overwrite=True) * MEDIAN_STANDARD_ERROR_FACTOR / np.sqrt(width)
     noise = max(by_points, difference_noise(middle))  # points of a moving average go together, and their blocks as well
     for start, end in true_stretches(np.diff(middle) > 0, min_points=climbs):
         risen = middle[end] - middle[start]
@@ -271,9 +271,9 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
         yield Hit(
             severity="sev1" if stays else "sev2",
             where="loss",
-            first=int(steps[rows[start + 1, 0]]),
-            last=int(steps[rows[-1 if stays else end, -1]]),
-            worst=int(steps[rows[end, width // 2]]),
+            first=int(steps[start + 1, 0]),
+            last=int(steps[-1 if stays else end, -1]),
+            worst=int(steps[end, width // 2]),
             value=float(middle[end]),
             limit=float(middle[start]),
             points=(end - start) * width,

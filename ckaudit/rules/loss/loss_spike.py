@@ -12,6 +12,7 @@ from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, log_excess_at, loss_excess, loss_over_median
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.blocks import by_blocks
 from ckaudit.run.medians import median
 from ckaudit.run.rises import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
@@ -133,7 +134,7 @@ def loss_spike(
         incident
         for incident, is_one_of_many in zip(jumps, repeated, strict=True)
         if (is_one_of_many or not _is_a_batch_of_its_own(incident, back[id(incident)], values))
-        and not _are_hard_batches(loss, back[id(incident)])
+        and not stays_solved(loss, int(loss.steps[back[id(incident)].first]), int(loss.steps[back[id(incident)].last]))
     ]
     crowded = _crowded(excess.steps, serious, min_incidents, within_steps, apart=window // 5)
     for incident, close in zip(serious, crowded, strict=True):
@@ -192,11 +193,6 @@ def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) ->
         and whole.last == incident.last
         and peak <= (1 + EARLY_JUMP) * untrained_loss(loss)
     )
-
-
-def _are_hard_batches(loss: Series, whole: Incident) -> bool:
-    """Tell whether the task is solved before and after an incident and most batches in it cost next to nothing: few are hard."""
-    return stays_solved(loss, int(loss.steps[whole.first]), int(loss.steps[whole.last]))
 
 
 def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> list[bool]:
@@ -281,10 +277,14 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
 def _height(loss: Floats, relative: Floats) -> Floats:
     """Return how far each point stands above its running median, over what it must; infinite where that is not known."""
     start = untrained_loss(loss)
-    with np.errstate(all="ignore"):
+
+    def height_of(loss: Floats, relative: Floats) -> Floats:
         level = loss / relative
         height = (loss - level) / start / np.where(level < SOLVED * start, HARD_BATCH, MIN_HEIGHT_SHARE)
-    return np.asarray(np.where(np.isnan(height), np.inf, height))
+        return np.where(np.isnan(height), np.inf, height)
+
+    with np.errstate(all="ignore"):
+        return by_blocks(height_of, loss, relative)
 
 
 def _restarted(rate: Series | None, step: int, window: int) -> bool:
@@ -306,9 +306,13 @@ def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
     if gradient is None:
         return np.zeros(len(steps), bool)
     flagged = gradient.steps[np.nan_to_num(gradient.values[:, 0], posinf=np.inf) > k]
-    before = np.searchsorted(flagged, steps, side="left")
-    after = np.searchsorted(flagged, steps - SPIKE_LEAD_STEPS, side="left")
-    return np.asarray(before > after)
+
+    def is_led(block: Steps) -> Mask:
+        before = np.searchsorted(flagged, block, side="left")
+        after = np.searchsorted(flagged, block - SPIKE_LEAD_STEPS, side="left")
+        return np.asarray(before > after)
+
+    return by_blocks(is_led, steps, dtype=bool)
 
 
 def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: float) -> list[bool]:
@@ -316,7 +320,9 @@ def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: f
     if gradient is None:
         return [False] * len(incidents)
     values = gradient.values[:, 0]
-    spans = [(gradient.steps >= steps[incident.first]) & (gradient.steps <= steps[incident.last]) for incident in incidents]
+    starts = np.searchsorted(gradient.steps, [steps[incident.first] for incident in incidents], side="left").tolist()
+    ends = np.searchsorted(gradient.steps, [steps[incident.last] for incident in incidents], side="right").tolist()
+    spans = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
     return [bool(np.isfinite(values[inside]).any() and not (values[inside] > k).any()) for inside in spans]
 
 
@@ -351,7 +357,8 @@ def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *,
     Spikes that follow each other closely are one incident; they count one by one where `apart` points lie between them.
     """
     lasting = [incident for incident in incidents if incident.lasts]
-    spikes = [steps[_first_of_runs(np.sort([*incident.core]), apart)] for incident in lasting]
+    cores = [np.sort([*incident.core]) for incident in lasting]
+    spikes = [steps[core[np.append(True, np.diff(core) > apart)]] for core in cores]
     starts = np.concatenate(spikes) if spikes else np.empty(0)
     crowds = [
         any(((starts > start - within) & (starts < start + within)).sum() >= many for start in starts_of_incident)
@@ -359,11 +366,6 @@ def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *,
     ]
     crowded = dict(zip(map(id, lasting), crowds, strict=True))
     return [crowded.get(id(incident), False) for incident in incidents]
-
-
-def _first_of_runs(rows: Steps, apart: int) -> Steps:
-    """Return the first of each run of rows; runs have more than `apart` rows between them."""
-    return np.asarray(rows[np.append(True, np.diff(rows) > apart)])
 
 
 def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, close: bool, patience: int) -> Hit:

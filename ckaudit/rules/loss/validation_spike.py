@@ -55,8 +55,7 @@ def validation_spike(
     if why := why_loss_need_not_fall(facts) or ("its targets move" if target_moves(sizes, facts) else ""):
         yield Skip("not_applicable", why)
         return
-    known = val.finite[:, 0]
-    steps, losses = val.steps[known], val.values[known, 0]
+    steps, losses = val.finite_points()
     if len(steps) < 2 * min_evals:
         yield from too_few(val, 2 * min_evals)
         return

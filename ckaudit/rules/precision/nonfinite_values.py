@@ -84,7 +84,7 @@ def nonfinite_values(
     yield from seen
     if events is not None and not seen:
         counted = (np.nan_to_num(events.values) > 0) & ~_skipped(events, overflow)
-        if norm is not None:  # one that is finite again was left out, and is all there was at its step
+        if norm is not None and counted.any():  # one that is finite again was left out, and is all there was at its step
             counted &= ~(np.isin(events.steps, norm.steps[never_applied(norm).any(axis=1)])[:, None] & (events.values <= 1))
         yield from _bad(events, counted, "{value:.0f} NaN or infinite values were counted by the trainer")
 
@@ -130,6 +130,8 @@ def _skipped(series: Series, overflow: Series | None) -> Mask:
 
 def _bad(series: Series, mask: Mask, message: str) -> Iterator[Hit]:
     """Yield a hit for each interval in which cells are not finite; `mask` is of shape (T, P)."""
+    if not mask.any():
+        return
     count = np.nan_to_num(np.where(series.nonfinite, 1.0, series.values), nan=1.0)
     for span in spans(series, mask, among=series.recorded):
         # Of several places the first in the model tells more than the one with most elements, so none is called the worst.

@@ -112,8 +112,7 @@ def _same_weights(
     if val is None or loss is None:
         yield Skip("not_recorded", "needs steps_seen, or val_loss and train_loss_raw")
         return
-    known = np.flatnonzero(val.finite[:, 0])
-    steps, values = val.steps[known], val.values[known, 0]
+    steps, values = val.finite_points()
     changes = np.flatnonzero(np.diff(values) != 0) + 1
     for rows in np.split(np.arange(len(steps)), changes):
         if len(rows) < min_points or len(repr(float(abs(values[rows[0]]))).replace(".", "").lstrip("0")) < digits:

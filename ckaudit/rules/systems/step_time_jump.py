@@ -160,8 +160,7 @@ def _goes_on(speed: Series) -> bool:
 
 def _in_few_lines(time: Series, *, min_lines: int = 2) -> Hit | None:
     """Return a note on the last steps of a short log that take longer, where all steps before them took the same time."""
-    known = np.flatnonzero(time.finite[:, 0])
-    steps, values = time.steps[known], time.values[known, 0]
+    steps, values = time.finite_points()
     for start in range(min_lines, len(values) - min_lines + 1):
         before, later = values[:start], values[start:]
         if before.max() <= (1 + MAX_UNEVEN_SHARE) * before.min() and later.min() > (1 + MIN_SLOWER_SHARE) * before.max():
@@ -222,8 +221,7 @@ def _fewer_tokens(speed: Series | None, steps: Steps, mild: float) -> Mask:
     fewer = np.ones(len(steps), bool)
     if speed is None or not speed.finite.any():
         return fewer
-    known = speed.finite[:, 0]
-    at, values = speed.steps[known], speed.values[known, 0]
+    at, values = speed.finite_points()
     starts, ends = np.searchsorted(at, steps[:, 0], side="left"), np.searchsorted(at, steps[:, -1], side="right")
     middle = np.full(len(steps), np.nan)
     for count in set((ends - starts).tolist()) - {0}:

@@ -11,7 +11,8 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.robust import decimal_step
+from ckaudit.run.blocks import blocks, by_blocks
+from ckaudit.run.robust import least_decimal_step
 from ckaudit.run.run_facts import planned_range, resume_steps
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.wording import plural
@@ -46,8 +47,7 @@ def learning_rate_jump(
     Jumps to a rate that run.json plans for the step, within `tolerance` of its peak, are left out. The first `min_points`
     points have no slope of their own. A rate that is printed in few decimals climbs in stairs of its last digit.
     """
-    known = np.flatnonzero(rate.finite[:, 0]) if rate.labels else np.empty(0, np.int64)
-    steps, values = rate.steps[known], rate.values[known, 0]
+    steps, values = rate.finite_points() if rate.labels else (rate.steps[:0], np.empty(0))
     if len(steps) < 2 * min_points:
         few = _in_few_lines(steps, values, facts, min_jump)
         yield few or Skip("too_few_points", f"{len(steps)} points of the learning rate; {2 * min_points} are needed")
@@ -60,6 +60,7 @@ def learning_rate_jump(
         & (np.arange(len(steps)) >= min_points)
         & ~_as_planned(facts, steps, values, tolerance)
     )
+    del size, around
     highest = np.concatenate([[np.inf], np.maximum.accumulate(values)[:-1]])
     after_seam = np.zeros(len(steps), bool)
     for seam in resume_steps(facts):
@@ -132,6 +133,15 @@ def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
     the end of a warm-up; but where the rate only rises after it, it was set back. Shape (T,); 0 where a side has no line.
     """
     distance = np.zeros(len(steps))
+    digit = _last_digit(values)
+    for rows in blocks(len(steps) - 3):
+        four = slice(rows.start, rows.stop + 3)
+        distance[rows.start + 2 : rows.stop + 2] = _beyond_slopes_of_four(steps[four], values[four], digit)
+    return distance
+
+
+def _beyond_slopes_of_four(steps: Steps, values: Floats, digit: float) -> Floats:
+    """Return what _beyond_slopes does of each four points in a row: of the third of them, shape (T - 3,)."""
     gaps = np.diff(steps).astype(float)
     slope = np.diff(values) / gaps
     change = np.diff(values)[1:-1]
@@ -140,14 +150,14 @@ def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
     is_bend = (expected.min(axis=0) <= change) & (change <= expected.max(axis=0)) & ~((slope[:-2] <= 0) & (slope[2:] > 0))
     beyond[is_bend] = 0.0
     size = np.maximum(np.maximum(np.abs(values[1:-2]), np.abs(values[2:-1])), 1e-300)
-    distance[2:-1] = np.maximum(beyond - 2 * _last_digit(values), 0.0) / size
-    return distance
+    return np.asarray(np.maximum(beyond - 2 * digit, 0.0) / size)
 
 
 def _last_digit(values: Floats, *, stairs: int = 5, slack: float = 0.1) -> float:
     """Return the unit of the last decimal of a log in which the rate often moves by just that, else 0."""
-    digit = float(decimal_step(values).min())
-    return digit if (np.abs(np.abs(np.diff(values)) - digit) < slack * digit).sum() >= stairs else 0.0
+    digit = least_decimal_step(values)
+    moves = by_blocks(lambda now, before: np.abs(np.abs(now - before) - digit), values[1:], values[:-1])
+    return digit if (moves < slack * digit).sum() >= stairs else 0.0
 
 
 def _as_planned(facts: Manifest | None, steps: Steps, values: Floats, tolerance: float) -> Mask:

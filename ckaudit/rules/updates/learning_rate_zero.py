@@ -36,10 +36,11 @@ def learning_rate_zero(
     """
     yield from too_few(rate, min_points)
     largest = np.where(rate.finite, rate.values, -np.inf).max(axis=1, initial=-np.inf)
-    known = np.flatnonzero(np.isfinite(largest))
-    if len(known) < min_points:
+    known = np.isfinite(largest)
+    if known.sum() < min_points:
         return
-    steps, values = rate.steps[known], np.abs(largest[known])
+    steps, values = (rate.steps, largest) if known.all() else (rate.steps[known], largest[known])
+    values = np.abs(values, out=values)
     plan = planned_rate(facts, steps)
     peak = max(float(values.max()), 0.0 if plan is None else float(plan.max()))
     series = single("learning rate", "1", steps, values)

@@ -59,8 +59,7 @@ def schedule_off_plan(
     peak at most. Only the first group of several is compared. The rate of Brown et al. 2020 rests at its floor for 0.15
     of its decay; half as long again is a schedule of another length (Hoffmann et al. 2022, appendix B). Stairs are no slope.
     """
-    known = np.flatnonzero(rate.finite[:, 0]) if rate.labels else np.empty(0, np.int64)
-    steps, values = rate.steps[known], rate.values[known, 0]
+    steps, values = rate.finite_points() if rate.labels else (rate.steps[:0], np.empty(0))
     if len(steps) < min_points:
         yield Skip("too_few_points", f"{len(steps)} points of the learning rate; {min_points} are needed")
         return
