@@ -76,7 +76,7 @@ def _excused(pair: Pair, terms: GateTerms) -> Pair:
     is_coarser = any(unlike.name == "tensors.dtype" for unlike in pair.unlike)
     minor = bool(pair.gained) and not any(is_decisive(finding, is_coarser=is_coarser) for finding in pair.gained)
     excuses = [
-        "only findings that come and go with the seed, the machine or the number format"
+        "what it gained is of sev2, or of the machine or the number format, and does not fail it alone"
         if minor and answer.question == "health" and answer.word in BAD_WORDS and answer.question in terms.counts()
         else _excuse(answer, terms)
         for answer in pair.answers

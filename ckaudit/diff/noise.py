@@ -44,6 +44,7 @@ class Stretches(Struct, frozen=True, eq=False):
         first: First step of each, shape (K,).
         last: Last step of each, shape (K,).
         left: Median of the first run, shape (K,); where it has replicas, the mean of all of theirs.
+        left_alone: Median of the first run by itself, shape (K,).
         right: Median of the second run, shape (K,).
         low: The lowest of the first run and its replicas, shape (K,).
         high: The highest of them, shape (K,).
@@ -56,6 +57,7 @@ class Stretches(Struct, frozen=True, eq=False):
     first: Steps
     last: Steps
     left: Floats
+    left_alone: Floats
     right: Floats
     low: Floats
     high: Floats
@@ -132,6 +134,7 @@ def stretches(
         first=steps[cut],
         last=steps[ends - 1],
         left=one,
+        left_alone=among[0],
         right=two,
         low=among.min(axis=0),
         high=among.max(axis=0),

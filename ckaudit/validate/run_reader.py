@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from ckaudit.contract import violations
+from ckaudit.contract import contradictions, violations
 from ckaudit.contract.check import CheckedCheckpoint, check_checkpoint
 from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import CheckpointFile, shown_name
@@ -84,6 +84,8 @@ class RunReader(Struct):
         self._read_logs(folder.scalars)
         if folder.manifest is not None:  # last, so that it knows the start that any of them is of, in a run that goes on
             self._read_manifest(folder.manifest)
+        if self.run.manifest is not None and self.run.manifest.loss_kind == "other":  # of which some are rightly negative
+            self.findings = [finding for finding in self.findings if finding.code != contradictions.NEGATIVE_LOSS.code]
         self.run.recorded |= {f"{section}.*.{name}" for section, names in self._columns.items() for name in names}
 
     def shown(self, path: Path) -> str:

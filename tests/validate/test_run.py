@@ -304,3 +304,10 @@ def test_the_names_that_a_log_can_judge_are_those_of_the_claims():
     assert ckaudit.metrics.contradictions
     assert {name for name, claim in CLAIMS.items() if claim.is_of_log} == set(DERIVED)
     assert all(set(inputs) <= set(CLAIMS[name].reads) for name, inputs in DERIVED.items())
+
+
+def test_a_loss_that_run_json_says_is_of_another_kind_may_be_negative(run):
+    write(run / name_of(30), checkpoint(30, loss=-0.5, scalars={}))
+    assert "VAL049" in codes(run)
+    write(run / "run.json", manifest(loss_kind="other"))
+    assert "VAL049" not in codes(run)

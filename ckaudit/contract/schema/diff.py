@@ -69,6 +69,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
     title: Annotated[str, doc("The question as a sentence.")]
     word: Annotated[Word, doc("The verdict on the second run.")]
     left: Annotated[Number | None, doc("The first run's value; of a loss with replicas, the mean of all of them.")] = None
+    left_alone: Annotated[Number | None, doc("The first run's own value, where `left` is a mean of several.")] = None
     right: Annotated[Number | None, doc("The second run's value.")] = None
     band: Annotated[Number | None, doc("Largest difference that noise explains; null: nobody knows.")] = None
     unit: Annotated[str, doc("Unit of the values and the band.")] = "1"

@@ -21,7 +21,8 @@ class PairAnswer(Struct, frozen=True, kw_only=True):
     Attributes:
         word: The verdict on the second run.
         sentence: The numbers, or what is missing.
-        left: Value of the first run.
+        left: Value of the first run; of a loss with replicas, the mean of all of them.
+        left_alone: Value of the first run by itself, where `left` is a mean of several.
         right: Value of the second run.
         band: Largest difference that noise explains.
         unit: Of all three.
@@ -31,6 +32,7 @@ class PairAnswer(Struct, frozen=True, kw_only=True):
     word: Word
     sentence: str
     left: float | None = None
+    left_alone: float | None = None
     right: float | None = None
     band: float | None = None
     unit: str = "1"
@@ -68,6 +70,7 @@ class PairQuestion(Struct, frozen=True, eq=False):
             title=self.title,
             word=answer.word,
             left=_as_word(answer.left),
+            left_alone=_as_word(answer.left_alone),
             right=_as_word(answer.right),
             band=_as_word(answer.band),
             unit=answer.unit,

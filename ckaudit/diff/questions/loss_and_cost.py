@@ -121,7 +121,16 @@ def steps_to_loss(both: RunPair) -> PairAnswer:
     band = min(whole, here / pace) if pace > 0 else whole
     word = lower_is_better(left, right, band)
     sentence = f"a loss of {aim:.4g} is reached at step {left:.0f} and at step {right:.0f}; noise explains {band:.0f} steps"
-    return PairAnswer(word=word, sentence=sentence, left=round(left), right=round(right), band=band, unit="steps")
+    alone = np.minimum.accumulate(stretches.left_alone)
+    return PairAnswer(
+        word=word,
+        sentence=sentence,
+        left=round(left),
+        left_alone=round(_reached(middle, alone, aim)) if stretches.runs > 1 and alone[-1] <= aim else None,
+        right=round(right),
+        band=band,
+        unit="steps",
+    )
 
 
 def _reached(steps: Floats, down: Floats, aim: float) -> float:
@@ -248,7 +257,8 @@ def loss_verdict(stretches: Stretches, what: str, *, share: float = SURE, unit: 
     since = _since(stretches, share) if word in ("worse", "better") else ""
     of = f" (mean of {stretches.runs} runs)" if stretches.runs > 1 else ""
     sentence = f"{what}: {left:.4g}{of} and {right:.4g}, {how}{since}; noise explains {band:.2g}"
-    return PairAnswer(word=word, sentence=sentence, left=left, right=right, band=band, unit=unit)
+    alone = float(stretches.left_alone[-1]) if stretches.runs > 1 else None
+    return PairAnswer(word=word, sentence=sentence, left=left, left_alone=alone, right=right, band=band, unit=unit)
 
 
 def _beyond_all(stretches: Stretches, word: Word, band: float, *, share: float = 0.1) -> Word:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from ckaudit.contract.schema.diff import OPEN_WORDS, Answer, Comparison, Departure, Drift, Pair, Unlike, Word
+from ckaudit.contract.schema.diff import BAD_WORDS, OPEN_WORDS, Answer, Comparison, Departure, Drift, Pair, Unlike, Word
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.diff.combine import GRAVEST
 from ckaudit.reports.words import number
@@ -32,7 +32,7 @@ SIGNS: dict[Word, str] = {
     "not_recorded": "?",
 }
 LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; against the first"
-GATE_LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer; the canary against each"
+GATE_LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answer, () does not count; the canary against each"
 
 
 def name_in_words(name: str) -> str:
@@ -243,9 +243,14 @@ def rows_of(comparison: Comparison) -> list[list[str]]:
             rows.append([name, reference, *cells])
         else:
             canary = next((value(answer.right) for answer in answers if answer and answer.right is not None), "")
-            cells = ["" if answer is None else _signed(answer, answer.left) for answer in answers]
+            cells = ["" if answer is None else _signed(answer, _own_value(answer)) for answer in answers]
             rows.append([name, *cells, canary])
     return rows
+
+
+def _own_value(answer: Answer) -> Number | None:
+    """Return the value of the first run by itself."""
+    return answer.left if answer.left_alone is None else answer.left_alone
 
 
 def _placed(comparison: Comparison, reference: str, cells: list[str]) -> list[str]:
@@ -254,8 +259,9 @@ def _placed(comparison: Comparison, reference: str, cells: list[str]) -> list[st
 
 
 def _signed(answer: Answer, number: Number | None) -> str:
-    """Return the sign of an answer with a value; a question without numbers has the sign alone."""
-    return _sign(answer.word) if answer.left is None and answer.right is None else f"{_sign(answer.word)} {value(number)}"
+    """Return the sign of an answer with a value, in brackets where it does not count; without numbers the sign alone."""
+    sign = f"({_sign(answer.word)})" if answer.excused and answer.word in BAD_WORDS else _sign(answer.word)
+    return sign if answer.left is None and answer.right is None else f"{sign} {value(number)}"
 
 
 def _sign(word: Word) -> str:
