@@ -12,6 +12,7 @@ from ckaudit.cli.output import check_folder, open_output, progress, say
 from ckaudit.errors import CkauditError, UsageError
 
 if TYPE_CHECKING:
+    from ckaudit.contract.schema.manifest import Manifest
     from ckaudit.run.scalars import LoggedScalars
 
 EPILOG = """
@@ -139,5 +140,15 @@ def _tell(logged: "LoggedScalars", format: str, target: Path) -> None:  # noqa: 
         say(f"note: {len(logged.findings):,} faults in its files: ckaudit validate names them")
     if format == "wandb-csv" and len(logged.sessions) > 1:
         say("note: a W&B history only goes on: what a resume replaced was left out")
-    if format in ("csv", "wandb-csv") and logged.manifest is not None:
+    if format in ("csv", "wandb-csv") and _says_more_than_sessions(logged.manifest):
         say("note: a CSV has no room for run.json, so what the run says of itself was left out; parquet keeps it")
+
+
+def _says_more_than_sessions(manifest: "Manifest | None") -> bool:
+    """Tell whether a run says anything of itself beside its sessions, which each line of a table names."""
+    from msgspec import UNSET
+    from msgspec.structs import replace
+
+    from ckaudit.contract.schema.manifest import Manifest
+
+    return manifest is not None and replace(manifest, sessions=UNSET) != Manifest(schema_version=manifest.schema_version)

@@ -98,6 +98,6 @@ def tumbling(series: Series, reduce: Callable[[Floats], Floats], *, window: int)
 
 def windows(series: Series, window: int) -> tuple[Steps, Floats]:
     """Return steps and values of each whole window, both of shape (W, window)."""
-    known = np.flatnonzero(series.finite[:, 0]) if series.labels else np.empty(0, np.int64)
-    known = known[: len(known) // window * window]
-    return series.steps[known].reshape(-1, window), series.values[known, :1].reshape(-1, window)
+    steps, values = series.finite_points() if series.labels else (series.steps[:0], np.empty(0))
+    whole = len(values) // window * window
+    return steps[:whole].reshape(-1, window), values[:whole].reshape(-1, window)

@@ -77,6 +77,31 @@ class Hit(Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
+    def off_usual(cls, span: Span, series: Series, away: Floats, usual: Floats, message: str) -> "Hit":
+        """Make a hit of a span in which a series is off what was usual before: its worst point, and the usual value there.
+
+        Args:
+            span: The span.
+            series: What is off.
+            away: How far each cell is, shape (T, P).
+            usual: What was usual, shape (T, P).
+            message: One sentence for a tired engineer.
+        """
+        step, _ = span.worst(away)
+        row = int(np.searchsorted(series.steps, step))
+        return cls(
+            severity="sev2",
+            message=message,
+            where=span.label,
+            first=span.first,
+            last=span.last,
+            worst=step,
+            value=float(series.values[row, span.column]),
+            limit=float(usual[row, span.column]),
+            points=span.points,
+        )
+
+    @classmethod
     def at(
         cls,
         steps: Steps | Sequence[int],

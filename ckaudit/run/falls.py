@@ -21,6 +21,7 @@ from ckaudit.run.robust import (
     parts_of,
     rank_trend,
     trimmed_noise,
+    typical_move,
 )
 from ckaudit.run.series import Floats, Series, Steps
 
@@ -239,9 +240,7 @@ def early_fall(steps: Steps, values: Floats, early: float) -> EarlyFall:
 
 def steepest_tenth(steps: Steps, values: Floats) -> float:
     """Return ten times the largest fall within a tenth of the steps, by the median point of each."""
-    tenths = steps - steps[0]
-    tenths *= 10
-    np.minimum(tenths // (steps[-1] - steps[0]), 9, out=tenths)
+    tenths = np.minimum(10 * (steps - steps[0]) // (steps[-1] - steps[0]), 9)
     cuts = np.flatnonzero(tenths[1:] != tenths[:-1]) + 1
     parts = [slice(start, end) for start, end in pairwise([0, *cuts.tolist(), len(steps)])]
     stages, places = (np.array([median(quantity[part]) for part in parts]) for quantity in (values, steps))
@@ -314,16 +313,17 @@ def plateau_of(
     """
     if not is_whole_log(steps):
         return _resting_in_few(losses, high, min_fall) if 8 <= len(losses) < MIN_POINTS and begins_with_its_run(steps) else None
-    parts = np.array_split(np.arange(len(losses)), BLOCKS)
-    middle = medians_of_parts(losses, len(parts))
+    width, longer = divmod(len(losses), BLOCKS)
+    firsts = np.arange(BLOCKS) * width + np.minimum(np.arange(BLOCKS), longer)  # of the parts that np.array_split makes
+    middle = medians_of_parts(losses, BLOCKS)
     began, ends = median(losses[:10]), float(middle[-1])
-    noise = MAD_TO_SIGMA * median(np.abs(np.diff(losses))) / np.sqrt(2)
+    noise = MAD_TO_SIGMA * typical_move(losses) / np.sqrt(2)
     if began <= 5 * noise:
         return None
     if float(losses[0]) > began + max(5 * noise, 0.1 * began):
         began = float(losses[0])  # it came down within its first lines
     if ends > (1 - fell) * began:
-        return _back(parts, middle, began, (1 - fell) * began)
+        return _back(firsts, middle, began, (1 - fell) * began)
     if min(ends, float(middle.min())) > 0.9 * began and (moved := _moved(val, since=int(steps[9]))) > apart * began:
         return Plateau(
             "apart",
@@ -332,13 +332,13 @@ def plateau_of(
             began,
             "the loss hardly falls, from {limit:.4g} to {value:.4g}, " + f"while the held-out loss moves by {moved:.3g}",
         )
-    return _resting(parts, middle, began, 1.25 * noise / np.sqrt(len(parts[0])), rest, high, min_fall)
+    return _resting(firsts, middle, began, 1.25 * noise / np.sqrt(width + min(longer, 1)), rest, high, min_fall)
 
 
-def _back(parts: list[np.ndarray], middle: Floats, began: float, bound: float) -> Plateau:
+def _back(firsts: Steps, middle: Floats, began: float, bound: float) -> Plateau:
     """Return a curve that ends as high as it began, since when it never left that height again."""
     lower = np.flatnonzero(middle <= bound)
-    row = int(parts[lower[-1] + 1][0]) if len(lower) and middle.min() < 0.9 * began else 0
+    row = int(firsts[lower[-1] + 1]) if len(lower) and middle.min() < 0.9 * began else 0
     had_learnt = float(middle.min()) < 0.9 * began
     kind: Kind = "lost" if had_learnt else "flat"
     outcome = "all that was learnt is lost since step {first}" if had_learnt else "nothing is learnt"
@@ -376,7 +376,7 @@ def _resting_in_few(losses: Floats, high: float, min_fall: float) -> Plateau | N
 
 
 def _resting(
-    parts: list[np.ndarray], middle: Floats, began: float, error: float, rest: float, high: float, min_fall: float
+    firsts: Steps, middle: Floats, began: float, error: float, rest: float, high: float, min_fall: float
 ) -> Plateau | None:
     """Return a curve that stays where it was after a quarter of the run, without any trend."""
     quarter = BLOCKS // 4
@@ -393,7 +393,7 @@ def _resting(
     first = min(int(higher[-1]) + 1, BLOCKS - 1) if len(higher) else 0
     return Plateau(
         "rests",
-        int(parts[first][0]),
+        int(firsts[first]),
         level,
         level + near,
         "the loss came to {value:.4g} by step {first}, and no lower to step {last}",

@@ -169,7 +169,7 @@ def is_negligible(change: float, held_out: Floats, trained: Series | None) -> bo
         held_out: Losses on held-out data, shape (E,); their lowest is what learning has come to.
         trained: The training loss from the beginning of the run; None where it is not known.
     """
-    known = trained.values[trained.finite[:, 0], 0] if trained is not None and trained.labels else np.empty(0)
+    known = trained.finite_points()[1] if trained is not None and trained.labels else np.empty(0)
     untrained = max(median(losses[:3]) for losses in (held_out, known) if len(losses))
     return change <= negligible_rise(float(held_out.min()), untrained)
 

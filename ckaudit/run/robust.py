@@ -65,6 +65,16 @@ def _bends(values: Floats) -> Floats:
     return by_blocks(lambda before, here, after: np.abs((after - here) - (here - before)), values[:-2], values[1:-1], values[2:])
 
 
+def typical_move(values: Floats) -> float:
+    """Return the median distance of each value from the one before it; NaN of a single one.
+
+    >>> typical_move(np.array([1.0, 2.0, 4.0, 3.0]))
+    1.0
+    """
+    moves = np.diff(values)
+    return median(np.abs(moves, out=moves), overwrite=True)
+
+
 def is_scatter(values: Floats, times: float, *, deviations: float = 6.0) -> bool:
     """Tell whether points scatter so much that one may stand so many times higher than another: by the noise of their logarithms.
 

@@ -104,8 +104,8 @@ def _highest_peaks(above: Floats, min_ratio: float, *, max_share: float = 0.25) 
     is_peak, most = above > min_ratio, int(max_share * len(above))
     peaks = above[is_peak]
     if len(peaks) > most:
-        least = np.partition(peaks, -most)[-most] if most else np.inf
-        is_peak = above >= least
+        peaks.partition(len(peaks) - max(most, 1))
+        is_peak = above >= (peaks[-most] if most else np.inf)
         if is_peak.sum() > most:  # some are equal
             is_peak[:] = False
             is_peak[np.argsort(-above)[:most]] = True

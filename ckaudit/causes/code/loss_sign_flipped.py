@@ -34,6 +34,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.run.medians import median
+from ckaudit.run.robust import typical_move
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.tensors import loss_vocabulary
 
@@ -233,7 +234,7 @@ def _falls_without_bound(losses: Floats, *, noise: float = 10.0, pace: float = 0
     width = max(1, len(losses) // 10)
     middle = len(losses) // 2
     start, halfway, end = (median(part) for part in (losses[:width], losses[middle:][:width], losses[-width:]))
-    usual = median(np.abs(np.diff(losses)))
+    usual = typical_move(losses)
     # Neighbours of a smooth curve differ by its slope: what is left of them without it is noise.
     usual = min(usual, median(np.abs(np.diff(losses, n=2))))
     return end < -abs(start) and start - end > noise * usual and halfway - end > pace * (start - halfway) > 0

@@ -93,7 +93,7 @@ def _is_memory(train: Series | None, val: Series | None, explained: Series | Non
     """Tell whether a training loss comes below a constant guess, and no held-out one."""
     if train is None or val is None or explained is None:
         return False
-    return never_beats_guess(train, val.values[val.finite[:, 0], 0], explained)
+    return never_beats_guess(train, val.finite_points()[1], explained)
 
 
 def _by_guess(

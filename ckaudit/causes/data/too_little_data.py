@@ -132,14 +132,14 @@ def too_little_data(
 
 def _never_came_down(train: Series, val: Series, *, fell: float = 0.02) -> bool:
     """Tell whether the lowest of several held-out losses is no lower than the first, nor than the first training losses."""
-    held_out, losses = val.values[val.finite[:, 0], 0], train.values[train.finite[:, 0], 0]
+    held_out, losses = val.finite_points()[1], train.finite_points()[1]
     begun = max(median(losses[:3]), float(held_out[0]))
     return len(held_out) > 2 and begun > 0 and float(held_out.min()) > (1 - fell) * begun
 
 
 def _falls_to_its_end(val: Series) -> bool:
     """Tell whether each third of the held-out losses is lower than the one before, and the last of all the lowest."""
-    losses = val.values[val.finite[:, 0], 0]
+    losses = val.finite_points()[1]
     thirds = [median(part) for part in np.array_split(losses, 3)] if len(losses) >= 6 else []
     return bool(thirds) and thirds[0] > thirds[1] > thirds[2] and losses[-1] == losses.min()
 
@@ -156,7 +156,7 @@ def _by_gap(
     """Judge by how far the training loss has run away from the held-out one."""
     is_whole = first.code == overfitting.code
     start, end = (_level(train, step) for step in (first.first_step, first.last_step))
-    last = float(val.values[val.finite[:, 0], 0][-1])
+    last = float(val.finite_points()[1][-1])
     is_known = has_finite_loss_before(train, (first.last_step or 0) + 1)  # else the training loss is no longer logged
     is_far = is_known and last > 0 and (last - end) / last > wide
     if is_whole:
@@ -182,7 +182,7 @@ def _by_gap(
 def _by_start(train: Series, val: Series, max_over: float, min_fall: float, decisive: float) -> Iterator[Evidence]:
     """Judge by what the training loss began with, where the log begins with its run and the loss is positive."""
     known = np.flatnonzero(train.finite[:, 0])
-    begin, worst = float(train.values[known[0], 0]), float(val.values[val.finite[:, 0], 0][1:].max(initial=0.0))
+    begin, worst = float(train.values[known[0], 0]), float(val.finite_points()[1][1:].max(initial=0.0))
     if begin <= 0 or train.steps[known[0]] > max(1, int(train.steps[known[-1]]) // len(known)):
         return
     if (lowest := float(train.values[known, 0].min())) > (1 - min_fall) * begin:

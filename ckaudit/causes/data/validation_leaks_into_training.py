@@ -74,6 +74,6 @@ def validation_leaks_into_training(
 
 def _course(gap: Series) -> tuple[float, float] | None:
     """Return the gap in the second quarter of the evaluations and in the last; in the first it is still coming down."""
-    known = gap.values[gap.finite[:, 0], 0]
+    known = gap.finite_points()[1]
     quarter = len(known) // 4
     return (median(known[quarter : 2 * quarter]), median(known[-quarter:])) if quarter else None

@@ -195,7 +195,7 @@ def _by_curves(
         return
     if values.size and 0 < values.max() < smallest:
         yield supports(medium, f"the rate never exceeds {values.max():.2g}", learning_rate.name)
-    falls = np.diff(val.values[val.finite[:, 0], 0]) if val is not None else np.empty(0)
+    falls = np.diff(val.finite_points()[1]) if val is not None else np.empty(0)
     if len(falls) >= 5 and (falls < 0).mean() >= 0.9:
         yield supports(
             medium,

@@ -35,7 +35,7 @@ from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.rules.weights.decay_outweighs_learning import decay_outweighs_learning
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.medians import median
-from ckaudit.run.robust import begins_with_its_run
+from ckaudit.run.robust import begins_with_its_run, typical_move
 from ckaudit.run.series import Series, at
 
 
@@ -142,7 +142,7 @@ def _forgotten(
         yield contradicts(2 * strong, "the loss does not go back to where it began, and no weights were recorded", "LOSS003")
         return
     end = train.values[train.finite][-50:]
-    noise = median(np.abs(np.diff(end))) / abs(stands.level)
+    noise = typical_move(end) / abs(stands.level)
     if noise < calm:
         yield supports(
             weak, f"the loss goes back to {stands.level:.4g} and rests there, from step to step within {noise:.1%}", train.name

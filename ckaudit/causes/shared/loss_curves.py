@@ -49,8 +49,8 @@ def loss_plateau(train: Series | None, val: Series | None) -> Plateau | None:
     """Return how the training loss stands still over the whole run, None where it does not."""
     if train is None or not train.labels:
         return None
-    known = train.finite[:, 0]
-    return plateau_of(train.steps[known], train.values[known, 0], val) if known.any() else None
+    steps, losses = train.finite_points()
+    return plateau_of(steps, losses, val) if len(losses) else None
 
 
 def never_falls_below_start(train: Series | None, val: Series | None) -> float | None:
@@ -59,7 +59,7 @@ def never_falls_below_start(train: Series | None, val: Series | None) -> float |
         return stands.level if stands.kind == "flat" else None
     if train is None or not train.labels or train.finite[:, 0].sum() < 3:
         return None
-    flat = flat_fall(train.values[train.finite[:, 0], 0])
+    flat = flat_fall(train.finite_points()[1])
     return None if flat is None else flat.last
 
 
@@ -75,7 +75,7 @@ def train_over_held_out(train: Series | None, val: Series | None) -> tuple[float
 
 def first_and_last(train: Series) -> tuple[float, float] | None:
     """Return the first loss and the median of the last tenth of the points; None: there are none."""
-    known = train.values[train.finite[:, 0], 0] if train.labels else np.empty(0)
+    known = train.finite_points()[1] if train.labels else np.empty(0)
     return (float(known[0]), median(known[-max(1, len(known) // 10) :])) if len(known) else None
 
 
@@ -106,7 +106,7 @@ def lost_batch_noise(
     """
     if train is None or not train.labels:
         return None
-    losses = train.values[train.finite[:, 0], 0]
+    losses = train.finite_points()[1]
     if len(losses) < min_points:
         return None
     pieces = np.array_split(losses, parts)

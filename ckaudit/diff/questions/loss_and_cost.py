@@ -58,7 +58,7 @@ def loss_at_equal_tokens(both: RunPair) -> PairAnswer:
         return missing(both, "tokens_seen")
     step = int(stretches.last[-1])
     seen = tokens_seen(both.right.run).until(step)
-    tokens = float(seen.values[seen.finite[:, 0], 0][-1])
+    tokens = float(seen.finite_points()[1][-1])
     return loss_verdict(stretches, f"median loss after {tokens:.4g} tokens")
 
 

@@ -143,8 +143,10 @@ def table_of(run: TextRun) -> LineTable:
     for place, parts in enumerate(columns):
         np.concatenate([part.values for part in parts], out=values[place])
         np.concatenate([part.recorded for part in parts], out=known[place])
-    steps = np.concatenate([part.rows.steps for part in run.parts])
-    sessions = np.repeat(np.arange(len(run.parts)), [len(part.rows.steps) for part in run.parts])
+    steps, sessions = run.parts[0].rows.steps, np.zeros(shape[1], np.int64)  # pages of zeros take memory once they are written
+    if len(run.parts) > 1:
+        steps = np.concatenate([part.rows.steps for part in run.parts])
+        sessions = np.repeat(np.arange(len(run.parts)), [len(part.rows.steps) for part in run.parts])
     logged = known.any(axis=0)
     if not logged.all():
         steps, sessions, values, known = steps[logged], sessions[logged], values[:, logged], known[:, logged]

@@ -130,8 +130,9 @@ def _imported(
     steps = sum(len(part.rows.steps) for part in run.parts)
     several = [f"the file holds {len(runs)} runs, this is number {number + 1}"] if len(runs) > 1 else []
     clock, doubt = clock_of(run.parts)
-    lines = np.maximum.accumulate(np.concatenate([part.rows.origin.lines for part in run.parts]))
-    troubles = error_events([version for version in log.sightings if begin < version.line < end], lines)
+    seen = [version for version in log.sightings if begin < version.line < end]
+    lines = [part.rows.origin.lines for part in run.parts] if seen else [np.empty(0, np.int64)]
+    troubles = error_events(seen, np.maximum.accumulate(np.concatenate(lines)))
     errors = add_rates(run, troubles, clock)
     timing = _add_times(run, clock, manifest, facts)
     table = table_of(run)

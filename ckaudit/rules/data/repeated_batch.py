@@ -102,7 +102,7 @@ def is_array_reused(reused: Series | None, distance: Series) -> bool:
 def _carries_over(val: Series | None, loss: Series, *, min_fall: float = 0.2) -> bool:
     """Tell whether the held-out loss ends well below its first, or an untrained model's: the one batch teaches something."""
     known = val.values[val.finite_in(0), 0] if val is not None else np.empty(0)
-    untrained = median(loss.values[loss.finite[:, 0], 0][:3])
+    untrained = median(loss.finite_points()[1][:3])
     return len(known) > 1 and (ends_lower(known, min_fall=min_fall) or median(known[-3:]) < (1 - min_fall) * untrained)
 
 

@@ -49,19 +49,8 @@ def source_drift(
         seen = set()
         for span in spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points):
             seen.add(span.column)
-            step, _ = span.worst(np.abs(away))
-            row = int(np.searchsorted(series.steps, step))
-            yield Hit(
-                severity="sev2",
-                where=span.label,
-                first=span.first,
-                last=span.last,
-                worst=step,
-                points=span.points,
-                value=float(series.values[row, span.column]),
-                limit=float(usual[row, span.column]),
-                message="{where} makes {value:.1%} of the tokens; it was {limit:.1%}",
-            )
+            message = "{where} makes {value:.1%} of the tokens; it was {limit:.1%}"
+            yield Hit.off_usual(span, series, np.abs(away), usual, message)
         for column in sorted(set(range(len(series.labels))) - seen):
             yield from _slid(series, column, 2 * min_relative_change, min_change)
 

@@ -8,8 +8,8 @@ from ckaudit.metrics.corpus import bytes_per_token, filter_reject_rate, pad_frac
 from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.curve_shapes import lasting_change
 from ckaudit.run.robust import deviations_from_past
-from ckaudit.run.series import Floats, Series
-from ckaudit.run.spans import Span, spans
+from ckaudit.run.series import Series
+from ckaudit.run.spans import spans
 
 MIN_DEVIATIONS = {"filter_reject_rate": 2.0, "bytes_per_token": 0.1, "seq_len_p50_p95": 8.0, "pad_fraction": 0.05}
 
@@ -49,7 +49,8 @@ def text_statistics_drift(
             series, min_deviation=MIN_DEVIATIONS[series.name], relative=min_relative_change, history=history, k=k
         )
         sudden = list(spans(series, np.abs(np.nan_to_num(away)) > 1, min_points=min_points))
-        yield from (_sudden(series, span, away, usual) for span in sudden)
+        message = f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}"
+        yield from (Hit.off_usual(span, series, np.abs(away), usual, message) for span in sudden)
         for column in sorted(set(range(len(series.labels))) - {span.column for span in sudden}):
             yield from _slid(series, column, min_relative_change)
     if padding is not None:
@@ -61,23 +62,6 @@ def text_statistics_drift(
                 badness=padding.values,
                 limit=max_padding,
             )
-
-
-def _sudden(series: Series, span: Span, away: Floats, usual: Floats) -> Hit:
-    """Return the sudden change of one column, by its worst point and the usual value there."""
-    step, _ = span.worst(np.abs(away))
-    row = int(np.searchsorted(series.steps, step))
-    return Hit(
-        severity="sev2",
-        where=span.label,
-        first=span.first,
-        last=span.last,
-        worst=step,
-        points=span.points,
-        value=float(series.values[row, span.column]),
-        limit=float(usual[row, span.column]),
-        message=f"{series.name} of {{where}} is {{value:.4g}}; it was {{limit:.4g}}",
-    )
 
 
 def _slid(series: Series, column: int, relative: float) -> Iterator[Hit]:

@@ -44,16 +44,4 @@ def heavy_checkpoints(
             continue
         away, usual = deviations_from_past(series, min_deviation=min_size, relative=min_relative_growth, history=history, k=k)
         for span in spans(series, np.nan_to_num(away) > 1):
-            step, _ = span.worst(away)
-            row = int(np.searchsorted(series.steps, step))
-            yield Hit(
-                severity="sev2",
-                where=span.label,
-                first=span.first,
-                last=span.last,
-                worst=step,
-                points=span.points,
-                value=float(series.values[row, span.column]),
-                limit=float(usual[row, span.column]),
-                message="a checkpoint " + what,
-            )
+            yield Hit.off_usual(span, series, away, usual, "a checkpoint " + what)

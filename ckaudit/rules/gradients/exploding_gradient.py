@@ -202,7 +202,7 @@ def _is_harmless(
 
     One that `is_small` is over its past by an order of magnitude and little more: few losses that fall all the way will do.
     """
-    began = median(norm.values[norm.finite[:, 0], 0][:MIN_HISTORY])
+    began = median(norm.finite_points()[1][:MIN_HISTORY])
     is_as_before = bool((norm.values[span.rows, 0] < began).all())
     if stays_solved(loss, span.first, span.last):
         return True

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_per_update
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
+from ckaudit.run.robust import typical_move
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
@@ -73,4 +72,4 @@ def typical_jump(loss: Series, *, min_points: int = 10) -> float | None:
     late = values[len(values) // 2 :]
     if len(late) < min_points or median(late) <= 0:
         return None
-    return median(np.abs(np.diff(late))) / median(late)
+    return typical_move(late) / median(late)

@@ -59,7 +59,7 @@ def zero_gradients(
     gives a column of zeros, and a ReLU that is silent for a small batch a row of them: healthy networks of few samples reach 70
     %, and a linear model of sparse inputs more.
     """
-    if loss is not None and loss.labels and is_zero_but_for_rounding(loss.values[loss.finite[:, 0], 0]):
+    if loss is not None and loss.labels and is_zero_but_for_rounding(loss.finite_points()[1]):
         yield Skip(
             "not_applicable", "the loss is zero but for rounding, as a policy's is where its advantages have a mean of zero"
         )

@@ -69,7 +69,7 @@ def loss_oscillates(
 
 def _is_cyclic(rate: Series, cycles: float) -> bool:
     """Tell whether the learning rate goes up again about as often as the loss does, half of the times at least."""
-    values = rate.values[rate.finite[:, 0], 0]
+    values = rate.finite_points()[1]
     if len(values) < MIN_POINTS:
         return False
     lowest, rises = float(values[0]), 0

@@ -110,11 +110,11 @@ def loss_spike(
     set back to a level it had before (twice what it was) is a planned warm restart: a note. So is one that recovers where weights
     change that run.json says are not trained: a copy that targets are made with was renewed.
     """
-    if not is_known_to_be_a_loss(facts) and looks_like_a_score(loss.values[loss.finite[:, 0], 0]):
+    if not is_known_to_be_a_loss(facts) and looks_like_a_score(loss.finite_points()[1]):
         yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
         return
     why = why_loss_need_not_fall(facts)
-    if why or begins_at_zero(loss.values[loss.finite[:, 0], 0]):
+    if why or begins_at_zero(loss.finite_points()[1]):
         yield Skip("not_applicable", why or "the loss begins at zero, as that of a policy")
         return
     if excess is None or relative is None:
@@ -164,12 +164,15 @@ def _judged_incidents(
 ) -> list[Incident]:
     """Return the incidents among the flagged points; those that only batches make are marked as isolated."""
     flags = np.nan_to_num(excess.values[:, 0], nan=0.0, posinf=np.inf) > k  # (T,)
-    by_logs = np.zeros(len(flags))
-    by_logs[flags] = log_excess_at(loss, np.flatnonzero(flags))
-    flags &= by_logs > k * MIN_LOG_SHARE
-    height = _height(loss, relative)
+    rows = np.flatnonzero(flags)
+    by_logs = log_excess_at(loss, rows)
+    flags[rows] = by_logs > k * MIN_LOG_SHARE
+    strong = np.zeros_like(flags)
+    strong[rows] = by_logs > k
     over = np.nan_to_num(relative, posinf=np.inf)
-    strong = flags & (by_logs > k) & ((over > jump_ratio) | (over > LED_JUMP_RATIO) & _led(excess.steps, gradient, k))
+    strong &= (over > jump_ratio) | (over > LED_JUMP_RATIO) & _led(excess.steps, gradient, k)
+    del over
+    height = _height(loss, relative)
     candidates = [
         incident
         for incident in incidents(flags & (height > MIN_PART_SHARE), strong, quiet=window // 2)
@@ -217,7 +220,7 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
     high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY_JUMP * values[0]) + 1
     if len(high):
         worst = high[int(np.argmax(values[high]))]
-        later = loss.values[loss.finite[:, 0], 0][window:]
+        later = loss.finite_points()[1][window:]
         often = max(MIN_RECURRENCES, MAX_LONE_SHARE * len(later))
         is_usual = (later > (lowest[worst - 1] + values[worst]) / 2).sum() >= often and median(later) <= GRAVE_RATIO * values[0]
         times = float(values[worst] / lowest[worst - 1]) if lowest[worst - 1] > 0 else np.inf
@@ -244,7 +247,7 @@ def _is_soon_back(loss: Series, steps: Steps, high: Steps, first_loss: float) ->
         high: Rows of those that stand high; it is over at the next one.
         first_loss: The first of them.
     """
-    values = loss.values[loss.finite[:, 0], 0]
+    values = loss.finite_points()[1]
     late = median(values[-max(3, len(values) // 10) :])
     is_over = high[-1] + 1 < len(steps) and steps[high[-1] + 1] - steps[high[0]] <= OPENING * loss.steps[-1]
     return bool(is_over) and late < (1 - EARLY_JUMP) * first_loss

@@ -89,7 +89,7 @@ def _how_grave(rate: Series | None, since: int, until: int) -> tuple[Severity, s
 
 def _worse_than_untrained(steps: Steps, val: Floats, train: Series | None) -> Iterator[Hit]:
     """Yield evaluations that are worse than an untrained model's by far, between ones at less than half of that."""
-    known = train.values[train.finite[:, 0], 0] if train is not None else np.empty(0)
+    known = train.finite_points()[1] if train is not None else np.empty(0)
     if len(known) < 2 * LOSSES_OF_A_LEVEL:
         return
     untrained = median(known[:LOSSES_OF_A_LEVEL])

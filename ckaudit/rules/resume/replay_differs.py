@@ -36,7 +36,7 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
     differs = steps[_differs(same, diff, steps)].tolist()
     if not differs:
         return
-    apart = [] if diff is None else [float(value) for value in diff.values[diff.finite[:, 0], 0] if value]
+    apart = [] if diff is None else [float(value) for value in diff.finite_points()[1] if value]
     since = int(first.values[first.finite].min()) if first is not None and first.finite.any() else None
     message = f"{len(differs)} of {len(steps)} replays did not give every bit again"
     message += "; losses differ by up to {value:.3g}" if apart else ""

@@ -153,7 +153,7 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
 
 def _goes_on(speed: Series) -> bool:
     """Tell whether as many tokens per second go through at the end as at the beginning."""
-    values = speed.values[speed.finite[:, 0], 0]
+    values = speed.finite_points()[1]
     third = len(values) // 3
     return third > 0 and median(values[-third:]) > 0.8 * median(values[:third])
 
