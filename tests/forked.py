@@ -22,8 +22,10 @@ def load(package):
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
         load(module.name) if module.ispkg else importlib.import_module(module.name)
 
-for name in ("audit", "causes", "contract", "diff", "metrics", "rules", "validate"):
+for name in ("audit", "causes", "contract", "diff", "metrics", "panels", "policy", "reports", "rules", "run", "validate"):
     load("ckaudit." + name)
+for name in ("tomllib", "gzip", "numpy.ma", "zstandard"):
+    importlib.import_module(name)
 """
 TRAINERS = """
 for name in ("torch", "transformers.trainer", "accelerate", "lightning.pytorch"):
@@ -63,7 +65,7 @@ for line in sys.stdin:
         sys.modules.update(dict.fromkeys(asked["without"]))
         sys.argv = [asked["program"], *asked["arguments"]]
         if asked["program"] == "ckaudit":
-            main()
+            quick_end.run(main)
         elif asked["program"].endswith(".py"):
             quick_end.run(lambda: runpy.run_path(asked["program"], run_name="__main__"))
         else:
