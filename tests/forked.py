@@ -22,8 +22,10 @@ def load(package):
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
         load(module.name) if module.ispkg else importlib.import_module(module.name)
 
-for name in ("audit", "causes", "contract", "diff", "metrics", "rules", "validate"):
+for name in ("audit", "causes", "contract", "diff", "metrics", "panels", "policy", "reports", "rules", "run", "validate"):
     load("ckaudit." + name)
+for name in ("tomllib", "gzip", "numpy.ma", "zstandard"):
+    importlib.import_module(name)
 """
 TRAINERS = """
 for name in ("torch", "transformers.trainer", "accelerate", "lightning.pytorch"):
@@ -50,7 +52,7 @@ os.fsync = lambda descriptor: None  # as in the tests themselves
 gc.freeze()  # or each forked process would look through the libraries for garbage, and so copy them
 for line in sys.stdin:
     asked = json.loads(line)
-    child = os.fork()
+    child = asked.get("ended") or os.fork()
     if not child:
         signal.alarm(asked["seconds"])
         for number, place in enumerate(asked["streams"], 1):
@@ -63,14 +65,14 @@ for line in sys.stdin:
         sys.modules.update(dict.fromkeys(asked["without"]))
         sys.argv = [asked["program"], *asked["arguments"]]
         if asked["program"] == "ckaudit":
-            main()
+            quick_end.run(main)
         elif asked["program"].endswith(".py"):
             quick_end.run(lambda: runpy.run_path(asked["program"], run_name="__main__"))
         else:
             quick_end.run(lambda: runpy.run_module(asked["program"], run_name="__main__", alter_sys=True))
         sys.exit()
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os.write(replies, b"%d\\n" % code)
+    goes_on = asked.get("goes_on")
+    os.write(replies, b"%d\\n" % (child if goes_on else os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
 os._exit(0)
 """
 
@@ -105,17 +107,46 @@ def ckaudit(*arguments, sites=(), without=(), cwd=None, out=None, err=None, **va
 
 def training(program, *arguments, cwd=ROOT, **variables):
     """Run a module or a file, which trains, and return what it printed and its exit code."""
-    asked = {"program": str(program), "sites": [], "without": [], "folder": str(cwd), "variables": variables, "seconds": 300}
-    return _asked(TRAINERS, asked, arguments)
+    return _asked(TRAINERS, _trained(program, cwd, variables), arguments)
+
+
+class Started:
+    """A module that trains while the test goes on.
+
+    Args:
+        program: The module.
+        arguments: The words of its command line.
+        out: The file that it prints to.
+        variables: Environment variables.
+
+    Attributes:
+        pid: Its process.
+    """
+
+    def __init__(self, program, *arguments, out, **variables):
+        asked = _trained(program, ROOT, variables) | {"arguments": [*arguments], "goes_on": True}
+        self.pid = _reply(TRAINERS, asked | {"streams": [str(out), f"{out}.err"]})
+
+    def wait(self):
+        """Wait until it has ended, and return its exit code."""
+        return _reply(TRAINERS, {"ended": self.pid})
+
+
+def _trained(program, folder, variables):
+    return {"program": str(program), "sites": [], "without": [], "folder": str(folder), "variables": variables, "seconds": 300}
 
 
 def _asked(loads, asked, arguments, out=None, err=None):
     words = [*map(str, arguments)]
     with TemporaryDirectory() as folder:
         streams = [out or f"{folder}/out", err or f"{folder}/err"]
-        server = _server(loads)
-        server.stdin.write(json.dumps(asked | {"arguments": words, "streams": streams}).encode() + b"\n")
-        server.stdin.flush()
-        code = int(server.stdout.readline())
+        code = _reply(loads, asked | {"arguments": words, "streams": streams})
         told = ["" if each == CLOSED else Path(each).read_text(encoding="utf-8") for each in streams]
     return subprocess.CompletedProcess(words, code, *told)
+
+
+def _reply(loads, asked):
+    server = _server(loads)
+    server.stdin.write(json.dumps(asked).encode() + b"\n")
+    server.stdin.flush()
+    return int(server.stdout.readline())

@@ -23,7 +23,7 @@ CATEGORIES = {
     kinds.CATEGORY_NOT_WORD: " -",
 }
 PLAIN = "a0 _-.:/|A\t"
-LADDER = tuple(2**power for power in range(5, 13))
+LADDER = tuple(2**power for power in range(7, 13))
 SHORT = 0.004  # s: what takes less at the top of the ladder cannot have climbed it steeply
 
 
@@ -120,16 +120,12 @@ def exponent(use, start: str, pump: str, end: str) -> float:
 
     Short times say nothing: where the longest text takes little, no more than 1 is returned.
     """
-    times: list[float] = []
     for size in LADDER:
         text = start + pump * (size // len(pump) + 1) + end
-        times.append(min(_seconds(use, text) for _ in range(2)))
-        if times[-1] > SHORT and len(times) >= 3:
+        if all(_seconds(use, text) > SHORT for _ in range(2)):
             break
     else:
         return 1.0
-    size = LADDER[len(times) - 1]
-    text = start + pump * (size // len(pump) + 1) + end
     half = start + pump * (size // 4 // len(pump) + 1) + end
     long, short = (min(_seconds(use, each) for _ in range(4)) for each in (text, half))
     from math import log2

@@ -1,11 +1,14 @@
 """Trainings that record to a real S3 server, over lines that break, and in processes that are killed."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+from itertools import repeat
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 import torch
@@ -14,7 +17,9 @@ from ckaudit.cli.run import run
 from ckaudit.contract.schema.manifest import Cadence
 from ckaudit.recorder.files import log_segments, uploader
 from ckaudit.recorder.files.uploader import CLOSE_PATIENCE, PAUSE
+from ckaudit.remote import filesystem
 from ckaudit.remote.spool import DEFAULT_GB, spool_of
+from tests.forked import Started, training
 from tests.object_storage import Fault, Proxy, forget_clients, s3, s3_server  # noqa: F401
 from tests.recorder.kill_many import what_is_left
 
@@ -26,6 +31,8 @@ EVERY = [Cadence(until=None, every=2)]
 def spool_here(tmp_path, monkeypatch):
     monkeypatch.setenv("CKAUDIT_SPOOL", str(tmp_path / "spools"))
     monkeypatch.setattr(uploader, "PAUSE", 0.05)
+    monkeypatch.setattr(filesystem, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(uploader, "pauses", lambda *_, **__: repeat(0.05))
     monkeypatch.setattr(uploader, "CLOSE_PATIENCE", 30)
 
 
@@ -33,9 +40,8 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}  # the server's own
 
 
-def start(address, start_step=0, steps=0, end="close"):
-    command = [sys.executable, "-m", "tests.recorder.spooled", address, str(start_step), str(steps), end]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+def words_of(address, start_step=0, steps=0, end="close"):
+    return "tests.recorder.spooled", address, str(start_step), str(steps), end
 
 
 def test_a_line_that_breaks_all_the_time_and_comes_back_loses_nothing(s3, tiny, train, monkeypatch):  # noqa: F811
@@ -71,12 +77,12 @@ def test_a_connection_that_is_lost_for_a_while_costs_nothing(s3, tiny, train, mo
 @pytest.mark.parametrize("again", ["here", "on another machine"])
 def test_a_killed_training_leaves_a_run_that_a_restart_goes_on_with(s3, tmp_path, monkeypatch, again):  # noqa: F811
     address, folder = s3.uri("nano"), s3.folder / "nano"
-    process = start(address)
-    while "scalars.jsonl" not in (files(folder) if folder.exists() else {}):
-        assert process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    process.wait(30)
-    process.stdout.close()
+    process = Started(*words_of(address), out=tmp_path / "steps", **os.environ)
+    end = monotonic() + 60
+    while not (folder / "scalars.jsonl").exists() and monotonic() < end:
+        sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     lines, checkpoints = what_is_left(folder)  # whole files, and the checkpoint of every line
     assert checkpoints > lines / 2 > 0
     if again == "here":
@@ -86,10 +92,8 @@ def test_a_killed_training_leaves_a_run_that_a_restart_goes_on_with(s3, tmp_path
         lines = lines_here
     else:
         monkeypatch.setenv("CKAUDIT_SPOOL", str(tmp_path / "another"))
-    done = start(address, start_step=lines, steps=10)
-    assert [int(line) for line in done.stdout][-1] == lines + 10
-    assert done.wait(60) == 0
-    done.stdout.close()
+    done = training(*words_of(address, start_step=lines, steps=10), **os.environ)
+    assert (done.returncode, done.stdout.split()[-1]) == (0, str(lines + 10)), done.stderr
     assert what_is_left(folder)[0] == lines + 10
     assert len(json.loads((folder / "run.json").read_bytes())["sessions"]) == 2
     there, here = files(folder), files(spool_of(address).run)
@@ -98,9 +102,8 @@ def test_a_killed_training_leaves_a_run_that_a_restart_goes_on_with(s3, tmp_path
 
 def test_the_end_of_the_program_closes_a_recorder_that_was_left_open(s3):  # noqa: F811
     address = s3.uri("nano")
-    process = start(address, steps=20, end="leave")
-    process.communicate(timeout=120)
-    assert process.returncode == 0
+    command = [sys.executable, "-m", *words_of(address, steps=20, end="leave")]
+    subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
     assert files(s3.folder / "nano") == files(spool_of(address).run)
     assert json.loads((s3.folder / "nano" / "run.json").read_bytes())["sessions"][0]["end"]
 
