@@ -96,3 +96,26 @@ def test_columns_are_joined_as_entries_are(seed):
     slow = merge(entries)
     assert repr([dict(sorted(row.items())) for row in fast.rows]) == repr([dict(sorted(row.items())) for row in slow.rows])
     assert (fast.resumes, fast.replaced, fast.disordered) == (slow.resumes, slow.replaced, slow.disordered)
+
+
+@for_each("seed", range(100))
+def test_columns_that_begin_anew_are_joined_as_entries_are(seed):
+    source = random.Random(seed)
+    steps: list[int] = []
+    for _ in range(source.randrange(1, 5)):
+        begin = source.choice(steps) if steps else 0
+        steps += [begin + every // source.choice([1, 1, 1, 2]) for every in range(source.randrange(2, 30))]
+    series = {name: [source.choice([None, *map(float, range(9))]) for _ in steps] for name in "ab"}
+    series["a"][0] = 0.5
+    fast, slow = (
+        merge_columns(steps, series),
+        merge(
+            [
+                (step, values)
+                for at, step in enumerate(steps)
+                if (values := {name: column[at] for name, column in series.items() if column[at] is not None})
+            ]
+        ),
+    )
+    assert repr([dict(sorted(row.items())) for row in fast.rows]) == repr([dict(sorted(row.items())) for row in slow.rows])
+    assert (fast.resumes, fast.replaced, fast.disordered, fast.torn) == (slow.resumes, slow.replaced, slow.disordered, slow.torn)

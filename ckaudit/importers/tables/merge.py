@@ -1,7 +1,8 @@
 """Entries of a log joined to one line per step; where steps go back and values differ, a resume begins."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import nan
+from itertools import pairwise
+from math import isnan, nan
 
 import numpy as np
 from msgspec import Struct
@@ -11,6 +12,9 @@ from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.importer import Row, rows_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, counted, numbers, unrecorded_column
 from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead, note_on_torn
+
+MAX_RESUMES = 100
+"""Steps that begin anew more often are joined entry by entry."""
 
 Entry = tuple[int, Mapping[str, float | str]]
 Values = Sequence[float | None]
@@ -106,7 +110,7 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
         series = {name: column.at(placed) for name, column in series.items()}
     rise = np.diff(steps)
     if (rise < 0).any():
-        return merge(_entries(steps, series))
+        return _with_resumes(steps, series) or merge(_entries(steps, series))
     names = tuple(name for name, column in series.items() if column.recorded.any())
     columns, replaced = [series[name] for name in names], 0
     if not rise.all():
@@ -119,6 +123,58 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
     recorded = np.array([column.recorded for column in columns], bool).reshape(shape)
     table = LineTable(steps, np.zeros(len(steps), np.int64), names, values, None if recorded.all() else recorded, {})
     return MergedLines(table, (), replaced, 0)
+
+
+def _with_resumes(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> MergedLines | None:
+    """Join columns that begin anew at a few steps, logged before with other values; None where more is odd with them."""
+    starts = np.flatnonzero(np.diff(steps) < 0) + 1
+    if len(starts) > MAX_RESUMES or far_ahead(steps) or any(fallen_back(steps, [int(start)]) for start in starts):
+        return None
+    series = {name: column for name, column in series.items() if column.recorded.any()}
+    ends = [*starts.tolist(), len(steps)]
+    parts: list[LineTable] = []
+    replaced = 0
+    for first, end in zip([0, *ends[:-1]], ends, strict=True):
+        cells = {name: Numbers(column.values[first:end], column.recorded[first:end]) for name, column in series.items()}
+        joined = merge_numbers(steps[first:end], cells)
+        if parts and not _differ_at_start(parts[-1], joined.table):
+            return None
+        parts.append(joined.table)
+        replaced += joined.replaced
+    resumes = tuple((int(before.steps[-1]), int(after.steps[0])) for before, after in pairwise(parts))
+    return MergedLines(_one_after_the_other(tuple(series), parts), resumes, replaced, 0)
+
+
+def _differ_at_start(before: LineTable, after: LineTable) -> bool:
+    """Tell whether the first line of a table stands in the one before it, with another value of the same name."""
+    place = int(np.searchsorted(before.steps, after.steps[0]))
+    if place == len(before.steps) or before.steps[place] != after.steps[0]:
+        return False
+    old, new = _line(before, place), _line(after, 0)
+    return any(old[name] != new[name] and not (isnan(old[name]) and isnan(new[name])) for name in old.keys() & new.keys())
+
+
+def _line(table: LineTable, row: int) -> dict[str, float]:
+    return {
+        name: float(table.values[place, row])
+        for place, name in enumerate(table.names)
+        if table.recorded is None or table.recorded[place, row]
+    }
+
+
+def _one_after_the_other(names: tuple[str, ...], parts: Sequence[LineTable]) -> LineTable:
+    """Return the lines of several sessions as one table."""
+    steps = np.concatenate([part.steps for part in parts])
+    sessions = np.repeat(np.arange(len(parts), dtype=np.int64), [len(part.steps) for part in parts])
+    values, recorded = np.full((len(names), len(steps)), nan), np.zeros((len(names), len(steps)), bool)
+    end = 0
+    for part in parts:
+        begin, end = end, end + len(part.steps)
+        for place, name in enumerate(part.names):
+            row = names.index(name)
+            values[row, begin:end] = part.values[place]
+            recorded[row, begin:end] = True if part.recorded is None else part.recorded[place]
+    return LineTable(steps, sessions, names, values, None if recorded.all() else recorded, {})
 
 
 def _by_line(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Numbers, int]:
