@@ -25,7 +25,7 @@ from ckaudit.run.builder import RunBuilder
 from ckaudit.run.column_builder import every_path
 from ckaudit.run.line_budget import LineBudget
 from ckaudit.run.run import Run
-from ckaudit.run.run_facts import infer_own_targets, infer_sessions, infer_token_loss
+from ckaudit.run.run_facts import infer_own_targets, infer_policy, infer_sessions, infer_token_loss
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
 
@@ -145,7 +145,8 @@ class RunReader:
         """Return everything read as a run."""
         log, branches = self.log.merged()
         sections, scalars = self.builder.series() | self._ranks(), log.series(self.builder.fill)
-        manifest = infer_token_loss(self.manifest, sections, scalars.get("train_loss_raw"))
+        manifest = infer_policy(self.manifest, sections, scalars.get("microbench_score"))
+        manifest = infer_token_loss(manifest, sections, scalars.get("train_loss_raw"))
         return Run(
             name=name,
             manifest=infer_sessions(infer_own_targets(manifest, sections), self.log.starts, scalars),

@@ -7,6 +7,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest, Session
+from ckaudit.contract.schema.score_names import EPISODE_RETURN
 from ckaudit.contract.schema.tensor_names import is_of_policy
 from ckaudit.run.column_builder import DTYPES, LOSS_FUNCTIONS
 from ckaudit.run.medians import median
@@ -152,6 +153,25 @@ def infer_sessions(manifest: Manifest | None, starts: Mapping[int, int], scalars
         last = max((int(steps[-1]) for steps in before if len(steps)), default=None)
         sessions.append(Session() if last is None else Session(resumed_from=last))
     return replace(manifest or Manifest(schema_version="ck.run.v1"), sessions=sessions)
+
+
+def infer_policy(manifest: Manifest | None, sections: Mapping[str, Series], scores: Series | None) -> Manifest | None:
+    """Return run.json with what it leaves out and a log shows: beside returns of episodes a loss is that of a policy.
+
+    A loss that was seen to choose among classes has targets of its own, as where a policy imitates one.
+
+    Args:
+        manifest: What run.json says.
+        sections: Series by checkpoint path.
+        scores: Scores by name.
+    """
+    classes = sections.get("loss_function.classes")
+    if (manifest is not None and manifest.reinforcement_learning is not UNSET) or (classes and classes.finite.any()):
+        return manifest
+    names = () if scores is None else scores.labels
+    if not any(EPISODE_RETURN.search(name) for name in names):
+        return manifest
+    return replace(manifest or Manifest(schema_version="ck.run.v1"), reinforcement_learning=True)
 
 
 def infer_own_targets(

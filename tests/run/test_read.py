@@ -11,7 +11,7 @@ import zstandard
 from ckaudit.errors import UnreadableError
 from ckaudit.metrics import metrics
 from ckaudit.run.read import read_run
-from ckaudit.run.run_facts import resume_steps
+from ckaudit.run.run_facts import is_reinforcement_learning, resume_steps
 from tests.metrics.samples import NAN, cells, close
 
 NORM = "gradients.*.norm"
@@ -179,6 +179,14 @@ def test_sessions_that_only_lines_name_are_those_of_the_run(tmp_path):
     assert resume_steps(read_run(tmp_path).manifest) == [20, 30]
     (tmp_path / "run.json").write_text('{"schema_version": "ck.run.v1", "sessions": [{}, {"resumed_from": 25}]}')
     assert resume_steps(read_run(tmp_path).manifest) == [25]
+
+
+def test_a_loss_beside_returns_of_episodes_is_that_of_a_policy(tmp_path):
+    lines = [{"step": step, "train_loss_raw": -0.1, "microbench_score/episode_return": 20.0} for step in (1, 2, 3)]
+    log(tmp_path, *lines)
+    assert is_reinforcement_learning(read_run(tmp_path).manifest)
+    log(tmp_path, *({"step": line["step"], "train_loss_raw": 2.0, "microbench_score/val_accuracy": 0.5} for line in lines))
+    assert not is_reinforcement_learning(read_run(tmp_path).manifest)
 
 
 def test_the_log_counts_before_the_checkpoints(tmp_path):
