@@ -152,6 +152,7 @@ SYMPTOMS = {
     "updates_held_back": "Updates are far smaller than the learning rate asks of Adam.",
     "dropout_rate_high": "Dropout removes more than it leaves.",
     "parameter_count_changed": "The tensors are not those that were there before.",
+    "embedding_not_tied": "Embedding and head are two matrices, and the configuration says that they are one.",
     # of outputs and attention
     "dead_units": "Units never fire.",
     "activation_drift": "Outputs of a module grow, shrink or hold outliers.",

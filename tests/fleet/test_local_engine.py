@@ -101,6 +101,15 @@ def test_only_the_process_that_asked_hears_ctrl_c():
     assert [int(mask, 16) & interrupt for mask in told.split()] == [interrupt, interrupt]
 
 
+@pytest.fixture
+def interruptible():
+    """Answer Ctrl-C as a terminal's process does; a shell has one in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_waits_until_a_process_has_begun():
     begun = []
 
@@ -115,6 +124,7 @@ def test_ctrl_c_waits_until_a_process_has_begun():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_none_of_a_thread():
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(_asked_in_a_thread).result() is signal.default_int_handler
