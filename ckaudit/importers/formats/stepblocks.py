@@ -28,7 +28,7 @@ GENERIC = True
 MIN_STEPS = 5
 """Steps with a training loss below them that make a log."""
 
-HEAD_BYTES = 2**21
+HEAD_BYTES = 2**18
 MAX_HEADING = 160  # characters
 _STEP = re.compile(r"(?<![A-Za-z])(?:global[_ ])?(?:step|iteration|iter|update)s?[:= #]{1,3}(\d{1,12})(?![\w.])", re.IGNORECASE)
 _EVALUATION = re.compile(r"(?<![A-Za-z])(?:eval|valid|test)", re.IGNORECASE)
@@ -38,9 +38,10 @@ StepValues = tuple[int, int, dict[str, float]]
 
 def detects(source: Source) -> bool:
     """Tell by several rising steps, each on a line without a value, and a training loss below them."""
-    if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
+    head = source.data[:HEAD_BYTES]
+    if not is_text(source) or b"oss" not in head or sum(map(_may_be_heading, numbered_lines(head))) < MIN_STEPS:
         return False
-    steps = [step for _, step, values in _lines(source.data[:HEAD_BYTES]) if _is_trained(values)]
+    steps = [step for _, step, values in _lines(head) if _is_trained(values)]
     return len(steps) >= MIN_STEPS and all(before < after for before, after in pairwise(steps))
 
 
@@ -77,6 +78,12 @@ def _lines(data: bytes) -> Iterator[StepValues]:
                 phase = ""
             elif _EVALUATION.search(line):
                 phase = "eval "
+
+
+def _may_be_heading(numbered: tuple[int, str]) -> bool:
+    """Tell whether a line names a step and no loss, which costs less than to look for all its values."""
+    _, line = numbered
+    return len(line) <= MAX_HEADING and "oss" not in line and _STEP.search(line) is not None
 
 
 def _values(line: str, phase: str) -> dict[str, float]:
