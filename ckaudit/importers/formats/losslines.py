@@ -5,15 +5,17 @@ A count beside each loss is the step where it only rises, as in MMEngine's `Iter
 """
 
 import re
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 
-from msgspec import UNSET, Struct
+import numpy as np
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
+from ckaudit.importers.text.line_patterns import Ints
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
 from ckaudit.importers.text.line_values import is_wanted, name_of, named_lines, value_cells
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
@@ -31,29 +33,14 @@ HEAD_BYTES = 2**21
 _COUNT_OF_ALL = re.compile(r"\[ {0,12}(\d{1,12})/ {0,12}\d{1,12}\]")
 _COUNT_BEHIND_NAME = re.compile(r"(?<=loss )(\d{1,12}):? {1,6}(?=\d{1,12}\.\d)", re.IGNORECASE)
 _MMENGINE_EVALUATION = "(val)"
-
-
-class LossLine(Struct, frozen=True):
-    """The values of one line.
-
-    Attributes:
-        line: Its number.
-        place: Which training loss it holds, or stands behind, from 1.
-        count: The count that it shows, None where it shows none.
-        values: By key.
-    """
-
-    line: int
-    place: int
-    count: int | None
-    values: dict[str, float]
+Numbered = tuple[int, int, dict[str, float]]
 
 
 def detects(source: Source) -> bool:
     """Tell by several lines with a training loss; whatever names a step is told by another format before."""
     if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
         return False
-    return sum(_is_trained(line.values) for line in _lines(source.data[:HEAD_BYTES])) >= MIN_LINES
+    return sum(_is_trained(values) for _, _, values in _lines(source.data[:HEAD_BYTES], array("q"))) >= MIN_LINES
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -63,9 +50,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no line has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    lines = list(_lines(source.data))
-    steps, note = _steps(lines)
-    rows = step_lines((line.line, steps[line.place - 1], line.values) for line in lines)
+    counts = array("q")
+    rows = step_lines(_lines(source.data, counts))
+    steps, note = _steps(np.asarray(counts))
+    rows = StepLines(steps[rows.steps - 1], rows.origin, rows.columns)
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
 
@@ -75,9 +63,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
 
 
-def _lines(data: bytes) -> Iterator[LossLine]:
-    """Yield each line with a name that is known, from the first training loss on."""
-    place = 0
+def _lines(data: bytes, counts: "array[int]") -> Iterator[Numbered]:
+    """Yield the number, the place among the training losses, and the values of each line with a name that is known.
+
+    Args:
+        data: The file.
+        counts: Takes the count beside each training loss, -1 where there is none.
+    """
     for line_number, line in numbered_lines(data):
         if len(line) > MAX_LINE or not ("oss" in line or _MMENGINE_EVALUATION in line):
             continue
@@ -85,20 +77,19 @@ def _lines(data: bytes) -> Iterator[LossLine]:
         text = line[: behind.start()] + line[behind.end() :] if behind else line
         found = ((cell.key, number(text[cell.start : cell.end].replace(",", ""))) for cell in value_cells(text))
         values = {key: value for key, value in found if value is not None and name_of(key)}
-        place += _is_trained(values)
-        if values and place:
+        if _is_trained(values):
             count = behind or _COUNT_OF_ALL.search(line)
-            yield LossLine(line_number, place, int(count[1]) if count else None, values)
+            counts.append(int(count[1]) if count else -1)
+        if values and counts:
+            yield line_number, len(counts), values
 
 
-def _steps(lines: Sequence[LossLine]) -> tuple[Sequence[int], str]:
+def _steps(counts: Ints) -> tuple[Ints, str]:
     """Return the step of each training loss, and how it was had: by the counts beside them, where all have one and all rise."""
-    trained = [line for line in lines if _is_trained(line.values)]
-    counts = [line.count for line in trained if line.count is not None]
-    if len(counts) < len(trained) or any(after <= before for before, after in pairwise(counts)):
-        return range(1, len(trained) + 1), _NUMBERED
-    if counts and counts[0] == 0:
-        return [count + 1 for count in counts], "the counts beside the losses begin at 0: N was taken as step N + 1"
+    if not len(counts) or counts[0] < 0 or (np.diff(counts) <= 0).any():
+        return np.arange(1, len(counts) + 1), _NUMBERED
+    if counts[0] == 0:
+        return counts + 1, "the counts beside the losses begin at 0: N was taken as step N + 1"
     return counts, "steps are the counts beside the losses"
 
 
