@@ -82,7 +82,7 @@ def weight_scale_off(
     middle = median(list(gains.values()))
     if not min_gain <= middle <= max_gain:
         yield _at_start(
-            "note" if middle <= 1.1 * LOGISTIC_GAIN and _begins_calmly(loss) else "sev2",
+            "note" if max_gain < middle <= 1.1 * LOGISTIC_GAIN and _begins_calmly(loss) else "sev2",
             "median matrix",
             middle,
             max_gain if middle > max_gain else min_gain,
