@@ -197,3 +197,29 @@ def updated_by_another_optimizer(norm: Series | None, way: Series | None) -> fro
     still = {name for name, values in zip(norm.labels, norm.values.T, strict=True) if not np.nan_to_num(values).any()}
     moving = {name for name, values in zip(way.labels, way.values.T, strict=True) if len(np.unique(values[values > 0])) > 1}
     return frozenset(still & moving)
+
+
+@metric(unit="1", reads=["weight_deltas.*.decay", "weight_deltas.*.norm", "optimizer.name"], source="analysis contract", memory=1)
+def decayed_share(run: Run) -> Series:
+    r"""Share of the tensors with a measured update that weight decay takes something off.
+
+    $$\tfrac1P \sum_p \mathbb{1}[\lambda_p > 0]$$
+
+    Shape (C, 1): checkpoints. 0 where our recorder saw an optimizer of torch that decays nothing: it writes the decay of every
+    tensor that has one. Not recorded where another program wrote no decay: it may not have looked.
+    """
+    moved, decay = run.series("weight_deltas", "norm"), run.series("weight_deltas", "decay")
+    is_ours = run.manifest is not None and str(run.manifest.source).startswith("ckaudit recorder")
+    names = run.value("optimizer.name")
+    is_known = bool(names.finite.any()) and bool((names.values[names.finite] < len(OPTIMIZERS)).all())
+    if not moved or not (decay or (is_ours and is_known)):
+        return empty("decayed_share")
+    decayed = np.isfinite(at(decay, moved.steps).values).sum(axis=1) if decay else np.zeros(len(moved.steps))
+    known = moved.recorded.sum(axis=1)
+    with np.errstate(all="ignore"):
+        return single("decayed_share", "1", moved.steps, np.where(known > 0, decayed / known, np.nan), known > 0)
+
+
+def decays_nothing(decayed: Series | None) -> bool:
+    """Tell whether an optimizer is known to have no weight decay, by `decayed_share`."""
+    return decayed is not None and bool(decayed.finite.any()) and not bool(decayed.values[decayed.finite].any())

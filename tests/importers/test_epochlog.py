@@ -279,3 +279,10 @@ def test_episodes_with_a_return_and_no_loss(tmp_path):
     lines = [f"Episode {n}\tAverage Reward: {10 * n:.2f}\tMax: {20 * n}" for n in (16, 32, 48)]
     (run,) = read(tmp_path, "\n".join(lines) + "\n")
     assert curve(run, "microbench_score/average_reward") == [(16, 160.0), (32, 320.0), (48, 480.0)]
+
+
+def test_scores_of_data_beside_a_loss_are_no_losses(imported):
+    text = "".join(f"Epoch: {n:03d}, Loss: {2 - n / 10:.4f}, Train: 0.{n}0, Val: 0.{n}1, Test: 0.{n}2\n" for n in range(1, 10))
+    run = imported(text, "gcn.txt")
+    assert [row["train_loss_raw"] for row in run.rows] == [round(2 - n / 10, 4) for n in range(1, 10)]
+    assert not any("val_loss" in row for row in run.rows)

@@ -11,6 +11,7 @@ from ckaudit.causes.shared.update_size import weights_replaced
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.movement import decayed_share, decays_nothing
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_norm, weight_rms, weight_std
@@ -56,7 +57,17 @@ from ckaudit.run.series import Series, at
         barely_moving,
         updates_held_back,
     ],
-    wants=[weight_norm, weight_rms, learning_rate, train_loss_raw, val_loss, grad_global_norm, weight_std, optimizer_adapts],
+    wants=[
+        weight_norm,
+        weight_rms,
+        learning_rate,
+        train_loss_raw,
+        val_loss,
+        grad_global_norm,
+        weight_std,
+        optimizer_adapts,
+        decayed_share,
+    ],
     knob="Set the weight decay to 0.1 or less, and to 0 for norms and biases.",
     inspect="Norms of all tensors over time; the decay of each parameter group, and whether it is multiplied by the rate.",
     runbook="Go back to the last checkpoint at which the norms were whole, and resume from it with the lower decay.",
@@ -71,6 +82,7 @@ def weight_decay_too_high(
     gradient: Series | None,
     std: Series | None,
     adapts: Series | None,
+    decayed: Series | None,
     *,
     usual: float = 1.0,
     calm: float = 0.02,
@@ -80,9 +92,10 @@ def weight_decay_too_high(
 ) -> Iterator[Evidence]:
     """Weight decay pulls the weights down faster than they learn.
 
-    Where the decay is recorded, its part in each update says so, unless the rest of the update was held back before, or the rate
-    had replaced the weights. Decoupled decay takes rate times decay off every weight at each step: the steepest fall of the
-    median norm over the rate is the decay at work. Recipes give 0 to 0.3; more than `usual` is too much. Where weights were not
+    An optimizer without decay has none. Where the decay is recorded, its part in each update says so, unless the rest of the
+    update was held back before, or the rate had replaced the weights. Decoupled decay takes rate times decay off every weight at
+    each step: the steepest fall of the median norm over the rate is the decay at work. Recipes give 0 to 0.3; more than `usual`
+    is too much. Where weights were not
     recorded, the loss climbs back to where it began and rests there, from step to step within `calm` of it, with gradients no
     larger than before: a model whose weights go to zero gives the same answer to every input, and the loss of an unstable one
     does not rest. Other illnesses end there too, so that a curve alone speaks only slightly for it. It speaks clearly against
@@ -94,6 +107,9 @@ def weight_decay_too_high(
         yield supports(strong, heavy.message, heavy)
         yield from _held_back(findings, heavy, strong)
         yield from weights_replaced(rate, std, adapts, heavy.first_step, strong)
+        return
+    if decays_nothing(decayed):
+        yield contradicts(4 * strong, "the optimizer has no weight decay", decayed_share.name)
         return
     norm = norm if norm is not None else rms
     if norm is None:

@@ -31,6 +31,7 @@ from ckaudit.importers.text.line_values import (
     SECONDS,
     UNIT,
     Columns,
+    bare_scores,
     is_wanted,
     losses_of_policy,
     name_of,
@@ -185,7 +186,10 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()}
     mapped = {**parts, **with_test_loss(raw, mapped)}
     hidden = losses_of_policy(raw, mapped)
+    scores = bare_scores(raw)
     for key, column in raw.items():
+        if key in scores and key not in mapped:
+            continue
         name = mapped.get(key) or (common if (common := name_of(key)) not in mapped.values() else None)
         if name and key not in hidden and (scaled := _scaled(key, name, column)) is not None:
             columns[name] = fill_missing(columns[name], scaled) if name in columns else scaled

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -143,10 +143,12 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()}
     mapped = {**parts, **with_test_loss(rows.columns, mapped)}
     hidden = losses_of_policy(rows.columns, mapped)
+    scores = bare_scores(rows.columns)
     for key, column in rows.columns.items():
         name = mapped.get(key) or name_of(key)
         if (
             name
+            and (key not in scores or key in mapped)
             and key not in hidden
             and name not in ("step", "time")
             and (name != "step_time" or key in mapped or names_seconds(key))
@@ -164,6 +166,13 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
         told += take_sum(columns, pair, [rows.columns[key] for key in pair])
         used += pair
     return NamedLines(StepLines(rows.steps, rows.origin, columns), [*told, *notes], used)
+
+
+def bare_scores(keys: Iterable[str]) -> frozenset[str]:
+    """Return the names of a set of data that are no losses, for another key is one: `Loss: 1.9, Train: 0.43, Val: 0.34`."""
+    keys = set(keys)
+    has_loss = any("loss" in key and name_of(key) in ("train_loss_raw", "val_loss") for key in keys)
+    return frozenset(keys & {"train", "val"}) if has_loss else frozenset()
 
 
 def parts_of(columns: Columns) -> dict[str, str]:

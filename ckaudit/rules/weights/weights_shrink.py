@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import learnt_since, train_loss_raw
+from ckaudit.metrics.movement import decayed_share, decays_nothing
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_norm, weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
@@ -17,11 +18,12 @@ MIN_DECAYED_SHARE = 0.6
 """No decay takes 40 % off a weight in one update: what does, sets it, as clamping, projecting or loading weights."""
 
 
-@rule("WGT001", severity="sev2", needs=[], wants=[weight_norm, weight_rms, train_loss_raw, FACTS], unit="1")
+@rule("WGT001", severity="sev2", needs=[], wants=[weight_norm, weight_rms, train_loss_raw, decayed_share, FACTS], unit="1")
 def weights_shrink(
     norm: Series | None,
     rms: Series | None,
     loss: Series | None,
+    decayed: Series | None,
     facts: Manifest | None,
     *,
     min_norm_share: float = 0.7,
@@ -42,7 +44,8 @@ def weights_shrink(
     Single tensors shrink in healthy runs; the median tensor does not. Weights that had run away may come back. A jump to
     smaller weights is not a decay, nor is what takes 40 % off in one update, as clamping does. Weights that began too large
     for the task, as embeddings of deviation 1, get smaller because that is learnt: where more than `max_learnt_share` of the
-    loss has gone since, it is a note (wild draws: under too much decay at most 2 % goes).
+    loss has gone since, it is a note (wild draws: under too much decay at most 2 % goes). So it is where the optimizer is seen
+    to decay nothing.
     """
     size = norm if norm is not None else rms
     if size is None:
@@ -65,9 +68,10 @@ def weights_shrink(
     low = (middle < min_norm_share) & (row_medians(since) < 1)
     began = np.logical_or.accumulate(steady & low)
     for span in spans(share, (low & began)[:, None], min_points=min_points):
+        is_learnt = loss is not None and learnt_since(loss, span.first, around=3) > max_learnt_share
         yield Hit.over(
             span,
-            "note" if loss is not None and learnt_since(loss, span.first, around=3) > max_learnt_share else "sev2",
+            "note" if is_learnt or decays_nothing(decayed) else "sev2",
             "the median tensor has {value:.0%} of the largest norm that it had; below {limit:.0%} weights decay "
             "faster than they learn",
             badness=-share.values,
