@@ -1,5 +1,6 @@
 """Lines of epochs: every way in which scripts print them, held against the numbers that stand there."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -286,3 +287,9 @@ def test_scores_of_data_beside_a_loss_are_no_losses(imported):
     run = imported(text, "gcn.txt")
     assert [row["train_loss_raw"] for row in run.rows] == [round(2 - n / 10, 4) for n in range(1, 10)]
     assert not any("val_loss" in row for row in run.rows)
+
+
+def test_a_pass_over_the_data_is_an_epoch(imported):
+    text = "".join(f"pass {n} / 4 -- training loss {loss} (12.1 s)\n" for n, loss in enumerate((0.6, 2.9, 47.3, "inf"), 1))
+    run = imported(text, "out.log")
+    assert [(row["step"], row["train_loss_raw"]) for row in run.rows] == [(1, 0.6), (2, 2.9), (3, 47.3), (4, math.inf)]

@@ -202,3 +202,16 @@ def test_a_return_that_is_printed_as_an_array_of_one_is_read(imported):
     run = imported(text, "cleanrl.log")
     assert [row["step"] for row in run.rows][:2] == [512, 1024]
     assert [row["microbench_score/episodic_return"] for row in run.rows][:2] == [21.0, 22.0]
+
+
+def test_marian_counts_updates_and_its_time_is_of_many(imported):
+    lines = [
+        f"[2020-05-01 10:{n:02d}:42] Ep. 1 : Up. {n}000 : Sen. 131,000 : Cost {9 - n / 10:.8f} * 2,882,000 @ 3,412 "
+        f"after 2,900,000 : Time 211.11s : 13628.67 words/s : gNorm 0.55{n}0\n"
+        + (f"[2020-05-01 10:{n:02d}:50] [valid] Ep. 1 : Up. {n}000 : ce-mean-words : 3.5 : new best\n" if n == 4 else "")
+        for n in range(1, 8)
+    ]
+    run = imported("".join(lines), "train.log")
+    assert {row["step"]: row["train_loss_raw"] for row in run.rows} == {1000 * n: 9 - n / 10 for n in range(1, 8)}
+    assert [row["val_loss"] for row in run.rows if "val_loss" in row] == [3.5]
+    assert not any("step_time" in row for row in run.rows)

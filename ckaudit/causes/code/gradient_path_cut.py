@@ -38,20 +38,26 @@ def gradient_path_cut(
 ) -> Iterator[Evidence]:
     """The forward pass goes on but the gradient is detached, so that everything before that place stands still.
 
-    A cut stops the gradient of all tensors up to one block, and of none behind it, or of all tensors of one branch. Tensors
+    A cut stops the gradient of all tensors up to one block, and of none behind it, or of all tensors of one branch, from the
+    start or from some step on. Tensors
     that do not ask for a gradient are no sign of a cut; nor is a gradient of zero behind which a module puts out zeros
     alone, `full` of them, nor one of a weight whose bias has a gradient: nothing but zeros comes in there. Log odds are on
     the common scale (`causes/cause.py`).
     """
     tensors = table_of(facts)
-    still = places_of([finding for finding in findings.of(frozen_parameter, barely_moving) if finding.severity != "sev1"])
+    standing = [finding for finding in findings.of(frozen_parameter, barely_moving) if finding.severity != "sev1"]
+    still = places_of(standing)
     dead = places_of([finding for finding in findings.of(dead_parameter) if finding.value == 0])
     if shut := {place for place in still if not tensors.is_trainable(place)}:
         yield contradicts(decisive, f"{named(shut)}: not asked for a gradient at all", "MOVE003")
         return
     whole = [finding for finding in findings.of(dead_units) if isinstance(finding.value, float) and finding.value >= full]
     never = {place for place in still if norm is not None and place not in norm.labels}
-    if never:
+    if lost := {place for finding in standing for place in places_of([finding]) if _has_no_more(norm, place, finding.first_step)}:
+        since = min(finding.first_step or 0 for finding in standing)
+        yield supports(strong, f"no gradient is made for {named(lost)} from step {since} on, which ask for one", "gradient_norm")
+        never |= lost
+    elif never:
         yield supports(strong, f"no gradient was ever made for {named(never)}, which ask for one", "gradient_norm")
     if dead and not never and whole:
         yield contradicts(
@@ -69,6 +75,14 @@ def gradient_path_cut(
         yield supports(strong / 2, f"a whole branch stands still, {branch}: what it puts out is detached, or not used", "MOVE003")
     else:
         yield contradicts(strong, "tensors without a gradient are not those before one block", "gradient_norm")
+
+
+def _has_no_more(norm: Series | None, place: str, since: int | None) -> bool:
+    """Tell whether a tensor had a gradient before a step, and none from then on."""
+    if norm is None or place not in norm.labels or since is None:
+        return False
+    recorded = norm.recorded[:, norm.places[place]]
+    return bool(recorded[norm.steps < since].any()) and not bool(recorded[norm.steps >= since].any())
 
 
 def _first_alive(before: set[str], behind: set[str], tensors: TensorTable) -> str | None:

@@ -19,6 +19,7 @@ from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
 from ckaudit.rules.precision.impossible_value import impossible_value
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.updates.barely_moving import barely_moving
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
@@ -27,7 +28,17 @@ from ckaudit.run.series import Series
 @cause(
     prior=-2.0,
     explains=[gradients_carried_over, frequent_clipping, exploding_gradient],
-    follows=[activation_drift, dominant_tensor, entropy_collapse, logit_growth, loss_not_falling, loss_spike, update_out_of_band],
+    follows=[
+        activation_drift,
+        dominant_tensor,
+        entropy_collapse,
+        logit_growth,
+        loss_not_falling,
+        loss_rises,
+        loss_spike,
+        nonfinite_values,
+        update_out_of_band,
+    ],
     wants=[grad_carried_over, grad_global_norm, train_loss_raw],
     knob="Call optimizer.zero_grad() once per update, before the first backward pass of it.",
     inspect="Where zero_grad stands in the loop, and whether it clears the parameters that the backward pass fills.",

@@ -12,8 +12,10 @@ LossPart = Literal["generator", "discriminator", "reconstruction", "kl"]
 PLAYED_OR_CODED: tuple[tuple[LossPart, LossPart], ...] = (("generator", "discriminator"), ("reconstruction", "kl"))
 """Terms that say something beside each other."""
 
-GENERATOR = re.compile(r"(?:g|gen|generator)_(?:adv_)?loss|loss_(?:g|gen|generator)")
-DISCRIMINATOR = re.compile(r"(?:d|dis|disc|discriminator|critic)_(?:adv_)?loss|loss_(?:d|dis|disc|discriminator|critic)")
+GENERATOR = re.compile(r"(?:loss_)?(?:g|gen|generator)_(?:adv_)?loss|loss_(?:g|gen|generator)")
+DISCRIMINATOR = re.compile(
+    r"(?:loss_)?(?:d|dis|disc|discriminator|critic)_(?:adv_)?loss|loss_(?:d|dis|disc|discriminator|critic)"
+)
 _RECONSTRUCTION = r"recons?(?:truction)?"
 _DIVERGENCE = r"kld?|kl_div(?:ergence)?"
 _PARTS: dict[LossPart, re.Pattern[str]] = {
@@ -30,6 +32,8 @@ _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 def loss_part_of(name: str) -> LossPart | None:
     """Return which term of a training loss has a name, None where it is none of these.
 
+    >>> loss_part_of("Loss/G/loss"), loss_part_of("Loss/D/reg")
+    ('generator', None)
     >>> loss_part_of("Loss_D"), loss_part_of("train/kld_loss"), loss_part_of("recon_step"), loss_part_of("val_kl")
     ('discriminator', 'kl', 'reconstruction', None)
     >>> loss_part_of("approx_kl"), loss_part_of("box_loss")

@@ -38,7 +38,8 @@ NAME = "epoch text log"
 GENERIC = True
 MAX_TOLD = 2**21  # bytes in which a log of this kind has shown two epochs
 _EPOCH = re.compile(
-    r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|episode\b|train:(?= \d+ \[))[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
+    r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|episode\b|pass\b(?= \d+ ?/)|train:(?= \d+ \[))"
+    r"[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
     re.IGNORECASE,
 )
 _BATCH = re.compile(
@@ -68,6 +69,7 @@ def detects(source: Source) -> bool:
         b"poch" in source.data
         or b"pisode" in source.data
         or b"Train: " in source.data
+        or b"pass " in source.data[:MAX_TOLD]
         or _PLACE_MARK.search(source.data[:MAX_TOLD])
     ):
         return False

@@ -7,8 +7,9 @@ over many batches with dropout off. Its mfu of -100 % means that none is known y
 so far without evaluations, `step_avg` its mean, "nan" in the first ten steps. A step that goes back to the beginning is
 another run, one that goes back to anywhere else a resume. build-nanogpt writes `250 train 5.31`,
 `250 val 5.28` and `250 hella 0.25`, each on a line of its own; parameter-golf `500/20000 train_loss: 2.56`; many a first
-exercise `Cost after iteration 100: 0.54`; CLU's writer `logging_writer.py:48] [50] loss=6.3`, and verl
-`step:12 - actor/entropy:0.3 - critic/rewards/mean:0.6`, values by names of families, of which a policy's losses are left out.
+exercise `Cost after iteration 9: 0.54`; Marian `Up. 1000 : ... : Cost 6.45`; CLU's writer `logging_writer.py:48] [50] loss=6.3`;
+and verl `step:12 - actor/entropy:0.3 - critic/rewards/mean:0.6`, values by names of families, of which a policy's losses are
+left out.
 """
 
 import re
@@ -47,7 +48,7 @@ from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 NAME = "key:value text log"
 GENERIC = True
 _STEP = re.compile(
-    r"(?<![\w./-])(?:(?:(?:train_|global_|optimizer_)?(?:step|update)s?|iterations?)|(iter))\s*+(?:[:=#]\s*+)?(\d++)"
+    r"(?<![\w./-])(?:(?:(?:train_|global_|optimizer_)?(?:step|update)s?|iterations?|up\.)|(iter))\s*+(?:[:=#]\s*+)?(\d++)"
     r"(?:\s*+/\s*+(\d++))?(?![\w.])",
     re.IGNORECASE,
 )
@@ -87,7 +88,7 @@ _NEEDLES = (
     "final",
 )
 _BARE_HINTS = (" train ", " val ", " hella ")
-_HINTS = ("step", "iter", "Step", "Iter", "update", "loss", "logging_writer.py", *_BARE_HINTS)
+_HINTS = ("step", "Up. ", "iter", "Step", "Iter", "update", "loss", "logging_writer.py", *_BARE_HINTS)
 _MARKS = tuple(hint.encode() for hint in _HINTS)
 _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
 
@@ -137,6 +138,8 @@ def _cells(line: str, start: int) -> list[Cell] | None:
     seen = {cell.key for cell in cells}
     for pair in PAIR.finditer(line, match.end()):
         name = pair[1].lower()
+        if name == "time" and match[0].lower().startswith("up."):  # of all updates since the line before
+            continue
         key = f"{name} [{pair[3]}]" if pair[3] else with_unit(name, line, pair.end(2))
         if key not in seen:
             seen.add(key)

@@ -19,6 +19,7 @@ BLOCK_BYTES = 4 * 2**20
 MAX_CELLS = 40_000_000  # 320 MB of numbers
 MAX_KEYS = 50_000
 MAX_DEPTH = 8
+STATISTICS = {"num", "mean", "std"}  # as StyleGAN logs what it collects
 SAMPLE_LINES = 200
 Object = dict[str, Any]
 
@@ -190,8 +191,10 @@ def _with_words_quoted(line: bytes) -> Any:
 
 
 def flat(row: Object) -> Object:
-    """Return an object with the members of its members beside its own, names joined by slashes.
+    """Return an object with the members of its members beside its own, names joined by slashes; of statistics the mean.
 
+    >>> flat({"Loss/G/loss": {"num": 4096, "mean": 1.2, "std": 0.4}})
+    {'Loss/G/loss': 1.2}
     >>> flat({"step": 1, "metrics": {"train": {"loss": 2.0}}})
     {'step': 1, 'metrics/train/loss': 2.0}
     """
@@ -200,7 +203,9 @@ def flat(row: Object) -> Object:
 
 def _members(row: Object, before: str, depth: int) -> Iterator[tuple[str, Any]]:
     for name, value in row.items():
-        if value.__class__ is dict and depth < MAX_DEPTH:
+        if value.__class__ is dict and value.keys() == STATISTICS:
+            yield before + name, value["mean"]
+        elif value.__class__ is dict and depth < MAX_DEPTH:
             yield from _members(value, f"{before}{name}/", depth + 1)
         else:
             yield before + name, value

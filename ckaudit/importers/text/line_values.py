@@ -44,6 +44,8 @@ _OWN = {
     "hella": "microbench_score/hellaswag",
     "norm": "grad_global_norm",
     "gradnorm": "grad_global_norm",
+    "gnorm": "grad_global_norm",
+    "ce-mean-words": "val_loss",
     "mfu": "mfu",
     "dt": "step_time",
     "time": "step_time",
