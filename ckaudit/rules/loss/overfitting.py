@@ -94,10 +94,10 @@ def overfitting(
         return
     level = None if train is None else train.values[known, 0]
     standing = (max_gain, min_train_fall, min_gap_share)
-    told = list(_by_course(steps, losses, level, logged, min_evals, min_rise, standing))
-    yield from told
+    outcomes = list(_by_course(steps, losses, level, logged, min_evals, min_rise, standing))
+    yield from outcomes
     little = _carries_little_over(steps, losses, logged, facts) or _never_beats_guess(steps, losses, logged, explained, facts)
-    if little is not None and not any(isinstance(each, Hit) for each in told):
+    if little is not None and not any(isinstance(outcome, Hit) for outcome in outcomes):
         yield little
 
 
