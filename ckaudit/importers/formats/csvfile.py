@@ -213,8 +213,8 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         for name, positions in recognise_columns(header).items()
         if (kept := [position for position in positions if position not in used])
     } | mapped
-    told = set(choices) - {"step", "time"} or policy_losses(header) or adversarial_losses(header)
-    if not told and not any(place_of(name) for name in header):
+    recognised = set(choices) - {"step", "time"} or policy_losses(header) or adversarial_losses(header)
+    if not recognised and not any(place_of(name) for name in header):
         raise UnreadableError(
             f"{shown} is a table, but none of its columns has a name that is known: {list_names(header)}",
             hint=hint_of(header, "COLUMN"),

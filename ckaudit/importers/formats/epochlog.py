@@ -111,8 +111,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _are_of_parts(lines: EpochLines) -> bool:
     """Tell by a loss, or two decimal numbers, of names of their own in two epochs: a generator's and its judge's, say."""
     unnamed = {key: column.with_point for key, column in lines.columns.items() if name_of(key) is None}
-    told = [key for key, with_point in unnamed.items() if len(np.unique(lines.epochs[with_point])) > 1]
-    return len(told) > 1 or any("loss" in key for key in told)
+    recurring = [key for key, with_point in unnamed.items() if len(np.unique(lines.epochs[with_point])) > 1]
+    return len(recurring) > 1 or any("loss" in key for key in recurring)
 
 
 def _are_of_scores(lines: EpochLines, *, min_epochs: int = 3) -> bool:
@@ -265,8 +265,8 @@ def _with_tests(lines: EpochLines) -> tuple[EpochLines, list[str]]:
     tested = lines.epochs[lines.columns[OF_TEST].present] if OF_TEST in lines.columns else lines.epochs[:0]
     if len(np.unique(tested)) < 2 or lines.holding_name("val_loss").any():
         return lines, []
-    told = "val_loss is the loss on a test set, which is told in each epoch; no line tells of another validation"
-    return lines.renamed({OF_TEST: "val loss"}), [told]
+    note = "val_loss is the loss on a test set, which is told in each epoch; no line tells of another validation"
+    return lines.renamed({OF_TEST: "val loss"}), [note]
 
 
 def _of_one_grain(lines: EpochLines) -> EpochLines:

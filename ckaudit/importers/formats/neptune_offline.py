@@ -113,8 +113,8 @@ def _take(points: PointCollector, last: dict[str, int], name: str, point: Any) -
 
 
 def _run(source: Source, points: PointCollector, settings: Mapping[str, Any], faulty: int) -> TrackedRun:
-    told = settings.get("sys/name")
-    name = writable(told if isinstance(told, str) and told not in ("", _UNNAMED) else source.path.name)
+    given_name = settings.get("sys/name")
+    name = writable(given_name if isinstance(given_name, str) and given_name not in ("", _UNNAMED) else source.path.name)
     series, broken = _with_left_out({writable(key): each for key, each in points.series().items()})
     run = TrackedRun(name, series)
     run.manifest = Manifest(schema_version="ck.run.v1", name=name)

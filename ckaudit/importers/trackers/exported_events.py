@@ -98,8 +98,8 @@ def read_exported(name: str, files: Sequence[Source], columns: Mapping[str, str]
         read[session] = file.shown
         _read(lines, session, file)
     table = lines.table()
-    told = f"read as {NAME}: {len(table.steps):,} lines of {len(read):,} sessions, as they were logged"
-    return Imported(table, _manifest(lines.manifest), (told, *lines.notes), NAME, name)
+    note = f"read as {NAME}: {len(table.steps):,} lines of {len(read):,} sessions, as they were logged"
+    return Imported(table, _manifest(lines.manifest), (note, *lines.notes), NAME, name)
 
 
 def _session(file: Source) -> int:

@@ -112,8 +112,8 @@ class Table:
         raw = np.frombuffer(data, np.uint8)
         places = np.array(self.places, np.int64)
         starts, sizes = places[:, 0] - first, places[:, 1] + 1
-        told = raw[(starts + sizes)[:, None] + np.arange(4)].copy().view("<u4")[:, 0]
-        return [bool(right) for right in masked_checksums(raw, starts, sizes) == told]
+        stored_checksums = raw[(starts + sizes)[:, None] + np.arange(4)].copy().view("<u4")[:, 0]
+        return [bool(right) for right in masked_checksums(raw, starts, sizes) == stored_checksums]
 
     def _block(self, place: Place) -> bytes:
         return _plain(self._read(place[0], place[1] + _TAIL))
