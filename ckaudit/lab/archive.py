@@ -21,12 +21,12 @@ MADE, AS_IS, REPACKED = "made.json", "files/", "repacked/"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
-def write(folder: Path, made: bytes, path: Path, *, without: tuple[str, ...] = ()) -> int:
-    """Pack the files of a folder and what made them, whole or not at all; return the size in bytes.
+def write(folder: Path, provenance: bytes, path: Path, *, without: tuple[str, ...] = ()) -> int:
+    """Pack the files of a folder with their provenance, whole or not at all; return the size in bytes.
 
     Args:
         folder: The run folder.
-        made: What is kept beside the files, and read without unpacking them.
+        provenance: What is kept beside the files, and read without unpacking them.
         path: The archive.
         without: Names of files that are left out.
     """
@@ -36,7 +36,7 @@ def write(folder: Path, made: bytes, path: Path, *, without: tuple[str, ...] = (
 
     out = BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        _add(tar, MADE, made)
+        _add(tar, MADE, provenance)
         for file in sorted(folder.iterdir()):
             if file.name not in without:
                 _add(tar, *_member(file))
@@ -77,7 +77,7 @@ def _read(path: Path, folder: Path | None) -> bytes:
 
 
 def _files(tar: tarfile.TarFile, folder: Path | None) -> bytes:
-    made: bytes | None = None
+    provenance: bytes | None = None
     for count, member in enumerate(tar):
         if member.type != tarfile.REGTYPE or count > MAX_FILES:
             raise ValueError(f"{member.name!r} is not a plain file" if count <= MAX_FILES else "too many files")
@@ -86,14 +86,14 @@ def _files(tar: tarfile.TarFile, folder: Path | None) -> bytes:
         if len(data) != member.size:
             raise ValueError("it ends in the middle")
         if member.name == MADE:
-            made = data
+            provenance = data
             if folder is None:
                 break
         elif folder is not None:
             _write(folder, member.name, data)
-    if made is None:
+    if provenance is None:
         raise ValueError("it does not say what made it")
-    return made
+    return provenance
 
 
 def _write(folder: Path, stored: str, data: bytes) -> None:

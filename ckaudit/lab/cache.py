@@ -136,8 +136,10 @@ def spelled(plan: Any) -> str:
     """
     if not isinstance(plan, Struct):
         return repr(plan)
-    told = ((field.name, getattr(plan, field.name), field.default) for field in fields(plan))
-    return f"{type(plan).__name__}({', '.join(f'{name}={spelled(value)}' for name, value, default in told if value != default)})"
+    options = ((field.name, getattr(plan, field.name), field.default) for field in fields(plan))
+    return (
+        f"{type(plan).__name__}({', '.join(f'{name}={spelled(value)}' for name, value, default in options if value != default)})"
+    )
 
 
 @functools.cache

@@ -74,9 +74,9 @@ def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str
         return
     yield from (f"### {name}", "", f"{found[0][1].title} Unit: {_unit(found[0][1])}.", "")
     rows = [[arm, label, *cells] for arm, metric in found for label, cells in _rows(metric.series, pattern, steps)]
-    told = [column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows)]
-    used = [0, *([] if {row[1] for row in rows} == {name} else [1]), *told]
-    if not told:
+    filled_columns = [column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows)]
+    used = [0, *([] if {row[1] for row in rows} == {name} else [1]), *filled_columns]
+    if not filled_columns:
         yield "Not recorded at these steps."
         return
     head = ["arm", "of", *(f"step {step}" for step in steps)]

@@ -235,11 +235,11 @@ def _work(name: str, seed: int, cache: Path, answer: "Connection") -> None:
         signal.signal(stop, _leave)
     os.nice(10)  # hours of training leave the machine usable
     try:
-        told = (record_into_cache(name, seed, cache), "")
+        result = (record_into_cache(name, seed, cache), "")
     except Exception as error:  # noqa: BLE001  whatever a training dies of is told, and the others go on
-        told = (0, f"{type(error).__name__}: {error}")
+        result = (0, f"{type(error).__name__}: {error}")
     with suppress(BrokenPipeError):  # who asked may be gone; what was trained is kept
-        answer.send(told)
+        answer.send(result)
 
 
 def _leave(number: int, _frame: object) -> None:

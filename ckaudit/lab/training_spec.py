@@ -119,9 +119,9 @@ def recipe(name: str, seed: int) -> Recipe:
         UsageError: If the catalogue has no such name, or no split this seed.
     """
     split = _split(seed)
-    kind, family, amount, change = _found(name, split)
-    made = change(amount.onset, amount.strength)
-    return Recipe(name=name, seed=seed, kind=kind, family=family, amount=amount, plan=setting(family, seed), change=made)
+    kind, family, amount, change_type = _found(name, split)
+    change = change_type(amount.onset, amount.strength)
+    return Recipe(name=name, seed=seed, kind=kind, family=family, amount=amount, plan=setting(family, seed), change=change)
 
 
 def recipes(split: Split) -> list[Recipe]:
@@ -154,8 +154,8 @@ def _split(seed: int) -> Split:
     for split, seeds in SEEDS.items():
         if seed in seeds:
             return split
-    told = "; ".join(f"{split} {', '.join(map(str, seeds))}" for split, seeds in SEEDS.items())
-    raise UsageError(f"no split of the lab has the seed {seed}", hint=f"the seeds are {told}")
+    seed_ranges = "; ".join(f"{split} {', '.join(map(str, seeds))}" for split, seeds in SEEDS.items())
+    raise UsageError(f"no split of the lab has the seed {seed}", hint=f"the seeds are {seed_ranges}")
 
 
 # All that the lab can train, or the part of it that a pattern names.

@@ -136,7 +136,7 @@ def _rewrite(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
 
 
 def _manifest(document: dict[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in document.items() if name not in ("sessions", "tensors")}
+    run_facts = {name: value for name, value in document.items() if name not in ("sessions", "tensors")}
     sessions = [
         {name: value for name, value in each.items() if not isinstance(value, str)} for each in document.get("sessions", ())
     ]
@@ -144,7 +144,7 @@ def _manifest(document: dict[str, Any]) -> dict[str, Any]:
         name: {key: value for key, value in facts.items() if key in OF_TENSOR}
         for name, facts in document.get("tensors", {}).items()
     }
-    return told | {"sessions": sessions, "tensors": tensors}
+    return run_facts | {"sessions": sessions, "tensors": tensors}
 
 
 def _checkpoint(document: dict[str, Any]) -> dict[str, Any]:

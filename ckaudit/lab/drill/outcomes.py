@@ -247,7 +247,7 @@ def _fault_outcome(plan: DrillPlan, trained: Trained, healthy: Sequence[DrillRec
     try:
         return _with_findings(outcome, kind, record, healthy)
     except UnreadableError:
-        return _without_findings(outcome, kind, None, trained.said)
+        return _without_findings(outcome, kind, None, trained.stderr)
 
 
 def _with_findings(
@@ -258,7 +258,7 @@ def _with_findings(
     report = record.report()
     usual = set().union(*(twin.codes() for twin in healthy))
     if not [finding for finding in counting_findings(report, since) if finding.code not in usual]:
-        return _without_findings(outcome, kind, record, record.trained.said)
+        return _without_findings(outcome, kind, record, record.trained.stderr)
     step = _first_seen(record, healthy, since, max(onset, 1))
     finding = _new(record, healthy, since, step)[0]
     first = report.diagnoses[0].cause if report.diagnoses else None
@@ -273,9 +273,9 @@ def _with_findings(
     )
 
 
-def _without_findings(outcome: FaultOutcome, kind: FaultKind, record: DrillRecording | None, said: str) -> FaultOutcome:
+def _without_findings(outcome: FaultOutcome, kind: FaultKind, record: DrillRecording | None, output: str) -> FaultOutcome:
     if outcome.end == "crash":
-        return replace(outcome, outcome="crashed", reason=said.splitlines()[-1] if said else "it said nothing")
+        return replace(outcome, outcome="crashed", reason=output.splitlines()[-1] if output else "it said nothing")
     if not (outcome.is_worse or outcome.is_fact):
         return replace(outcome, outcome="harmless")
     return replace(outcome, outcome="missed", remedy=remedy_of(kind, record.run) if record else "")

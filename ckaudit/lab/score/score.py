@@ -109,13 +109,13 @@ def _judge(work: tuple[Path, str, int, bool]) -> Judged:
 def _board(split: Split, judged: Sequence[Judged], *, bare: bool) -> Board:
     ill, well = [], []
     for name, seed, verdict in judged:
-        made = recipe(name, seed)
-        if made.split != split:
+        spec = recipe(name, seed)
+        if spec.split != split:
             continue
-        if made.kind == "fault":
-            ill.append(of_fault(faults()[name], seed, made.amount.onset, verdict))
+        if spec.kind == "fault":
+            ill.append(of_fault(faults()[name], seed, spec.amount.onset, verdict))
         else:
-            expected = controls()[name].expected if made.kind == "control" else ()
+            expected = controls()[name].expected if spec.kind == "control" else ()
             well.append(of_control(name, seed, expected, verdict))
     return replace(board(split, ill, well), peers=[our_score(ill, well, bare=True)] if bare else [])
 

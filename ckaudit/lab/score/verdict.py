@@ -131,8 +131,8 @@ def _unless_broken(make: Callable[[], AuditVerdict], checkpoints: tuple[int, ...
 
 def verdict(triaged: Report, validated: Report | None = None, *, checkpoints: tuple[int, ...] = ()) -> AuditVerdict:
     """Put the reports of one run together; what both found counts once."""
-    told = [*(validated.findings if validated else []), *triaged.findings]
-    findings = {_key(finding): finding for finding in told}
+    reported = [*(validated.findings if validated else []), *triaged.findings]
+    findings = {_key(finding): finding for finding in reported}
     first = triaged.diagnoses[0] if triaged.diagnoses else None
     return AuditVerdict(
         seen=tuple(_seen(finding) for finding in findings.values()),
@@ -156,10 +156,10 @@ def _step_of(finding: Finding) -> int | None:
     return int(name["step"]) if name and name["step"] else None
 
 
-def _places(told: Finding | Diagnosis) -> tuple[str, ...]:
-    where: Iterable[str] = (told.where,) if told.where else ()
-    also = told.also if isinstance(told, Finding) else []
-    return tuple(dict.fromkeys((*where, *also, *told.path)))
+def _places(judgement: Finding | Diagnosis) -> tuple[str, ...]:
+    where: Iterable[str] = (judgement.where,) if judgement.where else ()
+    also = judgement.also if isinstance(judgement, Finding) else []
+    return tuple(dict.fromkeys((*where, *also, *judgement.path)))
 
 
 def _key(finding: Finding) -> tuple[object, ...]:

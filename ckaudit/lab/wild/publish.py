@@ -77,9 +77,9 @@ def _hits(shares: Sequence[Share]) -> list[str]:
 
 
 def _lead(row: LeadRow) -> Sequence[str]:
-    told, ahead, alarms = (f"{share.hits}/{share.of}" for share in (row.told, row.ahead, row.alarms))
+    warned, ahead, alarms = (f"{share.hits}/{share.of}" for share in (row.warned, row.ahead, row.alarms))
     steps, part = ("" if number is None else f"{number:.3g}" for number in (row.steps, row.share))
-    return [told, ahead, steps, part, alarms]
+    return [warned, ahead, steps, part, alarms]
 
 
 def _pair_shares(row: PairRow) -> Sequence[Share]:

@@ -96,8 +96,10 @@ class Student(nn.Module):
 
     def forward(self, x: Tensor, *, heat: float = 2.0) -> Tensor:
         """Return how far the student's word on rows (B, 20) is from the teacher's, in nats."""
-        said = (4 * self.teacher(x) / heat).log_softmax(1)
-        return heat**2 * F.kl_div((self.student(x) / heat).log_softmax(1), said, reduction="batchmean", log_target=True)
+        teacher_log_probs = (4 * self.teacher(x) / heat).log_softmax(1)
+        return heat**2 * F.kl_div(
+            (self.student(x) / heat).log_softmax(1), teacher_log_probs, reduction="batchmean", log_target=True
+        )
 
 
 def normal_rows(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -254,8 +256,8 @@ class Energy(nn.Module):
         """Return the loss of telling points (B, 2) from normal noise."""
         noise = 1.2 * torch.randn_like(x)
         density = torch.distributions.Normal(0, 1.2)
-        real, made = (-self.layers(each)[:, 0] - density.log_prob(each).sum(1) for each in (x, noise))
-        return F.softplus(-real).mean() + F.softplus(made).mean()
+        real, fake = (-self.layers(each)[:, 0] - density.log_prob(each).sum(1) for each in (x, noise))
+        return F.softplus(-real).mean() + F.softplus(fake).mean()
 
 
 def spiral(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -276,11 +278,11 @@ class Tagger(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the negative log likelihood of tags (B, T) of words (B, T), in nats a sentence."""
         scores = self.head(self.lstm(self.words(x))[0])
-        told = scores.gather(2, y[..., None])[..., 0].sum(1) + self.follows[y[:, :-1], y[:, 1:]].sum(1)
+        true_score = scores.gather(2, y[..., None])[..., 0].sum(1) + self.follows[y[:, :-1], y[:, 1:]].sum(1)
         paths = scores[:, 0]
         for place in range(1, x.shape[1]):
             paths = torch.logsumexp(paths[:, :, None] + self.follows, 1) + scores[:, place]
-        return torch.logsumexp(paths, 1) - told
+        return torch.logsumexp(paths, 1) - true_score
 
 
 def tagged(source: torch.Generator, rows: int, *, length: int = 10) -> dict[str, Tensor]:

@@ -144,8 +144,8 @@ class Byol(nn.Module):
             with torch.no_grad():
                 for kept, new in zip(self.teacher.parameters(), self.online.parameters(), strict=True):
                     kept.lerp_(new, 0.02)
-        said, wanted = self.predictor(self.online(one)), self.teacher(other)
-        return 2 - 2 * F.cosine_similarity(said, wanted.detach(), dim=1)
+        predicted, wanted = self.predictor(self.online(one)), self.teacher(other)
+        return 2 - 2 * F.cosine_similarity(predicted, wanted.detach(), dim=1)
 
 
 def two_views(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -234,8 +234,8 @@ def generator_loss(model: Any, batch: Batch) -> Tensor:
 
 def discriminator_loss(model: Any, batch: Batch) -> Tensor:
     """Return the binary cross entropy of real pictures and made ones."""
-    made = torch.tanh(model.generator(batch["noise"])).detach()
-    return F.softplus(-model.discriminator(batch["x"])).mean() + F.softplus(model.discriminator(made)).mean()
+    generated = torch.tanh(model.generator(batch["noise"])).detach()
+    return F.softplus(-model.discriminator(batch["x"])).mean() + F.softplus(model.discriminator(generated)).mean()
 
 
 class Mixer(nn.Module):
