@@ -20,7 +20,7 @@ class Guard:
         self.look_failures = self.write_failures = 0
         self.first_look_failure: str | None = None
         self.first_write_failure: str | None = None
-        self._said: set[tuple[str, type[BaseException]]] = set()
+        self._reported: set[tuple[str, type[BaseException]]] = set()
 
     @property
     def failures(self) -> int:
@@ -49,9 +49,9 @@ class Guard:
     def log(self, what: str, error: Exception) -> None:
         """Log the first failure of its kind, without counting it: nothing is lost by it yet."""
         kind = (what, type(error))
-        if kind in self._said:
+        if kind in self._reported:
             return
-        self._said.add(kind)
+        self._reported.add(kind)
         logger.warning("%s failed and the training goes on without it: %s: %s", what, type(error).__name__, error)
 
 

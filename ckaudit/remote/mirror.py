@@ -66,8 +66,8 @@ def local_copy(
                 if not astir:
                     break
             else:
-                said = f"{shown(text)}: {astir} changes each time that it is read"
-                raise UnreadableError(said, hint="Try again when its writer rests.")
+                message = f"{shown(text)}: {astir} changes each time that it is read"
+                raise UnreadableError(message, hint="Try again when its writer rests.")
         make_room(slot.cache, copy.fetched)
     remember(slot.copy, slot.address)
     return slot.copy
@@ -122,14 +122,14 @@ def _listing(storage: Storage, uri: str, *, everything: bool) -> Listing:
     if not found and alone is None:
         raise FileNotFoundError(uri)
     if len(found) > MAX_OBJECTS:
-        said = f"{shown(uri)} holds more than {MAX_OBJECTS:,} objects"
-        raise UnreadableError(said, hint="Name one run, or a folder of fewer objects, below it.")
+        message = f"{shown(uri)} holds more than {MAX_OBJECTS:,} objects"
+        raise UnreadableError(message, hint="Name one run, or a folder of fewer objects, below it.")
     _check_names(found, uri)
     entries = [alone] if alone else [entry for entry in found if everything or not _is_weights(entry)]
     total, limit = sum(entry.size or 0 for entry in entries), cache_limit()
     if total > limit:
-        said = f"{shown(uri)} holds {total / GIGABYTE:,.1f} GB, more than the cache takes"
-        raise UnreadableError(said, hint=f"Name one run in it, or set {LIMIT}={2 * total / GIGABYTE:.0f}.")
+        message = f"{shown(uri)} holds {total / GIGABYTE:,.1f} GB, more than the cache takes"
+        raise UnreadableError(message, hint=f"Name one run in it, or set {LIMIT}={2 * total / GIGABYTE:.0f}.")
     return Listing(entries, is_file=alone is not None)
 
 
@@ -148,8 +148,8 @@ def _check_names(found: list[Entry], uri: str) -> None:
         both = any("/".join(parts[:count]) in names for count in range(1, len(parts)))
         if odd or both:
             why = "which cannot be a file below a folder" if odd else "and another one of which that would be a folder"
-            said = f"{shown(uri)} holds an object {entry.name!r}, {why}"
-            raise UnreadableError(said, hint="Rename or delete it, or name an address below which it does not lie.")
+            message = f"{shown(uri)} holds an object {entry.name!r}, {why}"
+            raise UnreadableError(message, hint="Rename or delete it, or name an address below which it does not lie.")
 
 
 def _is_weights(entry: Entry) -> bool:

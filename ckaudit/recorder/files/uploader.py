@@ -131,7 +131,7 @@ class Uploader:
             self._closing.set()
             logger.warning("%s is not complete (%s). %s", shown(self.spool.address), error, self._what_is_left())
             return
-        is_told = bool(self._refusal)
+        was_refused = bool(self._refusal)
         self._closing.set()
         try:
             self._wait(self._ended, CLOSE_PATIENCE, LONGEST_CLOSE)
@@ -140,7 +140,7 @@ class Uploader:
             self._thread = None
             if self._lock is not None:
                 os.close(self._lock)
-            if not self.is_up and not is_told:
+            if not self.is_up and not was_refused:
                 why = self._refusal or self._failure or "the server has not answered in time"
                 logger.warning("%s is not complete (%s). %s", shown(self.spool.address), why, self._what_is_left())
 

@@ -133,9 +133,9 @@ def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
     if not tensors or not all(map(is_on_accelerator, tensors.values())):
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
     torch, sources = library(next(iter(tensors.values()))), [tensor.detach() for tensor in tensors.values()]
-    made = [torch.empty_like(tensor) for tensor in sources]
-    torch._foreach_copy_(made, sources)
-    return dict(zip(tensors, made, strict=True))
+    clones = [torch.empty_like(tensor) for tensor in sources]
+    torch._foreach_copy_(clones, sources)
+    return dict(zip(tensors, clones, strict=True))
 
 
 def distances(
