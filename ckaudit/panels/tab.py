@@ -140,8 +140,8 @@ def _settle(
         sentences = list(dict.fromkeys(text for each, text in weighed if each == word and text))
         if word == "good" and weighed[0][0] == "unknown":  # what the tab is about first of all was not recorded
             return "unknown", brief(f"{weighed[0][1]} Well as far as known: {' '.join(sentences[:1])}")
-        told = [_counted(findings)] if word != "good" and findings else []
-        return word, brief(" ".join([*told, *sentences[:1]]))
+        counts = [_counted(findings)] if word != "good" and findings else []
+        return word, brief(" ".join([*counts, *sentences[:1]]))
     judged = sum(check.outcome == "passed" for check in checks)
     if judged and charts and not answers:
         nothing = "Nothing but notes" if findings else "Nothing"

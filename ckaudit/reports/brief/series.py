@@ -106,9 +106,9 @@ def _ends(steps: Steps, values: Floats) -> list[str]:
     if not len(finite):
         return ["none finite"]
     rows = (("least", finite[np.argmin(values[finite])]), ("greatest", finite[np.argmax(values[finite])]))
-    told = [f"{word} {_digits(float(values[row]))} at step {steps[row]}" for word, row in rows]
+    extremes = [f"{word} {_digits(float(values[row]))} at step {steps[row]}" for word, row in rows]
     broken = len(values) - len(finite)
-    return [*told, *([f"{plural(broken, 'point')} not finite"] if broken else [])]
+    return [*extremes, *([f"{plural(broken, 'point')} not finite"] if broken else [])]
 
 
 def _digits(value: float) -> str:

@@ -61,8 +61,8 @@ def by_cause(report: Report) -> list[tuple[Diagnosis | None, list[int]]]:
 
 def without_messages(sentence: str, report: Report) -> str:
     """Return a sentence with the code of each finding that it quotes instead of its message, which the list tells."""
-    said = [finding for finding in report.findings if finding.message in sentence]  # few of many
-    for finding in sorted(said, key=lambda finding: -len(finding.message)):
+    quoted_findings = [finding for finding in report.findings if finding.message in sentence]  # few of many
+    for finding in sorted(quoted_findings, key=lambda finding: -len(finding.message)):
         quoted = f"{finding.code}: {finding.message}"
         sentence = sentence.replace(quoted, finding.code).replace(f": {finding.message}", f": {finding.code}")
         sentence = sentence.replace(finding.message, finding.code) if finding.message else sentence

@@ -45,8 +45,8 @@ def render(fleet: Fleet, view: View) -> str:
 def _head(fleet: Fleet, view: View, width: int) -> list[str]:
     lines = [paint(line, "bold", view) for line in wrap(printable(fleet.verdict, view), width)]
     counts = f"{by_severity(fleet)}; " if by_severity(fleet) else ""
-    told = f"{counts}{fleet.audited:,} audited now, {fleet.unchanged:,} unchanged since their last audit"
-    return lines + [paint(line, "dim", view) for line in wrap(printable(told, view), width)]
+    summary = f"{counts}{fleet.audited:,} audited now, {fleet.unchanged:,} unchanged since their last audit"
+    return lines + [paint(line, "dim", view) for line in wrap(printable(summary, view), width)]
 
 
 def _shared(fleet: Fleet, view: View, width: int) -> list[str]:
