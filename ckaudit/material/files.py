@@ -131,7 +131,7 @@ class FaultCollector:
     """Gathers findings: of each kind and file the first few in full, the rest as a number."""
 
     def __init__(self) -> None:
-        self._told: list[Finding] = []
+        self._reported: list[Finding] = []
         self._kinds: dict[tuple[str, str | None], Finding] = {}
         self._counts: Counter[tuple[str, str | None]] = Counter()
 
@@ -141,7 +141,7 @@ class FaultCollector:
         self._counts[key] += 1
         self._kinds.setdefault(key, finding)
         if self._counts[key] <= MAX_TOLD:
-            self._told.append(finding)
+            self._reported.append(finding)
 
     def findings(self) -> list[Finding]:
         """Return what was told, and for each kind and file how much more there is."""
@@ -152,4 +152,4 @@ class FaultCollector:
                 rest = count - MAX_TOLD
                 message = f"{plural(rest, 'more record')} like {'this one' if rest == 1 else 'these'}"
                 more.append(replace(first, message=message, line=None, points=rest))
-        return [*self._told, *more]
+        return [*self._reported, *more]
