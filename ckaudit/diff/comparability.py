@@ -115,9 +115,9 @@ def settings_of(manifest: Manifest, *plans: str) -> dict[str, Any]:
     """
     of_configuration = [name for name, kind, *_ in FACTS if kind in ("config", "model", "tokenizer", "data")]
     wanted = [name for name in of_configuration if name not in PLANS or name in plans]
-    said = {key: value for name in wanted for key, value in _flat(manifest, name).items() if _is_setting(key, value)}
+    configuration = {key: value for name in wanted for key, value in _flat(manifest, name).items() if _is_setting(key, value)}
     shapes = {} if manifest.tensors is UNSET else {name: facts.shape for name, facts in manifest.tensors.items()}
-    return said | ({"tensors": to_builtins(shapes)} if shapes else {})
+    return configuration | ({"tensors": to_builtins(shapes)} if shapes else {})
 
 
 def _is_setting(key: str, value: Any) -> bool:

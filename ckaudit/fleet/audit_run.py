@@ -262,8 +262,8 @@ def _named(manifest: Manifest) -> Iterator[tuple[str, str]]:
 def _place(manifest: Manifest, found: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield on which nodes and devices a run was trained, as its sessions, its environment or its configuration says."""
     for fact, field, names in (("node", "node", NODES), ("device", "accelerator", DEVICES)):
-        told = (getattr(session, field) for session in manifest.sessions or ())
-        known = list(dict.fromkeys(value for value in told if value is not UNSET))
+        values = (getattr(session, field) for session in manifest.sessions or ())
+        known = list(dict.fromkeys(value for value in values if value is not UNSET))
         keys = (f"{prefix}.{name}" for name in names for prefix in ("environment", "config"))
         if value := ", ".join(known) or next((found[key] for key in keys if key in found), None):
             yield fact, as_text(value)

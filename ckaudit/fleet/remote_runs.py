@@ -60,8 +60,8 @@ def find_remote(pattern: str, audit: bytes) -> RemoteRuns:
 
 
 def _beyond(base: str, count: int) -> list[str]:
-    said = f"only {MAX_OBJECTS:,} objects of {shown(base)} were looked at: name what lies below it"
-    return [said] if count >= MAX_OBJECTS else []
+    note = f"only {MAX_OBJECTS:,} objects of {shown(base)} were looked at: name what lies below it"
+    return [note] if count >= MAX_OBJECTS else []
 
 
 def _split(pattern: str) -> tuple[str, str]:
