@@ -50,10 +50,10 @@ def _changed(text: str, columns: Mapping[str, str], *, is_shared: bool) -> str:
 
     written = _with_lines(text, columns, "[tool.ckaudit.import.map]" if is_shared else "[import.map]")
     try:
-        said = tomllib.loads(written)
+        parsed = tomllib.loads(written)
     except ValueError:
-        said = {}
-    if said != _with_columns(tomllib.loads(text), columns, is_shared=is_shared):
+        parsed = {}
+    if parsed != _with_columns(tomllib.loads(text), columns, is_shared=is_shared):
         raise ValueError("import.map stands there in another form")
     return written
 

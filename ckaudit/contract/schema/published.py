@@ -62,7 +62,7 @@ def schema(version: str) -> dict[str, Any]:
 
 def _without_indent(definition: dict[str, Any]) -> dict[str, Any]:
     """Take away the indent of a docstring, as Python 3.13 does itself."""
-    return definition | ({"description": cleandoc(told)} if (told := definition.get("description")) else {})
+    return definition | ({"description": cleandoc(description)} if (description := definition.get("description")) else {})
 
 
 def publish(folder: Path) -> None:
