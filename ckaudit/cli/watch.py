@@ -149,32 +149,34 @@ def command(
     vital = required or bool(criteria.policy and criteria.policy.base.require)
     workers, import_options = _workers(exec, webhook), options.import_options(map, which, config=config, no_config=no_config)
     criteria = hold_like(criteria, like, runs, import_options)
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "criteria": criteria,
         "until": least,
         "stall_after": after,
         "notes": verbose,
         "import_options": import_options,
     }
-    rounds = (_many if many else _few)([*dict.fromkeys(runs)], patience, pause, {**told, "require_vital": vital})
+    rounds = (_many if many else _few)([*dict.fromkeys(runs)], patience, pause, {**settings, "require_vital": vital})
     exporter = _exporter(prometheus)
     return _watch(rounds, shown, workers, least, exporter)
 
 
-def _few(runs: list[str], patience: float, _every: float, told: dict[str, Any]) -> "WatchRounds":
+def _few(runs: list[str], patience: float, _every: float, settings: dict[str, Any]) -> "WatchRounds":
     from ckaudit.watch.rounds import WatchRounds, wait_for
 
     paths = [Path(run) for run in runs]
     wait_for(paths, patience)
-    return WatchRounds(paths, **told)
+    return WatchRounds(paths, **settings)
 
 
-def _many(runs: list[str], patience: float, every: float, told: dict[str, Any]) -> "ManyRuns":
+def _many(runs: list[str], patience: float, every: float, settings: dict[str, Any]) -> "ManyRuns":
     from ckaudit.cli.watch_many import sources_of
     from ckaudit.watch.many_runs import ManyRuns, WatchOptions
 
-    sources = sources_of(runs, criteria=told["criteria"], import_options=told["import_options"], patience=patience, every=every)
-    return ManyRuns(sources, WatchOptions(every=every, **told))
+    sources = sources_of(
+        runs, criteria=settings["criteria"], import_options=settings["import_options"], patience=patience, every=every
+    )
+    return ManyRuns(sources, WatchOptions(every=every, **settings))
 
 
 def _exporter(where: str) -> "Exporter | None":

@@ -112,7 +112,7 @@ class Exporter:
             UsageError: Where the port or the folder of the file is none.
             CkauditError: Where the port cannot be had.
         """
-        self._complain, self._drawn, self._text, self._is_told = complain, float("-inf"), "", False
+        self._complain, self._drawn, self._text, self._has_complained = complain, float("-inf"), "", False
         self._server: ThreadingHTTPServer | None = None
         self._path: Path | None = None
         match = _PORT.fullmatch(where)
@@ -147,8 +147,8 @@ class Exporter:
         try:
             self._server = ThreadingHTTPServer((host, port), MetricsHandler)
         except (OSError, OverflowError) as error:
-            said = getattr(error, "strerror", None) or error
-            raise CkauditError(f"--prometheus: {host}:{port} cannot be opened: {said}", hint="choose another port") from None
+            reason = getattr(error, "strerror", None) or error
+            raise CkauditError(f"--prometheus: {host}:{port} cannot be opened: {reason}", hint="choose another port") from None
         self._server.daemon_threads = True
         Thread(target=self._server.serve_forever, daemon=True, name="ckaudit prometheus").start()
 
@@ -168,11 +168,11 @@ class Exporter:
         try:
             write_atomic(self._path, self._text.encode(errors="backslashreplace"))
         except OSError as error:
-            if not self._is_told:
+            if not self._has_complained:
                 self._complain(f"--prometheus: cannot write {self._path}: {error.strerror or error}")
-            self._is_told = True
+            self._has_complained = True
         else:
-            self._is_told = False
+            self._has_complained = False
 
     def close(self) -> None:
         """End the endpoint."""

@@ -81,7 +81,7 @@ class Ranks:
         self._known: set[int] = set()
         self._here: dict[int, set[int]] = {}
         self._since: dict[int, float] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def take(self, files: Iterable[CheckpointFile], now: float) -> None:
         """Take note of new files."""
@@ -93,7 +93,7 @@ class Ranks:
             if file.rank is not None:
                 here.add(file.rank)
                 self._known.add(file.rank)
-                self._told.discard(file.rank)
+                self._reported.discard(file.rank)
         for step in sorted(self._here)[:-2]:
             del self._here[step], self._since[step]
 
@@ -105,6 +105,6 @@ class Ranks:
         here = self._here[newest]
         if now - self._since[newest] < patience:
             return []
-        lost = sorted(self._known - here - self._told)
-        self._told |= set(lost)
+        lost = sorted(self._known - here - self._reported)
+        self._reported |= set(lost)
         return lost
