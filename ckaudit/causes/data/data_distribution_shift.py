@@ -95,7 +95,7 @@ def data_distribution_shift(
     elif not findings and inputs is not None and (away := token_shift(inputs, min_drift=max_divergence)) is not None:
         where = f"since step {away[2]} the inputs are {away[1]:.2g} nats from the first ones, to the end; {away[0]:.2g} before"
         yield supports(strong, where, inputs.name)
-        yield from (each for each in _by_curves(found, train, val, facts, strong, medium) if each.weight > 0)
+        yield from (evidence for evidence in _by_curves(found, train, val, facts, strong, medium) if evidence.weight > 0)
     elif not findings:
         if tokens is not None and has_no_token_shift(tokens):
             yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)

@@ -121,8 +121,10 @@ def _by_growth(stream: Series, growth: tuple[float, int, int], beyond: float, st
     ratio, step, blocks = growth
     if ratio <= beyond * blocks:
         return contradicts(strong, f"the stream grows no more than {ratio:.2g}x over {blocks} blocks", stream.name)
-    each = ratio ** (1 / (blocks - 1))
-    return supports(strong, f"at step {step} the stream grows {each:.1f}x at every block, {ratio:.0f}x in all", stream.name)
+    growth_per_block = ratio ** (1 / (blocks - 1))
+    return supports(
+        strong, f"at step {step} the stream grows {growth_per_block:.1f}x at every block, {ratio:.0f}x in all", stream.name
+    )
 
 
 def _growth(stream: Series, first: int, last: int | None) -> tuple[float, int, int] | None:

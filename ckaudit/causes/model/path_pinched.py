@@ -186,4 +186,4 @@ def _thinnest(sizes: Series, block: str, step: int, table: TensorTable) -> tuple
         usual = median(known[~np.isnan(known)])
         if usual > 0 and np.isfinite(sizes.values[row, place]):
             found[name] = float(sizes.values[row, place]) / usual
-    return min(found.items(), key=lambda each: each[1], default=None)
+    return min(found.items(), key=lambda item: item[1], default=None)

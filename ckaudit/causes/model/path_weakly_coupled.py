@@ -143,4 +143,4 @@ def _weakest(norm: Series, places: Collection[str], table: TensorTable) -> tuple
         middle = median(alike) if len(alike) else float(np.nanmedian(usual))
         if middle > 0:
             shares[name] = float(usual[place]) / middle
-    return min(shares.items(), key=lambda each: each[1], default=None)
+    return min(shares.items(), key=lambda item: item[1], default=None)

@@ -95,7 +95,7 @@ def residual_path_broken(
         else:
             yield contradicts(medium, "the gradient falls at one block, not evenly with depth", first)
     if norm is not None and (start := _decay(norm)):
-        ratio, at = max(start[:1] + [each for each in start if each[1] <= EARLY_STEPS])
+        ratio, at = max(start[:1] + [pair for pair in start if pair[1] <= EARLY_STEPS])
         worst, then = max(start)
         if ratio > even:
             yield supports(medium, f"already at step {at} the first block gets {ratio:.0f}x less than the last", first)

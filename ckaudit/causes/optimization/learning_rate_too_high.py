@@ -175,8 +175,8 @@ def _other_reasons(findings: Findings, strong: float) -> Iterator[Evidence]:
 
 def first_sign_of_large_updates(findings: Findings) -> Finding | None:
     """Return the earliest finding that updates may have made by their size; None where they were too small, if anything."""
-    of_small = {id(each) for each in findings.of(update_out_of_band) if not _above(each.value, each.limit)}
-    return next((each for each in findings.of(*EXPLAINS) if id(each) not in of_small), None)
+    of_small = {id(finding) for finding in findings.of(update_out_of_band) if not _above(finding.value, finding.limit)}
+    return next((finding for finding in findings.of(*EXPLAINS) if id(finding) not in of_small), None)
 
 
 def rate_jump_before_trouble(findings: Findings) -> Finding | None:

@@ -78,7 +78,7 @@ def optimizer_unsuited(
     if is_plain:
         yield from _of_plain_descent(gradient, facts, apart, strong)
     if (found := gain_of_gradient(update, gradient, rate, clip)) is not None:
-        gains, gradients = (np.percentile(each, [10, 90]) for each in found)
+        gains, gradients = (np.percentile(values, [10, 90]) for values in found)
         spread, width = gains[1] / gains[0], gradients[1] / gradients[0]
         if spread < alike and width > apart:
             yield supports(
