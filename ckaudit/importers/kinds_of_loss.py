@@ -187,9 +187,9 @@ def only_loss(names: Sequence[str]) -> OnlyLoss | None:
         return _only_measure([_form(name) for name in names])
     forms = {position: form for position, name in enumerate(names) if (form := _form(name)).endswith("_loss")}
     words = {position: set(form.split("_")) for position, form in forms.items()}
-    if any(each & _AGAINST for each in words.values()):
+    if any(parts & _AGAINST for parts in words.values()):
         return None
-    whole = [position for position, each in words.items() if not each & (_HELD_OUT | _PARTS)]
+    whole = [position for position, parts in words.items() if not parts & (_HELD_OUT | _PARTS)]
     if len(whole) != 1:
         return None
     stem = _TRAIN.sub("", forms[whole[0]])

@@ -236,11 +236,11 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     axis = _steps(table, series, chosen, choices.get("step", ()))
     used = {position for positions in choices.values() for position in positions}
     unread = {*of_policy, *(() if timed else timing)} - used
-    read = {each: column for each, column in table.columns.items() if each not in unread}
+    read = {position: column for position, column in table.columns.items() if position not in unread}
     layers = {
-        table.header[each]: column
-        for each, column in read.items()
-        if each not in used | timing | {epoch_of(table.header), *_against(table.header)}
+        table.header[position]: column
+        for position, column in read.items()
+        if position not in used | timing | {epoch_of(table.header), *_against(table.header)}
     }
     passed = _passed_over(table.header, chosen, choices, read)
     notes = [*note_on_taken(named, many="columns"), *passed, *axis.notes, *timed, *notes]

@@ -62,8 +62,8 @@ def _histories(document: Any) -> Iterator[list[Any] | dict[str, Any]]:
     while waiting:
         value, depth = waiting.popleft()
         if isinstance(value, list):
-            if sum(_is_entry(each) for each in value) >= MIN_ENTRIES:
-                yield [each for each in value if isinstance(each, dict)]
+            if sum(_is_entry(entry) for entry in value) >= MIN_ENTRIES:
+                yield [entry for entry in value if isinstance(entry, dict)]
         elif isinstance(value, dict):
             if all(map(str.isdecimal, value)) and sum(map(_is_entry, value.values())) >= MIN_ENTRIES:
                 yield [{"epoch": int(key)} | entry for key, entry in value.items() if isinstance(entry, dict)]

@@ -226,8 +226,8 @@ def steps_of_epochs(epochs: Numbers, series: Iterable[Numbers]) -> StepAxis | No
         series: What is logged in the same rows.
     """
     steps = steps_from(epochs)
-    each = [steps[column.recorded] for column in series]
-    if not len(steps) or (steps == NO_STEP).any() or any((own[1:] == own[:-1]).any() for own in each):
+    steps_by_series = [steps[column.recorded] for column in series]
+    if not len(steps) or (steps == NO_STEP).any() or any((own[1:] == own[:-1]).any() for own in steps_by_series):
         return None
     shift = int(steps.min() == 0)
     counted = ", which the file counts from 0" if shift else ""

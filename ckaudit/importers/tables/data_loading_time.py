@@ -43,7 +43,7 @@ def named_times(names: Sequence[str]) -> StepTimes | None:
         found = _DATA.fullmatch(form)
         if found is None or _HELD_OUT.search(form):
             continue
-        if whole := next((plain[found[1] + each] for each in _WHOLE_TIMES if found[1] + each in plain), ""):
+        if whole := next((plain[found[1] + ending] for ending in _WHOLE_TIMES if found[1] + ending in plain), ""):
             return StepTimes(data, whole)
     return None
 
