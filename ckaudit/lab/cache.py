@@ -167,7 +167,7 @@ def _without_imports(text: str) -> str:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [each for each in body if not _is_own_import(each)] or [ast.Pass()]  # type: ignore[attr-defined]
+            node.body = [child for child in body if not _is_own_import(child)] or [ast.Pass()]  # type: ignore[attr-defined]
     return ast.unparse(tree)
 
 
@@ -226,7 +226,7 @@ def _used_imports(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> 
 
 def _checks_types(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> bool:
     """Tell whether a name that is used is imported for the type checker alone."""
-    inside = (alias for node in body if isinstance(node, ast.If) for each in node.body for alias in each.names)  # type: ignore[attr-defined]
+    inside = (alias for node in body if isinstance(node, ast.If) for statement in node.body for alias in statement.names)  # type: ignore[attr-defined]
     return any((alias.asname or alias.name) in used for alias in inside)
 
 

@@ -194,15 +194,15 @@ def gather(
         while waiting or running:
             while waiting and len(running) < jobs:
                 running.append(_start(waiting.pop(0), cache))
-            wait([each.answer for each in running])
-            for each in [each for each in running if each.answer.poll()]:
-                running.remove(each)
-                done.append(_ended(each))
+            wait([training.answer for training in running])
+            for training in [training for training in running if training.answer.poll()]:
+                running.remove(training)
+                done.append(_ended(training))
                 on_done(done[-1])
     finally:
-        for each in running:
-            each.process.terminate()
-            each.process.join()
+        for training in running:
+            training.process.terminate()
+            training.process.join()
     return done
 
 

@@ -206,8 +206,12 @@ def catalogue(only: str = "") -> LabCatalogue:
     """
     patterns = only.lower().split(",") if only else ["*"]
 
-    def kept(found: dict[str, Entry], words: Callable[[Entry], tuple[str, ...]] = lambda each: (each.name,)) -> list[Entry]:
-        return [e for e in found.values() if any(fnmatchcase(word, pattern) for word in words(e) for pattern in patterns)]
+    def kept(entries: dict[str, Entry], words: Callable[[Entry], tuple[str, ...]] = lambda entry: (entry.name,)) -> list[Entry]:
+        return [
+            entry
+            for entry in entries.values()
+            if any(fnmatchcase(word, pattern) for word in words(entry) for pattern in patterns)
+        ]
 
     plain = {
         name: Healthy(name=name, title=f"{MODELS[family]}, and nothing is changed.", family=family)

@@ -151,10 +151,10 @@ def judged(plan: DrillPlan, trained: Sequence[Trained], *, progress: Callable[[i
         trained: What became of its trainings, the healthy ones first.
         progress: Called with trainings judged and trainings in all.
     """
-    healthy = [DrillRecording(each) for each in trained[:2]]
+    healthy = [DrillRecording(training) for training in trained[:2]]
     outcomes = []
-    for count, each in enumerate(trained[2:], 1):
-        outcomes.append(_fault_outcome(plan, each, healthy))
+    for count, training in enumerate(trained[2:], 1):
+        outcomes.append(_fault_outcome(plan, training, healthy))
         if progress:
             progress(count + 2, len(trained))
     losses = [record.losses for record in healthy]

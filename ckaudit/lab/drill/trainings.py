@@ -124,15 +124,15 @@ def _all_of(plan: DrillPlan, names: Sequence[str], root: Path, report_progress: 
             while waiting and len(running) < plan.jobs:
                 running.append(_Process(plan, waiting.pop(0), root))
             sleep(POLL)
-            for each in list(running):
-                ended = each.look()
-                report_progress(each.name, each.steps)
+            for training in list(running):
+                ended = training.look()
+                report_progress(training.name, training.steps)
                 if ended:
-                    running.remove(each)
-                    done[each.name] = ended
+                    running.remove(training)
+                    done[training.name] = ended
     finally:
-        for each in running:
-            each.kill()
+        for training in running:
+            training.kill()
         if before is not None:
             signal.signal(signal.SIGTERM, before)
     return [done[name] for name in names]

@@ -38,10 +38,12 @@ def chosen(splits: Sequence[Split], only: str = "") -> list[Recipe]:
     """
     patterns = only.split(",") if only else ["*"]
     found = [
-        each
+        candidate
         for split in splits
-        for each in recipes(split)
-        if any(fnmatchcase(name, pattern) for name in (each.name, f"{each.name}.{each.seed}") for pattern in patterns)
+        for candidate in recipes(split)
+        if any(
+            fnmatchcase(name, pattern) for name in (candidate.name, f"{candidate.name}.{candidate.seed}") for pattern in patterns
+        )
     ]
     if not found:
         raise UsageError(
@@ -72,7 +74,7 @@ def score(
     Raises:
         UsageError: If nothing is recorded.
     """
-    entries = [cached_training(cache, each) for each in chosen(splits, only)]
+    entries = [cached_training(cache, wanted) for wanted in chosen(splits, only)]
     usable = [entry for entry in entries if entry.usable]
     if not usable:
         raise _nothing(cache, splits, only, entries)

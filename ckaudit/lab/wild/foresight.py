@@ -196,12 +196,12 @@ class LeadRow(Struct, frozen=True, kw_only=True):
 
 def lead_rows(seen: Sequence[Foresight]) -> tuple[list[LeadRow], list[LeadRow], list[LeadRow]]:
     """Add up foresight by form, and of our recorder by fault and by code: the code that is ahead most often comes first."""
-    ours = [each for each in seen if each.form == "recorder"]
-    codes = {code for each in ours if each.left is not None for code in each.warnings}
+    ours = [draw for draw in seen if draw.form == "recorder"]
+    codes = {code for draw in ours if draw.left is not None for code in draw.warnings}
     by_code = [_row(code, ours, lambda first_steps, code=code: first_steps.get(code)) for code in codes]  # type: ignore[misc]
     return (
-        [_row(form, [each for each in seen if each.form == form]) for form in dict.fromkeys(each.form for each in seen)],
-        [_row(fault, [each for each in ours if each.fault == fault]) for fault in sorted({each.fault for each in ours})],
+        [_row(form, [draw for draw in seen if draw.form == form]) for form in dict.fromkeys(draw.form for draw in seen)],
+        [_row(fault, [draw for draw in ours if draw.fault == fault]) for fault in sorted({draw.fault for draw in ours})],
         sorted(by_code, key=lambda row: (-row.ahead.hits, -(row.steps or 0), row.name)),
     )
 
@@ -212,9 +212,9 @@ def _earliest(first_steps: Mapping[str, int]) -> int | None:
 
 def _row(name: str, seen: Iterable[Foresight], first: Callable[[Mapping[str, int]], int | None] = _earliest) -> LeadRow:
     seen = list(seen)
-    left = [(each, each.left, first(each.warnings)) for each in seen if each.left is not None]
-    leads = [(step - at, step - each.onset) for each, step, at in left if at is not None]
-    twins = [each for each in seen if each.is_healthy]
+    left = [(draw, draw.left, first(draw.warnings)) for draw in seen if draw.left is not None]
+    leads = [(step - at, step - draw.onset) for draw, step, at in left if at is not None]
+    twins = [draw for draw in seen if draw.is_healthy]
     shares = [lead / since for lead, since in leads if since > 0]
     return LeadRow(
         name=name,
@@ -222,5 +222,5 @@ def _row(name: str, seen: Iterable[Foresight], first: Callable[[Mapping[str, int
         ahead=share(sum(lead > 0 for lead, _ in leads), len(left)),
         steps=median([lead for lead, _ in leads]) if leads else None,
         share=median(shares) if shares else None,
-        alarms=share(sum(first(each.alarms) is not None for each in twins), len(twins)),
+        alarms=share(sum(first(draw.alarms) is not None for draw in twins), len(twins)),
     )

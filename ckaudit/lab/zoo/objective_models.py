@@ -24,8 +24,8 @@ class MixtureDensity(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the negative log density of y (B, 1) at x (B, 1), in nats; below zero where it is narrow."""
         weight, mean, log_width = self.body(x).chunk(3, 1)
-        each = torch.distributions.Normal(mean, log_width.clamp(-5, 3).exp()).log_prob(y)
-        return -torch.logsumexp(weight.log_softmax(1) + each, 1)
+        log_density = torch.distributions.Normal(mean, log_width.clamp(-5, 3).exp()).log_prob(y)
+        return -torch.logsumexp(weight.log_softmax(1) + log_density, 1)
 
 
 def branches(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -144,8 +144,8 @@ def rare_events(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 def focal_loss(model: Any, batch: Batch, *, focus: float = 2.0) -> Tensor:
     """Return the focal loss of rare events (Lin et al. 2017, arXiv:1708.02002)."""
     logits = model(batch["x"])
-    each = F.binary_cross_entropy_with_logits(logits, batch["y"], reduction="none")
-    return ((1 - (-each).exp()) ** focus * each).mean()
+    entropy = F.binary_cross_entropy_with_logits(logits, batch["y"], reduction="none")
+    return ((1 - (-entropy).exp()) ** focus * entropy).mean()
 
 
 class Ranking(nn.Module):
@@ -256,7 +256,7 @@ class Energy(nn.Module):
         """Return the loss of telling points (B, 2) from normal noise."""
         noise = 1.2 * torch.randn_like(x)
         density = torch.distributions.Normal(0, 1.2)
-        real, fake = (-self.layers(each)[:, 0] - density.log_prob(each).sum(1) for each in (x, noise))
+        real, fake = (-self.layers(points)[:, 0] - density.log_prob(points).sum(1) for points in (x, noise))
         return F.softplus(-real).mean() + F.softplus(fake).mean()
 
 
