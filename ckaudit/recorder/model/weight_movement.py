@@ -117,14 +117,14 @@ class Reference:
 
 def _norms(tensors: Sequence[Array]) -> list[float]:
     """Return the norm of each tensor, summed in float64."""
-    if tensors and all(map(is_on_accelerator, tensors)) and len({each.device for each in tensors}) == 1:
+    if tensors and all(map(is_on_accelerator, tensors)) and len({tensor.device for tensor in tensors}) == 1:
         return [_root(sums.squares) for sums in device_sums([line(tensor) for tensor in tensors])]
     return [norm(flat(tensor)) for tensor in tensors]  # one by one: a model of half precision is not copied whole
 
 
 def _strided(tensors: Sequence[Array]) -> list[NDArray[np.floating]]:
     """Return the elements at each tensor's stride; where they are all, and at hand, they are not a copy."""
-    return all_to_numpy([dense_as_numpy(each).reshape(-1)[:: stride_of(real_shape(each))] for each in tensors])
+    return all_to_numpy([dense_as_numpy(tensor).reshape(-1)[:: stride_of(real_shape(tensor))] for tensor in tensors])
 
 
 # How far an update moved the weights, and how far all updates together did.
@@ -154,7 +154,7 @@ def distances(
 
         if (found := difference_norms(ones, others)) is not None:
             return [*zip(found, sizes, strict=True)]
-    first, second = ([dense_as_numpy(each).reshape(-1) for each in side] for side in (ones, others))
+    first, second = ([dense_as_numpy(tensor).reshape(-1) for tensor in side] for side in (ones, others))
     apart, own = ([0.0] * len(first) for _ in range(2))
     for group in stretches(first, chunk):
         now, then = ([to_wide_float(side[owner][start:end]) for owner, start, end in group] for side in (first, second))
