@@ -135,9 +135,9 @@ def _settle(
         (_word(answer.word), "" if answer.findings else f"{answer.question} {_sentence(answer.sentence)}") for answer in answers
     ]
     weighed += [(_gravity(finding), "") for finding in findings]
-    word: Answered = min((each for each, _ in weighed), key=GRAVITY.index, default="unknown")
+    word: Answered = min((rating for rating, _ in weighed), key=GRAVITY.index, default="unknown")
     if word != "unknown":
-        sentences = list(dict.fromkeys(text for each, text in weighed if each == word and text))
+        sentences = list(dict.fromkeys(text for rating, text in weighed if rating == word and text))
         if word == "good" and weighed[0][0] == "unknown":  # what the tab is about first of all was not recorded
             return "unknown", brief(f"{weighed[0][1]} Well as far as known: {' '.join(sentences[:1])}")
         counts = [_counted(findings)] if word != "good" and findings else []

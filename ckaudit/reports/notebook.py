@@ -111,7 +111,7 @@ def metrics(measurement: Measurement) -> str:
         tag("b", measurement.subject),
         f": {plural(len(measurement.measured), 'metric')} with a value, {len(measurement.missing)} without",
     )
-    rows = [[each.name, _last(each), _line(each), each.title] for each in shown]
+    rows = [[metric.name, _last(metric), _line(metric), metric.title] for metric in shown]
     more = len(measurement.measured) - len(shown)
     rest = [tag("p", f"and {more} more: name those that you want", class_="dim")] if more else []
     return _whole(

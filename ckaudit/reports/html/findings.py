@@ -103,8 +103,8 @@ def codes(report: Report, places: Sequence[int]) -> list[Markup]:
 
 def _code(report: Report, places: Sequence[int]) -> Markup:
     found = [report.findings[place] for place in places]
-    worst = min((each.severity for each in found), key=SEVERITIES.index)
-    steps = [each.first_step for each in found if each.first_step is not None]
+    worst = min((finding.severity for finding in found), key=SEVERITIES.index)
+    steps = [finding.first_step for finding in found if finding.first_step is not None]
     times = f" x{len(found)}" if len(found) > 1 else ""
     since = f" step {min(steps)}" if steps else ""
     return tag(

@@ -62,7 +62,7 @@ def plot(chart: Chart, width: int, height: int, *, subjects: Sequence[str] = (),
     """
     legend = list(_legend(chart, subjects, names=names, marked=width >= ROOMY or names))
     rows = _laid_out(legend, width)
-    lanes = [each for each in (_of_findings(chart.marks), _of_events(chart.marks)) if each]
+    lanes = [lane for lane in (_of_findings(chart.marks), _of_events(chart.marks)) if lane]
     top = 10 + ROW * len({row for row, _ in rows}) + LANE * len(lanes)
     frame = _frame(chart, width, height, top)
     parts = [
@@ -193,7 +193,7 @@ def _diamond(x: float, middle: float) -> str:
 # A curve: parts between what is missing, dots where there are few, and crosses where it was recorded but is not finite.
 def style(chart: Chart, trace: Trace, runs: int) -> tuple[int, int]:
     """Return the numbers of a curve's colour and of its dashes: of two runs the colour says which, else the dashes are plain."""
-    names = list(dict.fromkeys(each.name for each in chart.traces))
+    names = list(dict.fromkeys(trace.name for trace in chart.traces))
     place = names.index(trace.name)
     return (trace.run, place % DASHES) if runs > 1 else (place % COLOURS, place // COLOURS % DASHES)
 
@@ -201,7 +201,7 @@ def style(chart: Chart, trace: Trace, runs: int) -> tuple[int, int]:
 def _curve(trace: Trace, frame: PlotArea, look: tuple[int, int]) -> Iterator[Markup]:
     colour, dash = look
     placed = [_place(step, value, frame) for step, value in zip(trace.x, trace.y, strict=True) if value is not None]
-    known = [each for each in placed if each is not None]
+    known = [point for point in placed if point is not None]
     few = len(known) < FEW
     parts = [known] if few else _unbroken(placed)
     for part in parts:
@@ -222,9 +222,9 @@ def _place(step: Number | str, value: Number, frame: PlotArea) -> tuple[float, f
 
 def _unbroken(placed: Sequence[tuple[float, float] | None]) -> list[list[tuple[float, float]]]:
     parts: list[list[tuple[float, float]]] = [[]]
-    for each in placed:
-        if each is not None:
-            parts[-1].append(each)
+    for point in placed:
+        if point is not None:
+            parts[-1].append(point)
         elif parts[-1]:
             parts.append([])
     return [part for part in parts if part]

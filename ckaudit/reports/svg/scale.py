@@ -40,7 +40,7 @@ class Scale(NamedTuple):
 
     def __call__(self, value: float) -> float:
         """Return the place of a value."""
-        low, high, at = (_size(each, log=self.log) for each in (self.low, self.high, value))
+        low, high, at = (_size(number, log=self.log) for number in (self.low, self.high, value))
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
     def has(self, value: float) -> bool:
