@@ -60,10 +60,10 @@ def confidences(candidates: Sequence[CauseCandidate], fit: ConfidenceFit | None 
     fit = fit or ConfidenceFit()
     alone = [
         fit.base
-        - fit.unrecorded * (1.0 - each.recorded_share)
-        + fit.first * min(each.log_odds, 1.0)
-        + fit.beyond * max(each.log_odds - 1.0, 0.0)
-        for each in candidates
+        - fit.unrecorded * (1.0 - candidate.recorded_share)
+        + fit.first * min(candidate.log_odds, 1.0)
+        + fit.beyond * max(candidate.log_odds - 1.0, 0.0)
+        for candidate in candidates
     ]
     found = []
     for candidate, own in zip(candidates, alone, strict=True):

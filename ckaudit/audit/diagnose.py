@@ -141,8 +141,10 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequen
 def _placed_in_model(explained: Sequence[Finding], run: Run, *, lead: int = 50) -> Finding:
     """Return the first finding, or one of those that began with it that names a part of the model, as the loss does not."""
     first, names = explained[0], run.tensors.facts
-    together = (each for each in explained if (each.first_step or 0) <= (first.first_step or 0) + lead)
-    parts = (each for each in together if each.where and any(f"{name}.".startswith(f"{each.where}.") for name in names))
+    together = (finding for finding in explained if (finding.first_step or 0) <= (first.first_step or 0) + lead)
+    parts = (
+        finding for finding in together if finding.where and any(f"{name}.".startswith(f"{finding.where}.") for name in names)
+    )
     return next(parts, first)
 
 
@@ -219,7 +221,7 @@ def first_causes(
 
     def place(diagnosis: Diagnosis) -> tuple[bool, bool, float, bool]:
         severity = SEVERITIES.index(diagnosis.severity)
-        before = [each.confidence for each in lasting if SEVERITIES.index(each.severity) <= severity]
+        before = [other.confidence for other in lasting if SEVERITIES.index(other.severity) <= severity]
         yields = diagnosis.cause in passing and bool(before)
         confidence = min([diagnosis.confidence, *before]) if yields else diagnosis.confidence
         explains_end = diagnosis.severity == "sev0" and diagnosis.confidence >= min_sev0_confidence

@@ -67,8 +67,8 @@ def _reads_of(code: str) -> set[str]:
     rule = rules().get(code)
     if rule is None:
         return set()
-    needed = [each for each in rule.needs if isinstance(each, Metric)] or rule.metrics
-    return {read for each in needed for read in each.reads}
+    needed = [need for need in rule.needs if isinstance(need, Metric)] or rule.metrics
+    return {read for metric in needed for read in metric.reads}
 
 
 def _lines(folder: RunFiles, steps: Collection[int]) -> dict[int, list[_LoggedLine]]:
