@@ -118,8 +118,8 @@ class Values:
 
     def having(self, chosen: Bools) -> Ints:
         """Return of how many of the chosen runs each question holds."""
-        each = np.bincount(self.level[chosen[self.run]], minlength=len(self.levels))
-        upto = np.concatenate([[0], np.cumsum(each)])
+        counts_by_level = np.bincount(self.level[chosen[self.run]], minlength=len(self.levels))
+        upto = np.concatenate([[0], np.cumsum(counts_by_level)])
         counts: Ints = upto[self.high] - upto[self.low]
         return counts
 
@@ -132,8 +132,8 @@ class Values:
         weights = np.random.default_rng(0).integers(1, 2**30, (2, self.count))
         columns = []
         for weight in weights:
-            each = np.bincount(self.level, weights=(weight * chosen)[self.run], minlength=len(self.levels))
-            upto = np.concatenate([[0.0], np.cumsum(each)])
+            sums_by_level = np.bincount(self.level, weights=(weight * chosen)[self.run], minlength=len(self.levels))
+            upto = np.concatenate([[0.0], np.cumsum(sums_by_level)])
             columns.append((upto[self.high] - upto[self.low]).astype(np.int64))
         marks: Ints = columns[0] * 1_000_003 + columns[1]
         return marks
@@ -143,8 +143,8 @@ class Values:
         if not self.questions:
             return
         weights = np.random.default_rng(1).integers(1, 2**40, self.count)
-        each = np.bincount(self.level, weights=(weights * known)[self.run], minlength=len(self.levels))
-        upto = np.concatenate([[0.0], np.cumsum(each)])
+        sums_by_level = np.bincount(self.level, weights=(weights * known)[self.run], minlength=len(self.levels))
+        upto = np.concatenate([[0.0], np.cumsum(sums_by_level)])
         ranged = set()
         for number in np.flatnonzero(upto[self.high] - upto[self.low] == (weights * (members & known)).sum()).tolist():
             question = self.questions[number]
