@@ -52,7 +52,7 @@ def schema(version: str) -> dict[str, Any]:
     ['schema_version', 'step']
     """
     generated = msgspec.json.schema(DOCUMENTS[version])
-    definitions = {name: _without_indent(each) for name, each in generated["$defs"].items()}
+    definitions = {name: _without_indent(definition) for name, definition in generated["$defs"].items()}
     root = definitions.pop(DOCUMENTS[version].__name__)
     full = {"$schema": DIALECT, "$id": f"{version}.schema.json", **root, "title": version}
     if version == "ck.scalars.v1":
