@@ -188,7 +188,7 @@ class Metrics(Mapping[str, Series]):
     def __init__(self, measurement: Measurement) -> None:
         """Take what was measured."""
         self.measurement = with_addresses(measurement)
-        self._measured: dict[str, MeasuredMetric] = {each.name: each for each in self.measurement.measured}
+        self._measured: dict[str, MeasuredMetric] = {metric.name: metric for metric in self.measurement.measured}
 
     def __getitem__(self, name: str) -> Series:
         """Return the series of a metric that has a value."""
