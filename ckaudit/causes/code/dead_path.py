@@ -124,8 +124,8 @@ def _by_other_gradients(
     norm: Series | None, zeros: Series | None, facts: Manifest | None, places: Collection[str], decisive: float, strong: float
 ) -> Iterator[Evidence]:
     """Judge by gradients that are zero in part, and by weights that have one beside a bias that has none."""
-    if zeros is not None and (found := partly_zero(without_embeddings(zeros, facts))) is not None:
-        what = f"{found.partial} of the {found.alive} gradients that are not zero are so in part: too small, not cut off"
+    if zeros is not None and (counts := partly_zero(without_embeddings(zeros, facts))) is not None:
+        what = f"{counts.partial} of the {counts.alive} gradients that are not zero are so in part: too small, not cut off"
         yield contradicts(strong, what, zeros.name)
     if (step := quantization_step(norm)) is not None:
         yield contradicts(decisive, f"gradients are made of steps of {step:.2g}: what is less became zero", gradient_norm.name)

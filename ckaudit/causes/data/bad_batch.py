@@ -197,8 +197,8 @@ def _broken(
     ]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
-    elif step <= lead and (found := too_high_at_first(loss)):
-        yield contradicts(strong, f"the loss was {found[1]:.4g} before any update, on any batch", train_loss_raw.name)
+    elif step <= lead and (first_loss := too_high_at_first(loss)):
+        yield contradicts(strong, f"the loss was {first_loss[1]:.4g} before any update, on any batch", train_loss_raw.name)
     elif not has_finite_loss_before(loss, step):
         yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", first)
     elif step > lead and has_finite_loss_before(loss, step, within=lead):

@@ -177,7 +177,7 @@ def _thinnest(sizes: Series, block: str, step: int, table: TensorTable) -> tuple
     """Return the norm parameter of a block that is smallest against its namesakes, and how small; None where it has none."""
     row = int(np.searchsorted(sizes.steps, step, side="right")) - 1
     roles = table.roles(sizes.labels)
-    found: dict[str, float] = {}
+    relative_norms: dict[str, float] = {}
     for place, name in enumerate(sizes.labels if row >= 0 else ()):
         if table.kind(name) != "norm" or not (name.startswith(f"{block}.") or table.block(name) == block):
             continue
@@ -185,5 +185,5 @@ def _thinnest(sizes: Series, block: str, step: int, table: TensorTable) -> tuple
         known = sizes.values[row, alike]
         usual = median(known[~np.isnan(known)])
         if usual > 0 and np.isfinite(sizes.values[row, place]):
-            found[name] = float(sizes.values[row, place]) / usual
-    return min(found.items(), key=lambda item: item[1], default=None)
+            relative_norms[name] = float(sizes.values[row, place]) / usual
+    return min(relative_norms.items(), key=lambda item: item[1], default=None)

@@ -191,14 +191,16 @@ def rate_jump_before_trouble(findings: Findings) -> Finding | None:
     return jump if since <= began <= 2 * since else None
 
 
-def _spikes(found: Findings, flags: Series | None, loss: Series | None, weight: float, *, several: int = 3) -> Iterator[Evidence]:
+def _spikes(
+    findings: Findings, flags: Series | None, loss: Series | None, weight: float, *, several: int = 3
+) -> Iterator[Evidence]:
     """Judge spikes after a calm time: `several` of them are no one batch, and what makes them goes on (TRI-2)."""
-    first = found.first(loss_spike)
-    if first is None or first.first_step is None or found.before(first.first_step).of(*OTHER_CAUSES):
+    first = findings.first(loss_spike)
+    if first is None or first.first_step is None or findings.before(first.first_step).of(*OTHER_CAUSES):
         return
     # Jumps of the loss that are close together are one incident; the gradient comes back sooner and shows each.
-    findings = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
-    count = max(findings, count_jumps_since(flags, loss, first.first_step))
+    spikes = max(len(findings.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
+    count = max(spikes, count_jumps_since(flags, loss, first.first_step))
     if count >= several:
         yield supports(weight, f"it was calm until step {first.first_step}, and has jumped {count} times since", first)
 

@@ -90,9 +90,9 @@ def nonfinite_operation(
     ]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
-    elif start <= lead and (found := too_high_at_first(loss)):
+    elif start <= lead and (first_loss := too_high_at_first(loss)):
         yield contradicts(
-            strong, f"the loss was {found[1]:.4g} before any update: numbers that large overflow", train_loss_raw.name
+            strong, f"the loss was {first_loss[1]:.4g} before any update: numbers that large overflow", train_loss_raw.name
         )
     elif start > lead and has_finite_loss_before(loss, start, within=lead):
         yield supports(strong if is_watched else medium, f"nothing was wrong in the steps before step {start}", first)

@@ -85,11 +85,11 @@ def exploding_gradient(
     a density has a gradient that grows as its width shrinks: where the norm slows down, and the loss is no higher than it was, it
     is a note. The gradient of a policy and its critic goes with what they meet, which is another thing each time: a note.
     """
-    found = [
+    outcomes = [
         *_explosions(norm, box, loss, note_ratio, max_ratio, min_points, shock_ratio, felt_loss_share, slide_ratio),
         *_from_the_start(norm, loss),
     ]
-    yield from (_of_a_policy(one) for one in found) if is_reinforcement_learning(facts) else found
+    yield from (_of_a_policy(one) for one in outcomes) if is_reinforcement_learning(facts) else outcomes
 
 
 def _from_the_start(norm: Series, loss: Series | None, *, limit: float = MAX_LOSS_MULTIPLE) -> Iterator[Hit]:
@@ -113,8 +113,8 @@ def _from_the_start(norm: Series, loss: Series | None, *, limit: float = MAX_LOS
         )
 
 
-def _of_a_policy(found: Hit | Skip) -> Hit | Skip:
-    return replace(found, severity="note", message=f"{found.message}; {ACTS}") if isinstance(found, Hit) else found
+def _of_a_policy(outcome: Hit | Skip) -> Hit | Skip:
+    return replace(outcome, severity="note", message=f"{outcome.message}; {ACTS}") if isinstance(outcome, Hit) else outcome
 
 
 def _explosions(

@@ -137,26 +137,26 @@ def weights_jump(
     ways = UpdateReach(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
     changes = _changes(every, away)
     between = _between(every, changes, ways, share=min_change_share, ratio=max_way_ratio)
-    found: list[Hit | Skip] = []
+    outcomes: list[Hit | Skip] = []
     for hit in (*between, *_written(every, changes, written, share=min_written_share, ratio=max_way_ratio)):
         if (place := (hit.where or "", hit.first or 0)) not in seen:
             seen.add(place)
-            found.append(hit)
+            outcomes.append(hit)
     message = "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large"
-    found += [Hit.over(span, "sev0", message, badness=relative, limit=min_change_share) for span in spans(moved, jumps)]
-    yield from _softened(found)
+    outcomes += [Hit.over(span, "sev0", message, badness=relative, limit=min_change_share) for span in spans(moved, jumps)]
+    yield from _softened(outcomes)
 
 
-def _softened(found: Iterable[Hit | Skip]) -> Iterator[Hit | Skip]:
+def _softened(outcomes: Iterable[Hit | Skip]) -> Iterator[Hit | Skip]:
     """Yield the hits on several tensors of one name that were written to at several steps as notes, all else as it is."""
-    found = [*found]
+    outcomes = [*outcomes]
     tensors: dict[str, set[str | None]] = {}
     steps: dict[str, set[int | None]] = {}
-    for hit in found:
+    for hit in outcomes:
         if isinstance(hit, Hit):
             tensors.setdefault(_own_name(hit), set()).add(hit.where)
             steps.setdefault(_own_name(hit), set()).add(hit.first)
-    for hit in found:
+    for hit in outcomes:
         if isinstance(hit, Hit) and len(tensors[_own_name(hit)]) >= MIN_ALIKE and len(steps[_own_name(hit)]) > 1:
             yield replace(hit, severity="note", message=f"{hit.message}; so do others of its name: a program does it")
         else:
