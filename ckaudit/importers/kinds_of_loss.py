@@ -220,8 +220,8 @@ def held_out_twin(name: str, names: Sequence[str]) -> str:
 
 def _validated(form: str) -> str:
     """Return what a validation measured, empty where a name is of none."""
-    found = _VALIDATION.fullmatch(form)
-    return (found[1] or found[2]) if found else ""
+    match = _VALIDATION.fullmatch(form)
+    return (match[1] or match[2]) if match else ""
 
 
 def _form(name: str) -> str:

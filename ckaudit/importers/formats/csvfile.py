@@ -301,8 +301,8 @@ def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int
 
 def _against(header: Sequence[str]) -> tuple[()] | tuple[int, int]:
     """Return the positions of the losses that play against each other."""
-    found = adversarial_losses(header)
-    return () if found is None else (found.generator, found.discriminator)
+    losses = adversarial_losses(header)
+    return () if losses is None else (losses.generator, losses.discriminator)
 
 
 def _take_adversaries(table: NumberTable, series: dict[str, Numbers]) -> list[str]:

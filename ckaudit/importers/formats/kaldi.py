@@ -80,14 +80,14 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     if source.is_folder:
         source = source.with_data(b"".join(_files(source)))
-    found = list(_lines(source.data))
+    objectives = list(_lines(source.data))
     notes = ["the loss is the negative of the objective", "a step is an iteration of Kaldi's, which holds many updates"]
-    if any(objective.step is None for objective in found):
-        trained = [objective for objective in found if objective.name == "train_loss_raw"]
-        found = [replace(objective, step=place) for place, objective in enumerate(trained, 1)]
+    if any(objective.step is None for objective in objectives):
+        trained = [objective for objective in objectives if objective.name == "train_loss_raw"]
+        objectives = [replace(objective, step=place) for place, objective in enumerate(trained, 1)]
         notes.append(_NUMBERED)
     notes += ["accuracies were left out"] if _ACCURACY in source.data else []
-    rows = step_lines(_means(found))
+    rows = step_lines(_means(objectives))
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [])
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
@@ -105,10 +105,10 @@ def _files(source: Source) -> Iterator[bytes]:
             yield "\n".join([f"nnet3-{command} {match[2]}.mdl", *objectives, ""]).encode()
 
 
-def _means(found: Sequence[_Objective]) -> Iterator[tuple[int, int, dict[str, float]]]:
+def _means(objectives: Sequence[_Objective]) -> Iterator[tuple[int, int, dict[str, float]]]:
     """Yield a line, a step and its losses, each a mean over the frames of all jobs, in the order of steps."""
     by_step: dict[int, dict[str, list[_Objective]]] = {}
-    for objective in found:
+    for objective in objectives:
         by_step.setdefault(objective.step or 0, {}).setdefault(objective.name, []).append(objective)
     for step, losses in sorted(by_step.items()):
         means = {

@@ -83,8 +83,8 @@ def _lines(data: bytes) -> Iterator[LossLine]:
             continue
         behind = _COUNT_BEHIND_NAME.search(line)
         text = line[: behind.start()] + line[behind.end() :] if behind else line
-        found = ((cell.key, number(text[cell.start : cell.end].replace(",", ""))) for cell in value_cells(text))
-        values = {key: value for key, value in found if value is not None and name_of(key)}
+        pairs = ((cell.key, number(text[cell.start : cell.end].replace(",", ""))) for cell in value_cells(text))
+        values = {key: value for key, value in pairs if value is not None and name_of(key)}
         place += _is_trained(values)
         if values and place:
             count = behind or _COUNT_OF_ALL.search(line)

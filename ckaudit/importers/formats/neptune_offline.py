@@ -59,9 +59,9 @@ def _runs(source: Source) -> Iterator[Source]:
         return
     for place in _PLACES:
         folder = source.inside(place) if place else source
-        found = [run for run in (folder, *folder.folders()) if any(_logs(run))] if folder is not None else []
-        yield from found
-        if found:
+        runs = [run for run in (folder, *folder.folders()) if any(_logs(run))] if folder is not None else []
+        yield from runs
+        if runs:
             return
 
 

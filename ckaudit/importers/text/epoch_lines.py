@@ -196,7 +196,7 @@ def gathered(lines: Iterable[EpochLine]) -> EpochLines:
             if key not in values:
                 values[key] = _GrowingValues()
             values[key].put(row, place, text)
-    columns = {key: found.column(len(times)) for key, found in values.items()}
+    columns = {key: collected.column(len(times)) for key, collected in values.items()}
     origin = LineOrigin(_ints(line_numbers), _ints(ranks), np.frombuffer(times, np.float64))
     masks = np.frombuffer(in_samples, bool), np.frombuffer(names_epoch, bool)
     return EpochLines(origin, _ints(epochs), _ints(batches), _ints(sizes), *masks, _ints(counts), columns)

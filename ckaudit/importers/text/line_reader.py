@@ -89,11 +89,11 @@ class StepLines(Struct):
         return StepLines(self.steps[places], self.origin.at(places), columns)
 
 
-def step_lines(found: Iterable[tuple[int, int, Mapping[str, float]]]) -> StepLines:
+def step_lines(entries: Iterable[tuple[int, int, Mapping[str, float]]]) -> StepLines:
     """Return lines of steps from the number, step and values of each; rank and time are not known."""
     lines, steps = array("q"), array("q")
     columns: dict[str, GrowingColumn] = {}
-    for place, (line, step, values) in enumerate(found):
+    for place, (line, step, values) in enumerate(entries):
         lines.append(line)
         steps.append(step)
         for key, value in values.items():

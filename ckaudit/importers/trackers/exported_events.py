@@ -103,8 +103,8 @@ def read_exported(name: str, files: Sequence[Source], columns: Mapping[str, str]
 
 
 def _session(file: Source) -> int:
-    found = _WRITER.search(file.first(_MARK_BYTES))
-    return int(found[1]) if found else 0
+    match = _WRITER.search(file.first(_MARK_BYTES))
+    return int(match[1]) if match else 0
 
 
 def _read(lines: _Lines, session: int, file: Source) -> None:

@@ -63,14 +63,14 @@ class Table:
         """Where the blocks lie that can hold a key with the beginning, one after the other."""
         block = self._block(self._index)
         entries = _plain_index(block) if self._version >= _PLAIN_INDEX_FROM else _index(block)
-        found, before, end = [], b"", 0
+        places, before, end = [], b"", 0
         for last, (offset, size) in entries:
             if not end <= offset <= offset + size + _TAIL <= self._size:
                 raise ValueError("blocks that lie in each other, or outside of the file")
             if last >= self._beginning and before < self._beginning + b"\xff":
-                found.append((offset, size))
+                places.append((offset, size))
             before, end = last, offset + size + _TAIL
-        return found
+        return places
 
     def size(self) -> int:
         """Return how many bytes those blocks take on the disk."""
@@ -78,13 +78,13 @@ class Table:
 
     def gone(self) -> list[Gone]:
         """Return the deletions of ranges."""
-        found = []
+        deletions = []
         for name, value in _entries(self._block(self._others)):
             if name == _RANGES:
                 offset, place = varint(value, 0)
                 block = self._block((offset, varint(value, place)[0]))
-                found = [(key[:-TRAILER], end, _trailer(key) >> 8) for key, end in _entries(block)]
-        return found
+                deletions = [(key[:-TRAILER], end, _trailer(key) >> 8) for key, end in _entries(block)]
+        return deletions
 
     def versions(self) -> Iterator[Version]:
         """Yield what the table says of each key, in the order of keys; nothing where the file is gone by now."""

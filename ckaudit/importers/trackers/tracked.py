@@ -281,8 +281,8 @@ def plain_settings(file: Source | None) -> dict[str, float | str]:
     """
     if file is None or file.is_folder:
         return {}
-    found = (_PLAIN_LINE.fullmatch(line.rstrip()) for line in file.text.splitlines())
-    texts = {match[1]: match[2].strip().strip("'\"") for match in found if match}
+    matches = (_PLAIN_LINE.fullmatch(line.rstrip()) for line in file.text.splitlines())
+    texts = {match[1]: match[2].strip().strip("'\"") for match in matches if match}
     return {name: text if (value := number(text)) is None else _whole(value) for name, text in texts.items()}
 
 
