@@ -185,7 +185,7 @@ def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[tuple[Path, str
     Returns:
         Each file with the name that is imported of it: what else stands there does not count.
     """
-    found: list[tuple[Path, str]] = []
+    imported: list[tuple[Path, str]] = []
     texts = list(codes)
     for text in texts:  # it grows under way
         for node in ast.walk(ast.parse(text)):
@@ -193,15 +193,15 @@ def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[tuple[Path, str
                 other = (HERE / (node.module or "").removeprefix("ckaudit.lab.").replace(".", "/")).with_suffix(".py")
                 is_shared = other.name in (*LOOP, *LABELS_ONLY) or other.parent.name in LOOP
                 for name in [alias.name for alias in node.names] if other.is_file() and not is_shared else ():
-                    if other not in known and (other, name) not in found:
-                        found.append((other, name))
+                    if other not in known and (other, name) not in imported:
+                        imported.append((other, name))
                         texts.append(code(other, name))
-    return found
+    return imported
 
 
 def _used(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
     """Yield the statements of a module that a class needs, with no more names in its imports than are used."""
-    own = {found: statement for statement in body for found in _defined(statement)}
+    own = {defined: statement for statement in body for defined in _defined(statement)}
     used, waiting = set[str](), [name]
     while waiting:
         used.add(last := waiting.pop())

@@ -136,11 +136,11 @@ def names() -> list[str]:
 
 
 def _found(name: str, split: Split) -> tuple[Kind, Family, FaultStrength, type[Change]]:
-    found: Fault | Control | Experiment | None = faults().get(name) or controls().get(name)
-    if isinstance(found, Fault):
-        return "fault", found.family, found.dev if split == "dev" else found.test, found.change
-    if isinstance(found, Control):
-        return "control", found.family, FaultStrength(), found.change
+    entry: Fault | Control | Experiment | None = faults().get(name) or controls().get(name)
+    if isinstance(entry, Fault):
+        return "fault", entry.family, entry.dev if split == "dev" else entry.test, entry.change
+    if isinstance(entry, Control):
+        return "control", entry.family, FaultStrength(), entry.change
     if name in HEALTHY:
         return "healthy", HEALTHY[name], FaultStrength(), Change
     if name in experiments() or name.upper() in (experiment.id for experiment in experiments().values()):
@@ -217,12 +217,12 @@ def catalogue(only: str = "") -> LabCatalogue:
         name: Healthy(name=name, title=f"{MODELS[family]}, and nothing is changed.", family=family)
         for name, family in HEALTHY.items()
     }
-    found = LabCatalogue(
+    matching = LabCatalogue(
         faults=kept(faults()),
         healthy=kept(plain),
         controls=kept(controls()),
         experiments=kept(experiments(), lambda experiment: (experiment.name, experiment.id.lower())),
     )
-    if not (found.faults or found.healthy or found.controls or found.experiments):
+    if not (matching.faults or matching.healthy or matching.controls or matching.experiments):
         raise UsageError(f"nothing in the lab matches {only!r}", hint="ckaudit lab list names all; * stands for any letters")
-    return found
+    return matching

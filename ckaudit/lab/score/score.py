@@ -37,7 +37,7 @@ def chosen(splits: Sequence[Split], only: str = "") -> list[Recipe]:
         UsageError: If none does.
     """
     patterns = only.split(",") if only else ["*"]
-    found = [
+    matching = [
         candidate
         for split in splits
         for candidate in recipes(split)
@@ -45,11 +45,11 @@ def chosen(splits: Sequence[Split], only: str = "") -> list[Recipe]:
             fnmatchcase(name, pattern) for name in (candidate.name, f"{candidate.name}.{candidate.seed}") for pattern in patterns
         )
     ]
-    if not found:
+    if not matching:
         raise UsageError(
             f"no fault or control matches {only!r}", hint="ckaudit lab list names them all; * stands for any letters"
         )
-    return found
+    return matching
 
 
 def score(
@@ -127,16 +127,16 @@ def _nothing(cache: Path, splits: Sequence[Split], only: str, entries: Sequence[
     from shlex import join
 
     stale, broken = (sum(entry.state == state for entry in entries) for state in ("stale", "unreadable"))
-    found = f"{cache} holds none of the {len(entries)} recordings asked for"
+    message = f"{cache} holds none of the {len(entries)} recordings asked for"
     if stale or broken:
-        found += f" in a form that can be used (of an older version of their training: {stale}, unreadable: {broken})"
+        message += f" in a form that can be used (of an older version of their training: {stale}, unreadable: {broken})"
     if not cache.is_dir():
-        found = f"nothing is recorded: there is no folder {cache}"
+        message = f"nothing is recorded: there is no folder {cache}"
     elif not any(cache.glob("*.tar.zst")):
-        found = f"nothing is recorded: {cache} is empty"
+        message = f"nothing is recorded: {cache} is empty"
     split = [] if splits == ["dev"] else ["--split", "both" if len(splits) > 1 else splits[0]]
     fill = join(["ckaudit", "lab", "record", "--cache", str(cache), *split, *(["--only", only] if only else [])])
-    return UsageError(found, hint=f"--cache DIR looks elsewhere; to train and keep them here: {fill}")
+    return UsageError(message, hint=f"--cache DIR looks elsewhere; to train and keep them here: {fill}")
 
 
 def _id(entry: CachedTraining) -> str:

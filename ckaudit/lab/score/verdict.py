@@ -106,7 +106,7 @@ def judge(folder: Path) -> AuditVerdict:
     from ckaudit.validate import validate
 
     steps = sorted(
-        {int(found["step"]) for file in folder.iterdir() if (found := CHECKPOINT_NAME.match(file.name)) and found["step"]}
+        {int(match["step"]) for file in folder.iterdir() if (match := CHECKPOINT_NAME.match(file.name)) and match["step"]}
     )
     return _unless_broken(lambda: verdict(triage(folder), validate([folder]), checkpoints=tuple(steps)), tuple(steps))
 
@@ -316,8 +316,8 @@ def _is_false(seen: SeenFinding, fault: Fault, onset: int) -> bool:
 
 def _place_right(fault: Fault, onset: int, counting: list[SeenFinding], named: tuple[str, ...]) -> bool:
     """Tell whether the first diagnosis, or a finding that is not false, names one of the fault's places."""
-    found = [place for seen in counting if not _is_false(seen, fault, onset) for place in seen.places]
-    return any(fnmatchcase(place, pattern) for place in (*found, *named) for pattern in fault.place)
+    places = [place for seen in counting if not _is_false(seen, fault, onset) for place in seen.places]
+    return any(fnmatchcase(place, pattern) for place in (*places, *named) for pattern in fault.place)
 
 
 def _delay(hits: list[SeenFinding], visible: int, checkpoints: tuple[int, ...]) -> tuple[int | None, int | None]:

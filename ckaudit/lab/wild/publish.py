@@ -99,9 +99,9 @@ def write_document(score: WildScore | PairScore, draw: Callable[[Any], str], pat
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     part = f"{score.split} --pairs" if isinstance(score, PairScore) else score.split
     begin, end = BEGIN.format(part), END.format(part)
-    before, found, rest = text.partition(begin)
+    before, begin_mark, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
-    if not (found and closed):
+    if not (begin_mark and closed):
         raise UsageError(f"{path} has no marks between which is written", hint="--write is for a clone of the repository")
     drawn = f"{score.groups} groups" if isinstance(score, PairScore) else f"{score.draws} draws"
     about = f"{today()}, commit {commit()}, {score.tool}: {drawn} of seed {score.seed}."

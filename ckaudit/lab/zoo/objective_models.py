@@ -52,12 +52,12 @@ class CodeBook(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the loss of pictures (B, 3, 16, 16): their error, and how far codes and what is coded lie apart."""
-        found = self.encoder(x).permute(0, 2, 3, 1)
-        nearest = torch.cdist(found.reshape(-1, found.shape[-1]), self.codes.weight).argmin(1)
-        code = self.codes(nearest).view(found.shape)
-        passed = found + (code - found).detach()
+        encoded = self.encoder(x).permute(0, 2, 3, 1)
+        nearest = torch.cdist(encoded.reshape(-1, encoded.shape[-1]), self.codes.weight).argmin(1)
+        code = self.codes(nearest).view(encoded.shape)
+        passed = encoded + (code - encoded).detach()
         error = F.mse_loss(self.decoder(passed.permute(0, 3, 1, 2)), x)
-        return error + F.mse_loss(code, found.detach()) + 0.25 * F.mse_loss(found, code.detach())
+        return error + F.mse_loss(code, encoded.detach()) + 0.25 * F.mse_loss(encoded, code.detach())
 
 
 def clear_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -80,8 +80,8 @@ class MaskedPictures(nn.Module):
         """Return the squared error of the hidden patches of pictures (B, 3, 16, 16)."""
         cut = x.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).reshape(len(x), 16, 48)
         hides = torch.rand(len(x), 16) < 0.75
-        found = torch.where(hides[..., None], self.hidden, self.patches(cut)) + self.places
-        error = (self.head(self.encoder(found)) - cut) ** 2
+        embedded = torch.where(hides[..., None], self.hidden, self.patches(cut)) + self.places
+        error = (self.head(self.encoder(embedded)) - cut) ** 2
         return error.mean(2)[hides].mean()
 
 
@@ -116,8 +116,8 @@ class TwoTasks(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map rows (B, 20) to logits of their kind (B, 5) and a size (B)."""
-        found = F.relu(self.body(x))
-        return self.kind(found), self.size(found)[:, 0]
+        features = F.relu(self.body(x))
+        return self.kind(features), self.size(features)[:, 0]
 
 
 def two_answers(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -182,8 +182,8 @@ class Forecast(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map series (B, T, 1) to quantiles (B, ahead, 3)."""
-        found: Tensor = self.head(self.gru(x)[0][:, -1]).view(-1, self.ahead, 3)
-        return found
+        quantiles: Tensor = self.head(self.gru(x)[0][:, -1]).view(-1, self.ahead, 3)
+        return quantiles
 
 
 def series(source: torch.Generator, rows: int, *, length: int = 36) -> dict[str, Tensor]:
@@ -210,8 +210,8 @@ class ModularSum(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map pairs (B, 2) to logits of their sum."""
-        found: Tensor = self.layers(self.number(x).flatten(1))
-        return found
+        logits: Tensor = self.layers(self.number(x).flatten(1))
+        return logits
 
 
 def sums(source: torch.Generator, rows: int, *, prime: int = 23) -> dict[str, Tensor]:
