@@ -28,7 +28,7 @@ def as_given(text: str) -> str:
         return text
     longest_first = sorted(_GIVEN, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)))
-    return pattern.sub(lambda found: _GIVEN[found[0]], text)
+    return pattern.sub(lambda match: _GIVEN[match[0]], text)
 
 
 def with_addresses(document: Document) -> Document:

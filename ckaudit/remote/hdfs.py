@@ -73,8 +73,8 @@ class Hdfs:
 
     def walk(self, path: str, **_: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         """Yield files at any depth below a folder, page by page."""
-        found = self._files(path)
-        while page := self._in_time(lambda: list(islice(found, PAGE))):
+        files = self._files(path)
+        while page := self._in_time(lambda: list(islice(files, PAGE))):
             yield path, {}, {status.path: _facts(status) for status in page if not status.isdir}
 
     def _files(self, path: str) -> "Iterator[FileStatus]":
@@ -167,9 +167,9 @@ def web_client(uri: str, patience: Patience) -> "AbstractFileSystem":
 
         def walk(self, path: str, **_: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
             """Yield the files of each folder; fsspec's own passes over a folder that may not be read, and says nothing."""
-            found = self.ls(path, detail=True)
-            yield path, {}, {facts["name"]: facts for facts in found if facts["type"] == "file"}
-            for facts in found:
+            listing = self.ls(path, detail=True)
+            yield path, {}, {facts["name"]: facts for facts in listing if facts["type"] == "file"}
+            for facts in listing:
                 if facts["type"] == "directory":
                     yield from self.walk(facts["name"])
 

@@ -102,10 +102,10 @@ class Reference:
         known = {name: entry for name, entry in self.entries.items() if entry.norm and entry.values.size}
         shaped = [name for name, tensor in tensors.items() if name in known and known[name].shape == tuple(tensor.shape)]
         strided = zip(shaped, _strided([tensors[name] for name in shaped]), strict=True)
-        found = {name: values for name, values in strided if values.size == known[name].values.size}
-        if not found:
+        current = {name: values for name, values in strided if values.size == known[name].values.size}
+        if not current:
             return {}
-        names, now = [*found], [*found.values()]
+        names, now = [*current], [*current.values()]
         sizes = np.array([values.size for values in now])
         with np.errstate(invalid="ignore", over="ignore"):
             apart = np.concatenate(now).astype(np.float64) - np.concatenate([known[name].values for name in names])
@@ -152,15 +152,15 @@ def distances(
     if sizes is not None and ones and not isinstance(ones[0], np.ndarray):
         from ckaudit.recorder.model.gradient_norms import difference_norms
 
-        if (found := difference_norms(ones, others)) is not None:
-            return [*zip(found, sizes, strict=True)]
+        if (norms := difference_norms(ones, others)) is not None:
+            return [*zip(norms, sizes, strict=True)]
     first, second = ([dense_as_numpy(tensor).reshape(-1) for tensor in side] for side in (ones, others))
     apart, own = ([0.0] * len(first) for _ in range(2))
     for group in stretches(first, chunk):
         now, then = ([to_wide_float(side[owner][start:end]) for owner, start, end in group] for side in (first, second))
         squares = _squares([*_differences(now, then), *(now if sizes is None else ())])
-        for column, found in ((apart, squares[: len(group)]), (own, squares[len(group) :])):
-            for (owner, _, _), square in zip(group, found, strict=False):
+        for column, part in ((apart, squares[: len(group)]), (own, squares[len(group) :])):
+            for (owner, _, _), square in zip(group, part, strict=False):
                 column[owner] += square
     return [*zip(map(_root, apart), map(_root, own) if sizes is None else sizes, strict=True)]
 

@@ -179,8 +179,8 @@ def _outlier_rates(tokens: Sequence[Array], swept: Sequence[SweptTensor], *, dis
             elements = flat(values)
             far = abs(to_float64(elements) - moments.mean) > reach
             counts[place] = (far & library(elements).isfinite(elements)).sum()
-    found = dict(zip(counts, all_to_floats([*counts.values()]), strict=True))
-    return [found.get(place, 0) / max(measured.moments.finite, 1) for place, measured in enumerate(swept)]
+    outliers = dict(zip(counts, all_to_floats([*counts.values()]), strict=True))
+    return [outliers.get(place, 0) / max(measured.moments.finite, 1) for place, measured in enumerate(swept)]
 
 
 def _stats(output: ModuleOutput, swept: SweptTensor, histogram: Histogram | None, numbers: Sequence[Number]) -> ActivationStats:

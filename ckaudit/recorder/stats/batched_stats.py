@@ -127,10 +127,10 @@ def sweep(
     for device, places in by_device.items():
         some, of_some = [flats[place] for place in places], [strides[place] for place in places]
         if device is None:
-            found = _swept_here(some, of_some, scale, chunk, magnitudes=magnitudes)
+            results = _swept_here(some, of_some, scale, chunk, magnitudes=magnitudes)
         else:
-            found = _swept_there(some, of_some, scale)
-        swept.update(zip(places, found, strict=True))
+            results = _swept_there(some, of_some, scale)
+        swept.update(zip(places, results, strict=True))
     return [swept[place] for place in range(len(flats))]
 
 

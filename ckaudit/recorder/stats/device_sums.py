@@ -172,8 +172,8 @@ def _merged(flats: Sequence[Array], owners: NDArray[np.intp], columns: NDArray[n
         mean = np.add.reduceat(counts * means, starts) / np.maximum(finite, 1)
         between = counts * (means - mean.repeat(np.diff([*starts, len(owners)]))) ** 2
         sums = [np.add.reduceat(column, starts) for column in (squares, absolute, zeros, m2 + between)]
-    found = zip(finite, *sums, mean, np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts), strict=True)
-    by_owner = dict(zip(held.tolist(), found, strict=True))
+    per_tensor = zip(finite, *sums, mean, np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts), strict=True)
+    by_owner = dict(zip(held.tolist(), per_tensor, strict=True))
     for owner, flat in enumerate(flats):
         if owner in by_owner:
             count, square, magnitude, zero, deviations, center, low, high = map(float, by_owner[owner])
