@@ -102,11 +102,11 @@ def codes(report: Report, places: Sequence[int]) -> list[Markup]:
 
 
 def _code(report: Report, places: Sequence[int]) -> Markup:
-    found = [report.findings[place] for place in places]
-    worst = min((finding.severity for finding in found), key=SEVERITIES.index)
-    steps = [finding.first_step for finding in found if finding.first_step is not None]
-    times = f" x{len(found)}" if len(found) > 1 else ""
+    findings = [report.findings[place] for place in places]
+    worst = min((finding.severity for finding in findings), key=SEVERITIES.index)
+    steps = [finding.first_step for finding in findings if finding.first_step is not None]
+    times = f" x{len(findings)}" if len(findings) > 1 else ""
     since = f" step {min(steps)}" if steps else ""
     return tag(
-        "li", badge(worst), " ", tag("a", found[0].code, href=f"#f-{places[0]}"), tag("span", f"{times}{since}", class_="dim")
+        "li", badge(worst), " ", tag("a", findings[0].code, href=f"#f-{places[0]}"), tag("span", f"{times}{since}", class_="dim")
     )

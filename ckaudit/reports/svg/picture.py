@@ -40,8 +40,8 @@ def run_names(subjects: Sequence[str]) -> list[str]:
 def word_of_comparison(beside: Beside) -> tuple[str, str]:
     """Return how the second run does against the first in one word, and the sentence without it."""
     word = beside.word.replace("_", " ")
-    _, found, rest = beside.message.partition(f"{word.capitalize()}: ")
-    return word.upper(), rest if found else beside.message
+    _, separator, rest = beside.message.partition(f"{word.capitalize()}: ")
+    return word.upper(), rest if separator else beside.message
 
 
 def render(report: Report, panels: Panels, *, light: bool = False) -> str:

@@ -136,14 +136,14 @@ def _limits(chart: Chart, frame: PlotArea) -> Iterator[Markup]:
 # What happened: marks in a lane above the curves, and a thin line down through them.
 def clusters(marks: Sequence[Mark], x: Scale) -> list[MarkCluster]:
     """Return marks by place, those nearer than a mark is wide together."""
-    found: list[MarkCluster] = []
+    mark_clusters: list[MarkCluster] = []
     for mark in sorted(marks, key=lambda mark: mark.step):
         at = x(float(mark.step))
-        if found and at - found[-1].x < APART:
-            found[-1] = MarkCluster(found[-1].x, (*found[-1].marks, mark))
+        if mark_clusters and at - mark_clusters[-1].x < APART:
+            mark_clusters[-1] = MarkCluster(mark_clusters[-1].x, (*mark_clusters[-1].marks, mark))
         else:
-            found.append(MarkCluster(at, (mark,)))
-    return found
+            mark_clusters.append(MarkCluster(at, (mark,)))
+    return mark_clusters
 
 
 def gravest(marks: Sequence[Mark]) -> Mark:
@@ -151,8 +151,8 @@ def gravest(marks: Sequence[Mark]) -> Mark:
     return min(marks, key=lambda mark: SEVERITIES.index(mark.severity) if mark.severity in SEVERITIES else len(SEVERITIES))
 
 
-def _lane(found: Sequence[MarkCluster], middle: float, frame: PlotArea) -> Iterator[Markup]:
-    for cluster in found:
+def _lane(mark_clusters: Sequence[MarkCluster], middle: float, frame: PlotArea) -> Iterator[Markup]:
+    for cluster in mark_clusters:
         worst = gravest(cluster.marks)
         x = f"{cluster.x:.1f}"
         kind = worst.severity or "event"
@@ -250,8 +250,8 @@ def _legend(chart: Chart, subjects: Sequence[str], *, names: bool, marked: bool)
             yield from (LegendEntry(f"curve plain d{style(chart, trace, 2)[1]}", trace.name) for trace in traces)
     elif len(traces) > 1:
         yield from (LegendEntry("curve c{} d{}".format(*style(chart, trace, 1)), trace.name) for trace in traces)
-    found = {mark.severity for mark in _of_findings(chart.marks)} if marked else set()
-    yield from (LegendEntry(f"mark {severity}", f"{severity} finding") for severity in SEVERITIES if severity in found)
+    severities = {mark.severity for mark in _of_findings(chart.marks)} if marked else set()
+    yield from (LegendEntry(f"mark {severity}", f"{severity} finding") for severity in SEVERITIES if severity in severities)
     if marked and _of_events(chart.marks):
         yield LegendEntry("mark event", "event")
     if any(finite(value) is None for trace in chart.traces for value in trace.y if value is not None):
