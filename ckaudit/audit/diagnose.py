@@ -78,7 +78,7 @@ def weigh_causes(
     ill = Findings(tuple(finding for finding in illnesses if not _is_of_nan(finding, end)))
     of_nan = list(dict.fromkeys(finding.code for finding in illnesses if _is_of_nan(finding, end)))
     seen = Findings((*ill.all, *(finding for finding in accepted if finding.severity != "note" and not _is_of_nan(finding, end))))
-    return [found for cause in causes if (found := _weigh(cause, run, ill, seen, of_nan))]
+    return [weighed for cause in causes if (weighed := _weigh(cause, run, ill, seen, of_nan))]
 
 
 def _is_of_nan(finding: Finding, end: float) -> bool:

@@ -89,8 +89,8 @@ class TensorTable(Struct, frozen=True):
 
     def blocks(self, names: Iterable[str]) -> list[str | None]:
         """Return the block of each of `names`; where there would be more than `MAX_BLOCKS`, they are none."""
-        found = [self.block(name) for name in names]
-        return found if len(set(found)) <= MAX_BLOCKS else [None] * len(found)
+        blocks = [self.block(name) for name in names]
+        return blocks if len(set(blocks)) <= MAX_BLOCKS else [None] * len(blocks)
 
     def builds(self, blocks: Sequence[str]) -> list[tuple[tuple[int, ...], ...]]:
         """Return of each block the shapes of its tensors, by which blocks of one build are known; nothing where no shape is.

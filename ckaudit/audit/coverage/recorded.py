@@ -168,8 +168,8 @@ def _row(name: str, entry: CatalogueEntry, run: Run, waits: Mapping[str, Needs],
     from_others = [covered for covered, by in covered_elsewhere() if by == name]
     brought = [covered for covered in entry.covers if covered not in entry.elsewhere] + from_others
     lacks = tuple(covered for covered in brought if covered not in (*beside, *OF_EVENTS) and _is_unrecorded(covered, run))
-    found = bool(metric(run))
-    whole = found and _rests_on_enough(run, name, entry)
+    has_values = bool(metric(run))
+    whole = has_values and _rests_on_enough(run, name, entry)
     waited = lacks if whole else (name, *lacks)
     return Row(
         name=name,
@@ -177,10 +177,10 @@ def _row(name: str, entry: CatalogueEntry, run: Run, waits: Mapping[str, Needs],
         level=level,
         title=metric.title,
         recorded=whole,
-        partial=found and not whole,
+        partial=has_values and not whole,
         evidence=entry.evidence,
         inputs=() if whole else missing_inputs(run, name),
-        unusable="" if found else unusable(run, name),
+        unusable="" if has_values else unusable(run, name),
         beside=beside,
         lacks=lacks,
         waiting=tuple(check for check, needs in waits.items() if not {*waited}.isdisjoint(chain.from_iterable(needs))),
