@@ -53,9 +53,9 @@ def find_remote(pattern: str, audit: bytes) -> RemoteRuns:
     sources = _sources(entries, wanted.split("/") if wanted else ["*"])
     if wanted and not sources:
         raise UsageError(f"{shown(pattern)!r} matches nothing", hint="quote it, and look whether it is spelled as the storage is")
-    found = {name: of_name for name, of_name in sources.items() if any(map(_may_tell, of_name))}
-    passed = [shown(f"{base}/{name}") for name in sources if name not in found]
-    states = {f"{base}/{name}".rstrip("/"): _state(f"{base}/{name}", of_name, audit) for name, of_name in found.items()}
+    runs = {name: of_name for name, of_name in sources.items() if any(map(_may_tell, of_name))}
+    passed = [shown(f"{base}/{name}") for name in sources if name not in runs]
+    states = {f"{base}/{name}".rstrip("/"): _state(f"{base}/{name}", of_name, audit) for name, of_name in runs.items()}
     return RemoteRuns(states, passed, _beyond(base, len(entries)))
 
 

@@ -162,7 +162,7 @@ def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, CommonAxi
     """
     column = own.only(label.__eq__)
     steps, values = column.steps[column.finite[:, 0]], column.finite_points()[1]
-    looked_up = [found for series, axes in theirs if (found := _looked_up(label, series, axes.matching_steps(steps))) is not None]
+    looked_up = [match for series, axes in theirs if (match := _looked_up(label, series, axes.matching_steps(steps))) is not None]
     known = [(there, near, exact) for there, near, exact in looked_up if near.mean() > 1 / 2]
     if not known:
         return None

@@ -102,13 +102,15 @@ def with_siblings(
         others = [(number, sibling) for number, sibling in enumerate(siblings) if not _is_same(sibling, run)]
         judged = [_judged(sibling, run, partial(audited, number)) for number, sibling in others]
         sibling_runs = [sibling.run for sibling in judged if sibling.run is not None]
-        found = [sibling.findings for sibling in judged if sibling.findings is not None]
+        sibling_findings = [sibling.findings for sibling in judged if sibling.findings is not None]
         bands = all_bands(run, sibling_runs)
         comparison = compare_with_siblings(run, sibling_runs, bands) if sibling_runs else SiblingComparison()
         losses = [band for band in bands if band.quantity in LOSSES]
         return replace(
             comparison,
-            why_normal=(lambda finding: why_normal(finding, found, losses, last_step=run.last_step)) if found else None,
+            why_normal=(lambda finding: why_normal(finding, sibling_findings, losses, last_step=run.last_step))
+            if sibling_findings
+            else None,
             siblings=tuple(sibling.reported for sibling in judged),
             notes=(*_notes([sibling.reported for sibling in judged]), *notes),
         )
@@ -126,7 +128,7 @@ def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tu
         why = "another configuration: " + "; ".join(differing[:MAX_NAMED])
         return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=why, last_step=_known(sibling.run, until).last_step))
     known, applied = audited(until)
-    found = [*applied.findings, *(suppressed.finding for suppressed in applied.suppressed)]
+    findings = [*applied.findings, *(suppressed.finding for suppressed in applied.suppressed)]
     ill = grave_illness(applied.findings)
     reported = Sibling(
         run=sibling.name,
@@ -138,7 +140,7 @@ def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tu
     if ill is not None:
         return JudgedSibling(reported)
     sibling_run = SiblingRun(known, axes, is_of_one_machine=is_of_one_machine(sibling.run, run))
-    return JudgedSibling(reported, sibling_run, SiblingFindings(found, applied.checks))
+    return JudgedSibling(reported, sibling_run, SiblingFindings(findings, applied.checks))
 
 
 def _is_same(sibling: OpenedSibling, run: Run) -> bool:

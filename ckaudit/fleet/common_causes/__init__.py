@@ -33,17 +33,17 @@ def common_causes(runs: Sequence[FleetRun]) -> list[CommonCause]:
     asked = Asked(counted)
     left = candidates(asked)
     strata = np.zeros(len(counted), np.int64)
-    found: list[tuple[float, CommonCause]] = []
-    while left and len(found) < MAX_TOLD:
+    causes: list[tuple[float, CommonCause]] = []
+    while left and len(causes) < MAX_TOLD:
         first = min(left, key=_strongest)
         strata = np.unique(2 * strata + first.members, return_inverse=True)[1].astype(np.int64)
         explained = [one for one in left if _says_the_same(one, first) or _explained(one, strata, asked)]
         beside = [one for one in explained if _inseparable(one, first, asked)]
         also = {one.illness.code for one in explained if np.array_equal(one.members, first.members)}
-        found.append((first.adjusted, told(first, beside, sorted(also - {first.illness.code}), counted, asked)))
+        causes.append((first.adjusted, told(first, beside, sorted(also - {first.illness.code}), counted, asked)))
         gone = set(map(id, explained))
         left = [one for one in left if id(one) not in gone]
-    return [cause for _, cause in sorted(found, key=lambda pair: pair[0])]
+    return [cause for _, cause in sorted(causes, key=lambda pair: pair[0])]
 
 
 def _strongest(one: Candidate) -> tuple[bool, float, float, int, str, str]:

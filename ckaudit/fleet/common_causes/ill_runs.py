@@ -36,13 +36,13 @@ def comparable(runs: Sequence[FleetRun]) -> list[FleetRun]:
     """Return the runs that can be counted: audited, with anything judged, and each once; a copy of a run is no second witness."""
     audited = (run for run in runs if run.status == "audited" and (run.findings or run.judged != "nothing"))
     seen: set[object] = set()
-    found = []
+    distinct = []
     for run in audited:
         itself = _itself(run)
         if itself is None or itself not in seen:
-            found.append(run)
+            distinct.append(run)
             seen.add(itself)
-    return found
+    return distinct
 
 
 def _itself(run: FleetRun) -> object:
@@ -64,8 +64,8 @@ def illnesses(runs: Sequence[FleetRun]) -> list[Illness]:
                 steps[place] = step if steps.get(place, -1) < 0 else min(steps[place], step if step >= 0 else steps[place])
                 names[finding.code] = finding.name
     judged = _judged(runs)
-    found = [_illness(code, names[code], since[code], judged) for code in sorted(since) if len(since[code]) >= MIN_HITS]
-    return [illness for illness in found if MIN_HITS <= illness.ill.sum() < illness.fair.sum()]
+    frequent = [_illness(code, names[code], since[code], judged) for code in sorted(since) if len(since[code]) >= MIN_HITS]
+    return [illness for illness in frequent if MIN_HITS <= illness.ill.sum() < illness.fair.sum()]
 
 
 def _illness(code: str, name: str, steps: dict[int, int], judged: Bools) -> Illness:

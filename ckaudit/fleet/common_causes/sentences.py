@@ -58,8 +58,8 @@ def _of_value_in_words(first: Candidate, counts: Counts) -> str:
     ill_with, all_with, ill_without, all_without = counts
     what = {"node": "on node {1}", "device": "on device {1}", "commit": "of commit {1}", "start": "started {1}"}
     value = what.get(first.field, "with {0} {1}").format(first.name, first.value)
-    found = f"{first.illness.code} ({first.illness.name}): {ill_with:,} of {plural(all_with, 'run')} {value}"
-    return f"{found}, {ill_without:,} of {all_without:,} others."
+    with_value = f"{first.illness.code} ({first.illness.name}): {ill_with:,} of {plural(all_with, 'run')} {value}"
+    return f"{with_value}, {ill_without:,} of {all_without:,} others."
 
 
 def _since(first: Candidate) -> str:

@@ -154,9 +154,9 @@ class Values:
 
     def members(self, question: int) -> Bools:
         """Return the runs of which it holds."""
-        found = np.zeros(self.count, bool)
-        found[self.run[(self.level >= self.low[question]) & (self.level < self.high[question])]] = True
-        return found
+        is_member = np.zeros(self.count, bool)
+        is_member[self.run[(self.level >= self.low[question]) & (self.level < self.high[question])]] = True
+        return is_member
 
     def shown(self, question: int) -> str:
         """Return the value in words.
@@ -193,13 +193,13 @@ def moment(unix: str) -> str:
 
 def _facts(runs: Sequence[FleetRun]) -> dict[str, dict[int, str]]:
     """Return each fact with its value by run; none that all runs share or that names one run alone."""
-    found: dict[str, dict[int, str]] = {}
+    values_by_fact: dict[str, dict[int, str]] = {}
     for place, run in enumerate(runs):
         for name, text in run.facts.items():
-            found.setdefault(name, {})[place] = text
+            values_by_fact.setdefault(name, {})[place] = text
         if "node" in run.facts and "device" in run.facts:
-            found.setdefault(ONE_DEVICE, {})[place] = f"{run.facts['node']} {run.facts['device']}"
-    known = {name: texts for name, texts in sorted(found.items()) if name not in NO_CAUSE}
+            values_by_fact.setdefault(ONE_DEVICE, {})[place] = f"{run.facts['node']} {run.facts['device']}"
+    known = {name: texts for name, texts in sorted(values_by_fact.items()) if name not in NO_CAUSE}
     return {name: texts for name, texts in known.items() if len(texts) < len(runs) or len(set(texts.values())) > 1}
 
 
@@ -219,13 +219,13 @@ def _levels(words: Collection[str], names: Sequence[str]) -> tuple[Ints, Ints]:
 
 def _numbers(texts: Iterable[str]) -> dict[str, float]:
     """Return the numbers that texts are; nothing where one is no number, or where all are the same few."""
-    found = {}
+    numbers = {}
     for text in texts:
         try:
-            found[text] = float(text)
+            numbers[text] = float(text)
         except ValueError:
             return {}
-    return found if len(set(found.values())) > 2 and all(map(isfinite, found.values())) else {}
+    return numbers if len(set(numbers.values())) > 2 and all(map(isfinite, numbers.values())) else {}
 
 
 def _cuts(numbers: NDArray[np.float64], having: Ints) -> Iterator[int]:
