@@ -78,13 +78,13 @@ def _with_map(document: Mapping[str, Any], columns: Mapping[str, str]) -> dict[s
 
 def _with_lines(text: str, columns: Mapping[str, str], header: str) -> str:
     """Return the text with a line for each column in its table, in place of those that named the same before."""
-    found = _HEADER.search(text)
-    if found is None:
+    match = _HEADER.search(text)
+    if match is None:
         before = text if not text or text.endswith("\n") else f"{text}\n"
         return before + ("\n" if before else "") + "\n".join(lines_of(columns, header)) + "\n"
-    after = _NEXT_TABLE.search(text, found.end())
+    after = _NEXT_TABLE.search(text, match.end())
     end = after.start() if after else len(text)
     same = tuple(_line(name, "").partition(" = ")[0] for name in columns)
-    kept = [line for line in text[found.end() : end].split("\n") if line.partition("=")[0].strip() not in same]
+    kept = [line for line in text[match.end() : end].split("\n") if line.partition("=")[0].strip() not in same]
     new = [_line(name, column) for name, column in columns.items()]
-    return text[: found.end()] + "\n" + "\n".join(new) + "\n".join(kept) + text[end:]
+    return text[: match.end()] + "\n" + "\n".join(new) + "\n".join(kept) + text[end:]

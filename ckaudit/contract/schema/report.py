@@ -343,5 +343,5 @@ def gravest(severities: Iterable[Severity | None]) -> Severity | None:
     >>> gravest(["note", "sev1", None])
     'sev1'
     """
-    found = {*severities}
-    return next((severity for severity in SEVERITIES if severity in found), None)
+    present = {*severities}
+    return next((severity for severity in SEVERITIES if severity in present), None)
