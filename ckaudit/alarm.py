@@ -257,10 +257,10 @@ def _known_before(run: Path, criteria: AcceptanceCriteria) -> AcceptanceCriteria
             return criteria
         step = resumed_from
     try:
-        found = triage(run, step=step, criteria=criteria).findings
+        findings = triage(run, step=step, criteria=criteria).findings
     except CkauditError:  # nothing was recorded by then
         return criteria
-    return replace(criteria, baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in found]))
+    return replace(criteria, baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in findings]))
 
 
 def _numbers_of(record: logging.LogRecord) -> Iterator[tuple[str, float]]:

@@ -76,8 +76,8 @@ class Audit:
 
     def __repr__(self) -> str:
         """Return a line: the run, the gravest severity and the verdict."""
-        found = f"{self.word}, {plural(len(self.findings), 'finding')}"
-        return f"<Audit of {visible(self.report.subject)}: {found}: {visible(self.verdict)}>"
+        summary = f"{self.word}, {plural(len(self.findings), 'finding')}"
+        return f"<Audit of {visible(self.report.subject)}: {summary}: {visible(self.verdict)}>"
 
     def __str__(self) -> str:
         """Return what the command prints."""

@@ -44,10 +44,10 @@ def _families(snapshots: Sequence[Snapshot], now: float) -> Iterator[list[str]]:
     yield _family("ckaudit_run_silence_seconds", "Seconds since the last line, when it was looked at.", silence)
     states = [(_labels(run=snapshot.run, state=word), float(snapshot.state == word)) for snapshot in snapshots for word in STATES]
     yield _family("ckaudit_run_state", "1 for what the run does.", states)
-    found = [
+    findings = [
         (_labels(run=snapshot.run, severity=word), _alert_count(snapshot, word)) for snapshot in snapshots for word in SEVERITIES
     ]
-    yield _family("ckaudit_run_findings_total", "Findings that were told, the last 200.", found, kind="counter")
+    yield _family("ckaudit_run_findings_total", "Findings that were told, the last 200.", findings, kind="counter")
     signs = [
         (_labels(run=snapshot.run, sign=sign.name), float(sign.since is not None))
         for snapshot in snapshots
