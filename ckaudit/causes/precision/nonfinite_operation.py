@@ -160,8 +160,8 @@ def _course(loss: Series, start: int, strong: float, medium: float, *, is_watche
 
 def _batch(tokens: Series, start: int, strong: float, medium: float) -> Iterator[Evidence]:
     """Judge by the count of target tokens whether the batch of a step had as many as those before it."""
-    here, usual = target_tokens(tokens, start) or (0.0, 0.0)
-    if here == 0 and usual > 0:
+    count, usual = target_tokens(tokens, start) or (0.0, 0.0)
+    if count == 0 and usual > 0:
         yield contradicts(strong, f"the batch of step {start} has no target token, others {usual:.0f}", tokens.name)
-    elif usual > 0 and here >= usual / 2:
-        yield supports(medium / 2, f"the batch of step {start} has {here:.0f} target tokens, as others have", tokens.name)
+    elif usual > 0 and count >= usual / 2:
+        yield supports(medium / 2, f"the batch of step {start} has {count:.0f} target tokens, as others have", tokens.name)

@@ -147,20 +147,22 @@ def _shock(
     yield supports(strong, f"{shock.message}; at the next step it is as before", shock)
     if earlier := findings.before(shock.first_step).of(loss_spike, loss_rises, logit_growth):
         yield contradicts(2 * strong, f"the training was ill before: {earlier[0].message}", earlier[0])
-    if gradient is not None and (many := _as_large(gradient, shock.first_step)):
-        yield contradicts(2 * strong, f"the gradient norm comes near that at {plural(many, 'other step')} too", gradient.name)
+    if gradient is not None and (as_large := _as_large(gradient, shock.first_step)):
+        yield contradicts(2 * strong, f"the gradient norm comes near that at {plural(as_large, 'other step')} too", gradient.name)
     if loss is None:
         return
     before = loss.values[(loss.steps < shock.first_step) & loss.finite[:, 0], 0][-20:]
-    here = loss.values[(loss.steps == shock.first_step) & loss.finite[:, 0], 0]
-    if not len(before) or not len(here):
+    at_step = loss.values[(loss.steps == shock.first_step) & loss.finite[:, 0], 0]
+    if not len(before) or not len(at_step):
         return
     usual = median(before)
-    if abs(float(here[0])) <= calm * abs(usual) and not findings.since(shock.first_step).of(loss_spike):
+    if abs(float(at_step[0])) <= calm * abs(usual) and not findings.since(shock.first_step).of(loss_spike):
         yield supports(
-            medium, f"the loss of that step is {here[0]:.3g}, as ever: neither batch nor weights were wrong", loss.name
+            medium, f"the loss of that step is {at_step[0]:.3g}, as ever: neither batch nor weights were wrong", loss.name
         )
     else:
         yield contradicts(
-            strong, f"the loss of that step is {here[0]:.3g}, or jumps after it: the batch or the weights were wrong", loss.name
+            strong,
+            f"the loss of that step is {at_step[0]:.3g}, or jumps after it: the batch or the weights were wrong",
+            loss.name,
         )

@@ -151,8 +151,8 @@ def loss_spike(
     if alone := [incident for incident in judged if id(incident) not in reported]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
         one = "1 isolated point of the loss stands out of its noise and is gone at once"
-        many = f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once"
-        yield Hit.at(steps, "note", one if len(steps) == 1 else many, where="loss")
+        text_of_many = f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once"
+        yield Hit.at(steps, "note", one if len(steps) == 1 else text_of_many, where="loss")
 
 
 def _softened(hit: Hit) -> Hit:
@@ -198,14 +198,14 @@ def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) ->
     )
 
 
-def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> list[bool]:
-    """Tell of each jump whether it is one of `many` within so many steps, and of one in a hundred of the points there."""
+def _repeated(steps: Steps, jumps: list[Incident], min_jumps: int, within: int) -> list[bool]:
+    """Tell of each jump whether it is one of `min_jumps` within so many steps, and of one in a hundred of the points there."""
     starts = np.array([steps[incident.first] for incident in jumps], np.int64)
     near, points = (
         np.searchsorted(among, starts + within, side="left") - np.searchsorted(among, starts - within, side="right")
         for among in (starts, steps)
     )
-    return [bool(count >= max(many, MAX_LONE_SHARE * total)) for count, total in zip(near, points, strict=True)]
+    return [bool(count >= max(min_jumps, MAX_LONE_SHARE * total)) for count, total in zip(near, points, strict=True)]
 
 
 def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
@@ -354,8 +354,8 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) 
         width *= 4
 
 
-def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *, apart: int) -> list[bool]:
-    """Tell of each incident that lasts whether a spike of it is one of `many` of such within `within` steps.
+def _crowded(steps: Steps, incidents: list[Incident], min_spikes: int, within: int, *, apart: int) -> list[bool]:
+    """Tell of each incident that lasts whether a spike of it is one of `min_spikes` of such within `within` steps.
 
     Spikes that follow each other closely are one incident; they count one by one where `apart` points lie between them.
     """
@@ -364,7 +364,7 @@ def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *,
     spikes = [steps[core[np.append(True, np.diff(core) > apart)]] for core in cores]
     starts = np.concatenate(spikes) if spikes else np.empty(0)
     crowds = [
-        any(((starts > start - within) & (starts < start + within)).sum() >= many for start in starts_of_incident)
+        any(((starts > start - within) & (starts < start + within)).sum() >= min_spikes for start in starts_of_incident)
         for starts_of_incident in spikes
     ]
     crowded = dict(zip(map(id, lasting), crowds, strict=True))

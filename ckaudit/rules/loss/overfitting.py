@@ -184,13 +184,13 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
     carried = max((start - val.min()) / (start - end), (first - lowest) / first / (1 - end / start))
     falls_still = len(val) > third and median(val[-third:]) < val[:-third].min()
     is_memory = val.min() >= start or (end < start / 2 and not falls_still)
-    most = CARRIED_OF_MUCH if is_memory else CARRIED
+    max_carried = CARRIED_OF_MUCH if is_memory else CARRIED
     what = "nothing carries over" if carried <= CARRIED else f"{carried:.0%} of that carries over"
     if val.min() > BEYOND * start > 0:
-        most, what = CARRIED_OF_OTHER_UNIT, "it never came below twice that of an untrained model"
+        max_carried, what = CARRIED_OF_OTHER_UNIT, "it never came below twice that of an untrained model"
     elif _is_a_guess(start, facts):
-        most = CARRIED_OF_ALL
-    if carried > most:
+        max_carried = CARRIED_OF_ALL
+    if carried > max_carried:
         return None
     return Hit.at(
         steps,

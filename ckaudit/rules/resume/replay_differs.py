@@ -58,7 +58,7 @@ def _differs(same: Series | None, diff: Series | None, steps: Steps) -> Mask:
     for series, values in ((same, identical), (diff, apart)):
         if series is not None:
             seen = at(series, steps)
-            here = seen.age[:, 0] == 0
-            values[here] = seen.values[here, 0]
+            is_recorded = seen.age[:, 0] == 0
+            values[is_recorded] = seen.values[is_recorded, 0]
     differs: Mask = (identical != 1.0) | (apart != 0.0)
     return differs
