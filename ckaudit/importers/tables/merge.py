@@ -195,8 +195,8 @@ def _entries(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Iterato
     names = list(series)
     cells = zip(*(column.values.tolist() for column in series.values()), strict=True)
     known = zip(*(column.recorded.tolist() for column in series.values()), strict=True)
-    for step, row, there in zip(steps.tolist(), cells, known, strict=True):
-        yield step, {name: value for name, value, here in zip(names, row, there, strict=True) if here}
+    for step, row, is_known in zip(steps.tolist(), cells, known, strict=True):
+        yield step, {name: value for name, value, is_there in zip(names, row, is_known, strict=True) if is_there}
 
 
 def _filled(values: Iterable[float | str | None]) -> list[float | str]:
