@@ -97,11 +97,13 @@ def _files(tar: tarfile.TarFile, folder: Path | None) -> bytes:
 
 
 def _write(folder: Path, stored: str, data: bytes) -> None:
-    how, name = next(((how, stored.removeprefix(how)) for how in (AS_IS, REPACKED) if stored.startswith(how)), ("", stored))
-    if not how or not _NAME.fullmatch(name):
+    prefix, name = next(
+        ((prefix, stored.removeprefix(prefix)) for prefix in (AS_IS, REPACKED) if stored.startswith(prefix)), ("", stored)
+    )
+    if not prefix or not _NAME.fullmatch(name):
         raise ValueError(f"{stored!r} has no place in a run folder")
     with (folder / name).open("xb") as stream:  # a name twice, or one that is there, is refused
-        stream.write(pack(data, ".json.zst") if how == REPACKED else data)
+        stream.write(pack(data, ".json.zst") if prefix == REPACKED else data)
 
 
 def _member(file: Path) -> tuple[str, bytes]:

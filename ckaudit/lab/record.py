@@ -72,9 +72,9 @@ def recorded(folder: Path) -> Iterator[None]:
 
 
 def _check_written(folder: Path) -> None:
-    there = list(folder.iterdir()) if folder.is_dir() else []
-    logged = any(SCALARS_PATTERN.match(file.name) and file.stat().st_size for file in there)
-    if not logged or folder / MANIFEST_NAME not in there:
+    files = list(folder.iterdir()) if folder.is_dir() else []
+    logged = any(SCALARS_PATTERN.match(file.name) and file.stat().st_size for file in files)
+    if not logged or folder / MANIFEST_NAME not in files:
         raise CkauditError(f"the training ran, but could not be recorded in {folder}", hint="is the disk full?")
 
 
@@ -91,13 +91,13 @@ def clear(folder: Path, *, force: bool) -> None:
     with within_reach(folder):
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"{folder} is not a folder", hint="name another: --out runs/x")
-        there = sorted(folder.iterdir()) if folder.exists() else []
-        if foreign := [file.name for file in there if not _is_of_a_run(file)]:
+        files = sorted(folder.iterdir()) if folder.exists() else []
+        if foreign := [file.name for file in files if not _is_of_a_run(file)]:
             raise UsageError(f"{folder} holds {foreign[0]}, which is no part of a run", hint="name another folder: --out runs/x")
-        if there and not force:
+        if files and not force:
             raise UsageError(f"{folder} holds a run already", hint="--force replaces it")
         writable(folder)
-        for file in there:
+        for file in files:
             file.unlink()
 
 

@@ -108,8 +108,8 @@ def _check_healthy(plan: DrillPlan, trained: Trained) -> None:
         )
     if trained.note.why_not:
         raise CkauditError(f"the healthy training could not be recorded: {trained.note.why_not}")
-    least = plan.onset + 1
-    if trained.note.done < least:
+    min_steps = plan.onset + 1
+    if trained.note.done < min_steps:
         raise UsageError(
             f"the training ended by itself after {trained.note.done} steps, before the onset of the faults at step {plan.onset}",
             hint=f"let it train longer, or choose an earlier --onset (below {max(trained.note.done, 2)})",

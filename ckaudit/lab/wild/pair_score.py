@@ -95,8 +95,8 @@ def outcomes_of(
         UsageError: If no group of it is recorded.
     """
     numbers = [int(folder.name.rpartition(".")[2]) for folder in sorted(cache.glob(f"{split}.group.{seed}.*"))]
-    there = [index for index in numbers if read_group(group_folder(cache, split, seed, index))]
-    if not there:
+    recorded = [index for index in numbers if read_group(group_folder(cache, split, seed, index))]
+    if not recorded:
         raise UsageError(
             f"{cache} holds no group of {split} with seed {seed}",
             hint=f"ckaudit lab wild --pairs --split {split} --seed {seed} records them",
@@ -104,7 +104,7 @@ def outcomes_of(
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    work = [(group_folder(cache, split, seed, index), index) for index in there]
+    work = [(group_folder(cache, split, seed, index), index) for index in recorded]
     outcomes: list[PairOutcome] = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for done, judged in enumerate(pool.map(_judge, work), 1):
