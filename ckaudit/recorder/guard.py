@@ -73,7 +73,7 @@ class GuardedBlock:
         return False
 
 
-def _in_words(what: str, error: Exception, *, most: int = 200) -> str:
+def _in_words(what: str, error: Exception, *, max_letters: int = 200) -> str:
     """Return what failed and how, in one short line."""
     line = " ".join(f"{what} failed: {type(error).__name__}: {error}".split())
-    return line if len(line) <= most else f"{line[: most - 3]}..."
+    return line if len(line) <= max_letters else f"{line[: max_letters - 3]}..."

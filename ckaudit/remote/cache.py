@@ -227,7 +227,7 @@ def _opened(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
-def _flock(lock: int, how: str) -> bool:
+def _flock(lock: int, mode: str) -> bool:
     """Lock a file where the system has such locks, and tell whether that was done."""
     try:
         import fcntl
@@ -235,6 +235,6 @@ def _flock(lock: int, how: str) -> bool:
         return True
     wanted = {"shared": fcntl.LOCK_SH, "exclusive": fcntl.LOCK_EX, "at once": fcntl.LOCK_EX | fcntl.LOCK_NB}
     with suppress(OSError):  # a file system without locks
-        fcntl.flock(lock, wanted[how])
+        fcntl.flock(lock, wanted[mode])
         return True
-    return how != "at once"
+    return mode != "at once"

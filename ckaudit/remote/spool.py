@@ -133,8 +133,8 @@ def _user() -> int:
 
 def _takes_files(folder: Path) -> bool:
     """Tell whether files can be made in a folder, or it can be made."""
-    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
-    return os.access(there, os.W_OK | os.X_OK)
+    existing = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    return os.access(existing, os.W_OK | os.X_OK)
 
 
 def limit_bytes() -> float:

@@ -204,9 +204,9 @@ def drill_session(settings: DrillSettings, setup: Setup) -> Start:
     drill.begin()
     if drill.is_refused:
         raise SystemExit(0)
-    here = replace(setup, path=Path(settings.folder), address=None)
+    local_setup = replace(setup, path=Path(settings.folder), address=None)
     try:
-        return begin(here, partial(DrilledRun, drill=drill), partial(DrilledWorker, drill=drill))
+        return begin(local_setup, partial(DrilledRun, drill=drill), partial(DrilledWorker, drill=drill))
     except Exception as error:  # noqa: BLE001  a real training would go on; this one has nothing to go on for
         drill.refuse(f"the recorder could not start: {type(error).__name__}: {error}")
         raise SystemExit(0) from None

@@ -80,14 +80,14 @@ class Uploader:
         thread.start()
         self._thread = thread
 
-    def begin(self, start_step: int, here: set[str] | None) -> None:
+    def begin(self, start_step: int, local_names: set[str] | None) -> None:
         """Begin to upload, once the run folder is as the recorder goes on with it.
 
         Args:
             start_step: The step that the run goes on from.
-            here: The files that were in the run folder before it was made ready; None: no run was.
+            local_names: The files that were in the run folder before it was made ready; None: no run was.
         """
-        self._start_step, self._local_names = start_step, here
+        self._start_step, self._local_names = start_step, local_names
         if self._is_prepared:
             self._set_aside()
         self._begun.set()

@@ -129,8 +129,8 @@ def all_to_floats(numbers: Sequence[Any]) -> list[float]:
 
 def to_device(values: NDArray[Any], device: Any) -> Array:
     """Return values as a tensor on a device; the program does not wait until they are there."""
-    here = sys.modules["torch"].as_tensor(values)
-    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here.to(device)
+    tensor = sys.modules["torch"].as_tensor(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def pack_bytes(tensors: Sequence[Array]) -> Array:

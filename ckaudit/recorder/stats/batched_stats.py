@@ -176,16 +176,16 @@ def stretches(flats: Sequence[Array], chunk: int) -> Iterator[list[tuple[int, in
     group: list[tuple[int, int, int]] = []
     room, home = 0, None
     for owner, values in enumerate(flats):
-        place, most = (
+        place, max_elements = (
             (library(values), getattr(values, "device", None), values.dtype),
             chunk * (64 if is_on_accelerator(values) else 1),
         )
-        for start in range(0, values.shape[0], most):
-            end = min(start + most, values.shape[0])
+        for start in range(0, values.shape[0], max_elements):
+            end = min(start + max_elements, values.shape[0])
             if end - start > room or place != home:
                 if group:
                     yield group
-                group, room = [], most
+                group, room = [], max_elements
             group.append((owner, start, end))
             room, home = room - (end - start), place
     if group:

@@ -205,10 +205,10 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
     if outputs.ndim == 1:
         outputs, targets = outputs[None], targets[None]
     classes, is_soft = outputs.shape[1], targets.is_floating_point()
-    most = max(LARGEST, MIN_ROWS * classes)
-    step = -(-outputs.numel() // most)
+    max_elements = max(LARGEST, MIN_ROWS * classes)
+    step = -(-outputs.numel() // max_elements)
     rows, asked = _rows(outputs[::step]), targets[::step]
-    step = -(-rows.numel() // most)
+    step = -(-rows.numel() // max_elements)
     asked = (_rows(asked) if is_soft else asked.reshape(-1))[::step]
     rows = rows[::step].float()
     if not is_soft:
