@@ -157,18 +157,18 @@ def _counted(findings: Sequence[Finding]) -> str:
     return f"{plural(len(findings), 'finding')}{since}."
 
 
-def brief(text: str, most: int = MAX_WORDS) -> str:
+def brief(text: str, max_words: int = MAX_WORDS) -> str:
     """Return the first sentences of a text that together have so many words at most; of a longer first one, its beginning.
 
     >>> brief("One two. Three four.", 3), brief("One two three four.", 3)
     ('One two.', 'One two three …')
     """
     words = text.split()
-    if len(words) <= most:
+    if len(words) <= max_words:
         return text
-    ends = [place + 1 for place, word in enumerate(words[:most]) if word.endswith((".", "?", "!"))]
+    ends = [place + 1 for place, word in enumerate(words[:max_words]) if word.endswith((".", "?", "!"))]
     full = next((end for end in reversed(ends) if not words[end - 1].endswith("?")), 0)  # a question needs its answer
-    return " ".join(words[:full]) if full else f"{' '.join(words[:most])} …"
+    return " ".join(words[:full]) if full else f"{' '.join(words[:max_words])} …"
 
 
 def _word(word: AnswerWord) -> Answered:
@@ -201,17 +201,17 @@ class TabBuilder:
         self.charts: list[Chart] = []
         self.missing: list[str] = []
 
-    def curves(self, name: str, title: str, *shown: str, also: Sequence[str] = (), **how: Any) -> None:
+    def curves(self, name: str, title: str, *shown: str, also: Sequence[str] = (), **options: Any) -> None:
         """Add a chart of metrics over steps; `also` are further metrics whose absence is not reported."""
-        self.add(curves(self.scene, name, title, [*shown, *also], **how), *shown, *how.get("right", ()))
+        self.add(curves(self.scene, name, title, [*shown, *also], **options), *shown, *options.get("right", ()))
 
-    def heat(self, name: str, title: str, metric: str, **how: Any) -> None:
+    def heat(self, name: str, title: str, metric: str, **options: Any) -> None:
         """Add a heat map of places by steps."""
-        self.add_of_both(lambda scene: heat(scene, name, title, metric, **how), metric)
+        self.add_of_both(lambda scene: heat(scene, name, title, metric, **options), metric)
 
-    def bars(self, name: str, title: str, metric: str, **how: Any) -> None:
+    def bars(self, name: str, title: str, metric: str, **options: Any) -> None:
         """Add the last values as bars."""
-        self.add(bars(self.scene, name, title, metric, **how), metric)
+        self.add(bars(self.scene, name, title, metric, **options), metric)
 
     def ridges(self, name: str, title: str, section: str) -> None:
         """Add histograms over time."""

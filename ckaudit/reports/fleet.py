@@ -105,8 +105,10 @@ def rest_sentence(rest: Sequence[FleetRun]) -> str:
     parts += [f"{len(other) - len(limited):,} without an illness"] if len(other) > len(limited) else []
     if limited:
         missing = Counter(vital for run in limited for vital, state in run.vital.items() if state == "not_judged")
-        most = ", ".join(f"{vital.replace('_', ' ')} in {count:,}" for vital, count in missing.most_common(3))
-        parts.append(f"{len(limited):,} without an illness, but not judged in full" + (f" (open: {most})" if most else ""))
+        commonest = ", ".join(f"{vital.replace('_', ' ')} in {count:,}" for vital, count in missing.most_common(3))
+        parts.append(
+            f"{len(limited):,} without an illness, but not judged in full" + (f" (open: {commonest})" if commonest else "")
+        )
     return f"{plural(len(rest), 'more run')}: {'; '.join(parts)}. -v shows them."
 
 

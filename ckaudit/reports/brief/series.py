@@ -92,12 +92,14 @@ def _label(summary: LabelSummary, table: Series, column: int, points: int) -> st
     known = table.recorded[:, column]
     steps, values = table.steps[known], table.values[known, column]
     kept = thinned(values, points)
-    how = f"thinned to {kept.sum():,} of {len(steps):,} points, extremes kept" if not kept.all() else plural(len(steps), "point")
+    extent = (
+        f"thinned to {kept.sum():,} of {len(steps):,} points, extremes kept" if not kept.all() else plural(len(steps), "point")
+    )
     pairs = zip(steps[kept].tolist(), values[kept].tolist(), strict=True)
     cells = ", ".join(f"{step}: {_digits(value)}" for step, value in pairs)
     trend = f" ({summary.trend})" if summary.trend else ""
     last = f"last {number(summary.last, digits=DIGITS)} at step {summary.step}{trend}"
-    return f"{visible(summary.label)}: {', '.join([last, *_ends(steps, values)])}; {how}\n  {cells}"
+    return f"{visible(summary.label)}: {', '.join([last, *_ends(steps, values)])}; {extent}\n  {cells}"
 
 
 def _ends(steps: Steps, values: Floats) -> list[str]:

@@ -285,15 +285,15 @@ def _entries(legend: Sequence[LegendEntry], rows: Sequence[tuple[int, float]]) -
         yield tag("text", shortened(entry.words, 60), x=f"{x + 27:.1f}", y=f"{y + 4:.1f}")
 
 
-def shortened(words: str, most: int) -> str:
+def shortened(words: str, max_letters: int) -> str:
     """Return words cut in their middle to so many letters.
 
     >>> shortened("blocks.11.attention.weight", 15)
     'blocks.…weight'
     """
-    if len(words) <= most:
+    if len(words) <= max_letters:
         return words
-    half = max(1, (most - 1) // 2)
+    half = max(1, (max_letters - 1) // 2)
     return f"{words[:half]}…{words[len(words) - half + 1 :]}"
 
 
