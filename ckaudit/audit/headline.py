@@ -121,8 +121,8 @@ def _all_clear(
         return "Nothing could be judged: no rule found what it needs"
     until = "" if last is None else f" up to step {last}"
     known = "".join(
-        f", and {plural(number, 'finding')} {'is' if number == 1 else 'are'} {how}"
-        for number, how in ((accepted, "accepted"), (normal, "normal among its siblings"))
+        f", and {plural(number, 'finding')} {'is' if number == 1 else 'are'} {state}"
+        for number, state in ((accepted, "accepted"), (normal, "normal among its siblings"))
         if number
     )
     answers = "".join(f"; {finding.code}: {BAD[finding.code].says}" for finding in bad)

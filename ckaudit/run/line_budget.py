@@ -71,11 +71,11 @@ class TensorBudget:
     def fitting(self, section: str, part: dict[str, Any]) -> dict[str, Any]:
         """Return the entries of a section in a checkpoint whose names fit."""
         known = self._names.setdefault(section, set())
-        most = self._most[section] = max(self._most.get(section, 0), len(part))
+        largest = self._most[section] = max(self._most.get(section, 0), len(part))
         if part.keys() <= known:
             return part
         new = [name for name in part if name not in known]
-        room = max(MAX_TENSORS, TENSORS_OF_ONE * most) - len(known)
+        room = max(MAX_TENSORS, TENSORS_OF_ONE * largest) - len(known)
         known.update(new[:room])
         if len(new) <= room:
             return part

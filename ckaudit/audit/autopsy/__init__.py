@@ -277,8 +277,8 @@ def _empty(tokens: Series, steps: list[int], *, rare: float = 0.2) -> Iterator[t
     if not tokens or len(steps) < 2:
         return
     known = at(tokens, np.array([steps[0] - 1, *steps], np.int64))
-    here = (known.age[:, 0] == 0) & np.isfinite(known.values[:, 0])
-    rows = [row for row in range(1, len(here)) if here[row] and here[row - 1]]
+    is_recorded = (known.age[:, 0] == 0) & np.isfinite(known.values[:, 0])
+    rows = [row for row in range(1, len(is_recorded)) if is_recorded[row] and is_recorded[row - 1]]
     added = {steps[row - 1]: float(known.values[row, 0] - known.values[row - 1, 0]) for row in rows}
     none = [step for step, count in added.items() if count == 0]
     if none and len(none) <= rare * len(added):

@@ -89,12 +89,12 @@ def event_checkpoint(files: Sequence[EventFile], asked: int | None) -> EventFile
     raise UsageError(f"there is no event checkpoint for step {asked}", hint=_events_hint(events))
 
 
-def _events_hint(events: Sequence[EventFile], *, most: int = 8) -> str:
+def _events_hint(events: Sequence[EventFile], *, max_names: int = 8) -> str:
     """Return a list of the events for a hint."""
     if not events:
         return "The run has none: nothing triggered one."
     named = [f"{event.name.event_step} ({', '.join(event_triggers(event.name))})" for event in events]
-    return f"There are events at {first_names(named, most)}."
+    return f"There are events at {first_names(named, max_names)}."
 
 
 def event_triggers(name: EventName) -> tuple[str, ...]:

@@ -356,8 +356,8 @@ def unusable(run: Run, name: str) -> str:
         if not series.finite.any():
             word = "NaN" if np.isnan(series.values[series.recorded]).all() else "not finite"
             return f"{series.points} {'evaluations' if input_ == 'val_loss' else 'points'} of {input_}, all {word}"
-    series, least = metrics()[inputs[0]](run), entries()[name].least
+    series, min_points = metrics()[inputs[0]](run), entries()[name].least
     usable = int(series.finite.any(axis=1).sum())
-    if usable < least:
-        return f"too few points of {inputs[0]} ({usable} of {least})"
-    return f"{usable} points of {inputs[0]}, too close together for it" if least else ""
+    if usable < min_points:
+        return f"too few points of {inputs[0]} ({usable} of {min_points})"
+    return f"{usable} points of {inputs[0]}, too close together for it" if min_points else ""

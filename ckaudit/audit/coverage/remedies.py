@@ -160,11 +160,11 @@ def _split(lacks: Sequence[MissingInput], now: Situation) -> tuple[Sequence[Miss
     """Part what a command must be run for from what it gives besides, where it is told more or the file holds more."""
     shown = [lack for lack in lacks if lack.level == "must"] or [*lacks]
     shown += _waited_for(lacks, shown, now)
-    there = {option for lack in shown for option in _options(lack.by, now)}
+    given_options = {option for lack in shown for option in _options(lack.by, now)}
     more: dict[str, list[str]] = {}
     for lack in lacks:
         columns = entries()[lack.name].columns
-        options = [f"with {option}" for option in _options(lack.by, now) if option not in there]
+        options = [f"with {option}" for option in _options(lack.by, now) if option not in given_options]
         if takes := ", ".join([*([f"from a column {columns}"] if columns else []), *options]):
             more.setdefault(takes, []).append(lack.name)
     return shown, tuple(Extra(what=what, names=tuple(names)) for what, names in more.items())
@@ -172,14 +172,14 @@ def _split(lacks: Sequence[MissingInput], now: Situation) -> tuple[Sequence[Miss
 
 def _waited_for(lacks: Sequence[MissingInput], shown: Sequence[MissingInput], now: Situation) -> list[MissingInput]:
     """Return what a command must be run for besides, so that each check that waits has one of the numbers that would do."""
-    there = {option for lack in shown for option in _options(lack.by, now)}
+    given_options = {option for lack in shown for option in _options(lack.by, now)}
     by_name = {lack.name: lack for lack in lacks if not entries()[lack.name].columns}
     more: list[MissingInput] = []
     for alternatives in now.needs:
         would_do = [by_name[owner] for name in alternatives if (owner := owner_of(name)) in by_name]
-        if would_do and not any(there.issuperset(_options(lack.by, now)) for lack in would_do):
+        if would_do and not any(given_options.issuperset(_options(lack.by, now)) for lack in would_do):
             more.append(min(would_do, key=lambda lack: len(_options(lack.by, now))))
-            there.update(_options(more[-1].by, now))
+            given_options.update(_options(more[-1].by, now))
     return more
 
 
@@ -213,8 +213,10 @@ def _options(name: str, now: Situation) -> list[str]:
     way = _action(name, now).way(now.trainer)
     if name in ARGUMENTS:
         return [way.spells.get(ARGUMENTS[name].option, ARGUMENTS[name].option)]
-    there = {*now.given, *way.gives}
-    return [way.spells.get(option, option) for option in _own_action(name, now)[1] if option.partition("=")[0] not in there]
+    given_options = {*now.given, *way.gives}
+    return [
+        way.spells.get(option, option) for option in _own_action(name, now)[1] if option.partition("=")[0] not in given_options
+    ]
 
 
 def _own_action(name: str, now: Situation) -> tuple[str, Sequence[str]]:
