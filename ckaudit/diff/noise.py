@@ -126,8 +126,8 @@ def stretches(
     pace = _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, max_noise_ratio)
     known = _variance_of_medians(apart, correlation, ends - cut, size) / (1 + 1 / runs)  # of one run
     of_seeds = (seed * alone) ** 2 / 2 + (ahead * pace) ** 2
-    least = MIN_RELATIVE_NOISE * np.maximum(np.abs(one), np.abs(two))
-    variances = np.maximum(known + _factors(steps[ends - 1]) ** 2 * of_seeds, least**2 + TINY)
+    floor = MIN_RELATIVE_NOISE * np.maximum(np.abs(one), np.abs(two))
+    variances = np.maximum(known + _factors(steps[ends - 1]) ** 2 * of_seeds, floor**2 + TINY)
     seen = _around(np.var(among, axis=0, ddof=1), np.mean) if runs > 1 else np.zeros(len(cut))
     spread = np.sqrt(1 + 1 / runs) * _spread(np.sqrt(variances), _likelihood(variances, seen, runs - 1))
     return Stretches(
@@ -245,14 +245,14 @@ def _correlation(column: Floats, cut: Steps, ends: Steps, *, max_correlation: fl
     return min(max_correlation, max(0.0, float(np.dot(rest[1:], rest[:-1])) / power)) if power > 0 else 0.0
 
 
-def _around(values: Floats, how: Callable[..., Floats], *, reach: int = 2) -> Floats:
+def _around(values: Floats, average: Callable[..., Floats], *, reach: int = 2) -> Floats:
     """Return the mean or median of each value and its neighbours; of the first and last, of those that there are."""
     width = 2 * reach + 1
     if len(values) <= width:
-        return np.array([how(values[max(0, row - reach) : row + reach + 1]) for row in range(len(values))])
-    inside = how(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
-    first = [how(values[: row + reach + 1]) for row in range(reach)]
-    last = [how(values[row - reach :]) for row in range(len(values) - reach, len(values))]
+        return np.array([average(values[max(0, row - reach) : row + reach + 1]) for row in range(len(values))])
+    inside = average(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
+    first = [average(values[: row + reach + 1]) for row in range(reach)]
+    last = [average(values[row - reach :]) for row in range(len(values) - reach, len(values))]
     return np.concatenate([first, inside, last])
 
 

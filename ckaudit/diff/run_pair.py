@@ -154,8 +154,8 @@ class RunPair(Struct, frozen=True, eq=False):
 
     def _of_replicas(self, metric: Metric, steps: Steps, label: str) -> list[Floats]:
         """Return what each replica had in a column at steps of the second run, where it has all of them."""
-        there = self.axes.matching_steps(steps)
-        columns = [_looked_up(metric(side.run), there, label) for side in self.replicas]
+        own_steps = self.axes.matching_steps(steps)
+        columns = [_looked_up(metric(side.run), own_steps, label) for side in self.replicas]
         return [column for column in columns if column is not None]
 
 

@@ -53,10 +53,10 @@ def _first_rates(sibling: Run, run: Run) -> Iterator[str]:
     rates = pair_series(learning_rate(sibling), learning_rate(run), CommonAxis())
     rows = np.flatnonzero(rates.finite.any(axis=1))[:1]
     for row in rows.tolist():
-        there, here = rates.left[row], rates.right[row]
-        if not np.allclose(there, here, rtol=RATE_DIGITS, atol=0.0, equal_nan=True):
-            column = int(np.argmax(there != here))
-            yield f"the learning rate at step {rates.steps[row]} is {there[column]:.4g} there and {here[column]:.4g} here"
+        theirs, ours = rates.left[row], rates.right[row]
+        if not np.allclose(theirs, ours, rtol=RATE_DIGITS, atol=0.0, equal_nan=True):
+            column = int(np.argmax(theirs != ours))
+            yield f"the learning rate at step {rates.steps[row]} is {theirs[column]:.4g} there and {ours[column]:.4g} here"
 
 
 def is_of_one_machine(sibling: Run, run: Run) -> bool:

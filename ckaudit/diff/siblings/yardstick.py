@@ -235,7 +235,7 @@ class RateDeparture(Struct, frozen=True, kw_only=True):
 
 
 def rate_departures(
-    run: Run, siblings: Sequence[SiblingRun], *, alike: float = 1e-3, least: float = 0.01
+    run: Run, siblings: Sequence[SiblingRun], *, alike: float = 1e-3, min_departure: float = 0.01
 ) -> Iterator[RateDeparture]:
     """Yield for each learning rate the first stretch in which the siblings agree and the run does not.
 
@@ -245,7 +245,7 @@ def rate_departures(
         run: The run.
         siblings: Its siblings.
         alike: Relative difference up to which rates agree.
-        least: Relative difference from which on the run's rate is another one.
+        min_departure: Relative difference from which on the run's rate is another one.
     """
     own, theirs = learning_rate(run), [learning_rate(sibling.run) for sibling in siblings]
     for column, label in enumerate(own.labels):
@@ -255,18 +255,18 @@ def rate_departures(
         steps = reduce(np.intersect1d, [series.steps for series in known], own.steps)
         rate = own.values[np.searchsorted(own.steps, steps), column]
         table = np.array([series.values[np.searchsorted(series.steps, steps), series.labels.index(label)] for series in known])
-        yield from _first(label, steps, rate, table, alike, least)
+        yield from _first(label, steps, rate, table, alike, min_departure)
 
 
 def _first(
-    label: str, steps: Steps, rate: Floats, table: Floats, alike: float, least: float, *, lasting: int = 3
+    label: str, steps: Steps, rate: Floats, table: Floats, alike: float, min_departure: float, *, lasting: int = 3
 ) -> Iterator[RateDeparture]:
     if not len(steps):
         return
     with np.errstate(invalid="ignore"):
         middle = np.median(table, axis=0)
         agree: Mask = np.logical_and.accumulate(np.ptp(table, axis=0) <= alike * np.abs(middle))
-        apart: Mask = agree & (np.abs(rate - middle) > least * np.maximum(np.abs(middle), np.abs(rate)))
+        apart: Mask = agree & (np.abs(rate - middle) > min_departure * np.maximum(np.abs(middle), np.abs(rate)))
     for begin, end in true_stretches(apart, min_points=min(lasting, len(steps))):
         held = begin > 0 and (table[0, begin] == table[0, begin - 1] or rate[begin] == rate[begin - 1])
         yield RateDeparture(

@@ -56,8 +56,8 @@ def _explained(one: Candidate, strata: Ints, asked: Asked) -> bool:
     ill, having = one.illness.ill & one.known, one.members & one.known
     rows = []
     for number in np.unique(strata[having]).tolist():
-        here = one.known & (strata == number)
-        rows.append(tuple(int((here & part).sum()) for part in (ill & having, ill, having, one.known)))
+        in_stratum = one.known & (strata == number)
+        rows.append(tuple(int((in_stratum & part).sum()) for part in (ill & having, ill, having, one.known)))
     p = stratified_tail(tables_of([(row[0], row[1], row[2], row[3]) for row in rows]))
     return float(asked.adjusted(one.field, np.array([p]))[0]) > MAX_CHANCE
 

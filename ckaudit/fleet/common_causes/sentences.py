@@ -74,8 +74,8 @@ def _since(first: Candidate) -> str:
 def _of_step(shared: SharedStep, order: Orders) -> Counts:
     """Return who begins at the step, of all runs with its order of the data and of all with others."""
     known = shared.illness.fair & (order.of >= 0)
-    there, own = shared.illness.ill & known & (shared.illness.since == shared.step), order.of == shared.order
-    return tuple(int(part.sum()) for part in (there & own, known & own, there & ~own, known & ~own))  # type: ignore[return-value]
+    begins, own = shared.illness.ill & known & (shared.illness.since == shared.step), order.of == shared.order
+    return tuple(int(part.sum()) for part in (begins & own, known & own, begins & ~own, known & ~own))  # type: ignore[return-value]
 
 
 def _of_step_in_words(shared: SharedStep, counts: Counts, order: Orders) -> str:
