@@ -135,10 +135,10 @@ def command(
     """Follow growing runs: tell each new finding once, show a live panel, see stalls, and stop at what is grave."""
     if not runs:
         raise UsageError("no run was named", hint="ckaudit watch RUN...")
-    least = options.severity(until) if until else None
+    stop_severity = options.severity(until) if until else None
     required = bool(require and options.checked_choice(require, ("vital",), "requirement"))
-    many, terminal = are_many(runs), sys.stdout.isatty()
-    shown = options.checked_choice(format, FORMATS, "format") if format else "panel" if terminal and not many else "text"
+    has_many, terminal = are_many(runs), sys.stdout.isatty()
+    shown = options.checked_choice(format, FORMATS, "format") if format else "panel" if terminal and not has_many else "text"
     if shown == "panel" and not terminal:
         raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
     after = options.seconds(stall_after, "--stall-after") if stall_after else None
@@ -151,14 +151,14 @@ def command(
     criteria = hold_like(criteria, like, runs, import_options)
     settings: dict[str, Any] = {
         "criteria": criteria,
-        "until": least,
+        "until": stop_severity,
         "stall_after": after,
         "notes": verbose,
         "import_options": import_options,
     }
-    rounds = (_many if many else _few)([*dict.fromkeys(runs)], patience, pause, {**settings, "require_vital": vital})
+    rounds = (_many if has_many else _few)([*dict.fromkeys(runs)], patience, pause, {**settings, "require_vital": vital})
     exporter = _exporter(prometheus)
-    return _watch(rounds, shown, workers, least, exporter)
+    return _watch(rounds, shown, workers, stop_severity, exporter)
 
 
 def _few(runs: list[str], patience: float, _every: float, settings: dict[str, Any]) -> "WatchRounds":
@@ -205,10 +205,10 @@ def _watch(
     rounds: "WatchRounds | ManyRuns", shown: str, workers: "list[Worker]", until: str | None, exporter: "Exporter | None"
 ) -> int:
     """Watch until there is a reason to stop, and sum up."""
-    least = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
+    stop_rank = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
 
     def handle(event: "WatchEvent") -> None:
-        if event.severity is not None and options.SEVERITIES.index(event.severity) <= least:
+        if event.severity is not None and options.SEVERITIES.index(event.severity) <= stop_rank:
             for worker in workers:
                 worker.put(event)
 
