@@ -178,7 +178,7 @@ def _followed(cause: Cause, ill: Findings, first: Finding, *, lead: int = 50) ->
     return ill.since((first.first_step or 0) - lead).of(*cause.follows)
 
 
-EFFECTS = frozenset(rule.code for rule in (benchmark_regression, probes_forgotten, probe_jump, off_its_playbook))
+SCORE_CODES = frozenset(rule.code for rule in (benchmark_regression, probes_forgotten, probe_jump, off_its_playbook))
 """Codes of findings on scores and answers, which show that something else is wrong."""
 
 COST = "COST"
@@ -193,7 +193,7 @@ def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
     """
 
     def place(finding: Finding) -> tuple[int, bool, bool, bool, tuple[int, bool, int, str]]:
-        is_effect = finding.code in EFFECTS
+        is_effect = finding.code in SCORE_CODES
         return SEVERITIES.index(finding.severity), of_record(finding), is_over(finding, run), is_effect, gravity(finding)
 
     return sorted(findings, key=place)

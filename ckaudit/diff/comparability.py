@@ -49,7 +49,7 @@ FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
 )
 """Members of run.json, what each belongs to, what it invalidates, and why."""
 
-MATTERS = ("vocabulary", "tokenizer_hash", "data_manifest", "world_size", "sequence_length")
+WORTH_A_LINE = ("vocabulary", "tokenizer_hash", "data_manifest", "world_size", "sequence_length")
 """What is worth a line where only one side says it."""
 
 _UNIMPORTANT = re.compile(
@@ -130,7 +130,7 @@ def _facts(left: Manifest | None, right: Manifest | None) -> Iterator[Unlike]:
         if of_first and of_second:
             keys = [key for key in dict.fromkeys((*of_first, *of_second)) if of_first.get(key) != of_second.get(key)]
             yield from _members(name, kind, invalidates, why, of_first, of_second, keys)
-        elif (of_first or of_second) and name in MATTERS:
+        elif (of_first or of_second) and name in WORTH_A_LINE:
             mismatch = _one_sided(name, kind, of_first, of_second)
             reads_none = name == "vocabulary" and _embeds_nothing(right if of_first else left)
             yield replace(mismatch, invalidates=list(LOSSES), message=NO_TOKENS) if reads_none else mismatch

@@ -21,10 +21,10 @@ YOUNG_STEPS = 100
 """Steps after which a seed's effect shrinks: over the noise of a batch it was about 1 after 60 to 120 steps of families of tiny
 models, 0.2 after 240 of a tiny transformer, and no more after thousands of a public one."""
 
-AHEAD = 0.05
+SEED_LEAD = 0.05
 """How much further along one seed is than another, as a share of the steps so far: see docs/diff-calibration.md."""
 
-SURE = 0.01
+MAX_FALSE_ALARMS = 0.01
 """Share of replicas that a question may call better or worse by chance: with a dozen questions, and those on the loss
 hardly independent, less than one pair in twenty comes out different."""
 
@@ -49,7 +49,7 @@ class Stretches(Struct, frozen=True, eq=False):
         low: The lowest of the first run and its replicas, shape (K,).
         high: The highest of them, shape (K,).
         spread: Standard deviation of the difference of `left` and `right` by chance alone, shape (K,): that of a normal
-            distribution which is as seldom exceeded as what is believed of it, in `SURE` of all cases.
+            distribution which is as seldom exceeded as what is believed of it, in `MAX_FALSE_ALARMS` of all cases.
         alone: Noise of a single point of both runs together, at the end.
         runs: How many runs `left` is the mean of.
     """
@@ -80,7 +80,7 @@ def stretches(
     size: int = 0,
     own: float | None = None,
     seed: float = SEED,
-    ahead: float = AHEAD,
+    ahead: float = SEED_LEAD,
     max_noise_ratio: float = 4.0,
 ) -> Stretches:
     r"""Cut two columns into stretches, and say how much of their difference is noise.
@@ -164,7 +164,7 @@ def _likelihood(variances: Floats, seen: Floats, freedom: int) -> Floats:
     return np.asarray(weights / weights.sum(axis=0))
 
 
-def _spread(deviations: Floats, weights: Floats, *, share: float = SURE, rounds: int = 40) -> Floats:
+def _spread(deviations: Floats, weights: Floats, *, share: float = MAX_FALSE_ALARMS, rounds: int = 40) -> Floats:
     """Return the deviation of the normal distribution that leaves `share` outside where a mixture of normal ones does, (K,)."""
     low, high = deviations.min(axis=0), deviations.max(axis=0)
     limit = quantile(share)

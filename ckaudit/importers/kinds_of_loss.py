@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PLAYED_OR_CODED, loss_part_of
+from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, loss_part_of
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
 
@@ -161,7 +161,7 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
     if logs_rollouts(names):
         return {}
     places = {part: place for place, name in enumerate(names) if (part := loss_part_of(name))}
-    return {f"loss_part/{part}": places[part] for pair in PLAYED_OR_CODED if set(pair) <= set(places) for part in pair}
+    return {f"loss_part/{part}": places[part] for pair in PAIRED_LOSS_TERMS if set(pair) <= set(places) for part in pair}
 
 
 def take_turns(names: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ckaudit.contract.io.files import write_atomic
 from ckaudit.errors import UsageError
-from ckaudit.policy.read import OWN, SHARED, find
+from ckaudit.policy.read import POLICY_NAME, PYPROJECT_NAME, find
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER = re.compile(
@@ -32,10 +32,10 @@ def save_columns(columns: Mapping[str, str], folder: Path) -> Path:
     Raises:
         UsageError: Where the file cannot be read or written, or says `import.map` in another way than as a table of its own.
     """
-    path = find(folder) or folder / OWN
+    path = find(folder) or folder / POLICY_NAME
     try:
         text = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
-        written = _changed(text, columns, is_shared=path.name == SHARED)
+        written = _changed(text, columns, is_shared=path.name == PYPROJECT_NAME)
         write_atomic(path, written.encode())
     except (OSError, ValueError, AttributeError, TypeError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -30,7 +30,7 @@ from ckaudit.watch.silence import Silence
 
 SLACK_STEPS = 50  # steps: the start of a finding may move so far, as in a baseline
 
-COUNTED = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
+COUNTED_SCALARS = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
 
 RECENT_LINES = 256  # lines that gauges are computed from between two judgements
 
@@ -75,7 +75,7 @@ class VitalGauges:
 
     def _newest(self, name: str, run: Run) -> Gauge:
         known = self._judged.get(name)
-        counted = name in COUNTED and not run.scalar(name)
+        counted = name in COUNTED_SCALARS and not run.scalar(name)
         gauge = None if counted else _gauge(name, run)
         if gauge is None or (known is not None and (known.step or 0) > (gauge.step or 0)):
             return known or Gauge(name=name, unit=metrics()[name].unit)

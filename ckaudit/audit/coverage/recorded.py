@@ -18,7 +18,7 @@ from ckaudit.audit.coverage.applicability import (
     unusable,
     why_entry_not_applicable,
 )
-from ckaudit.audit.coverage.remedies import BY_ITSELF, is_recorded, remedies
+from ckaudit.audit.coverage.remedies import RECORD_AGAIN, is_recorded, remedies
 from ckaudit.audit.coverage.table import Coverage, MissingInput, Remedy, Row, Waiting, Young
 from ckaudit.audit.judge import apply_rules
 from ckaudit.audit.load_run import is_run_folder, open_run, run_folder_of
@@ -290,7 +290,7 @@ def inputs_recorded_by(run: Run, remedy: Remedy) -> frozenset[str]:
     arguments = {name for name, option in spelled.items() if f"{option.partition('=')[0]}=" in remedy.code}
     is_recorder = len(remedy.lines) > 1
     by_callback = {*way.gives} & {*ARGUMENTS} if is_recorder else set()
-    facts = {FACTS} if is_recorder or remedy.where == BY_ITSELF else set()
+    facts = {FACTS} if is_recorder or remedy.where == RECORD_AGAIN else set()
     return frozenset({*remedy.names} - more | arguments | by_callback | facts)
 
 

@@ -27,7 +27,7 @@ from ckaudit.run.run import Run
 USUAL = ("*.q_proj.weight", "*.k_proj.weight")
 INTO = " --into run/"
 INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
-BY_ITSELF = (
+RECORD_AGAIN = (
     "Nothing to write: record again. An older Recorder wrote this run; the present one measures these by itself, in runs of 25 "
     "steps or more, where the model has what they are of."
 )
@@ -37,7 +37,7 @@ BY_WRITER = (
 )
 CALLBACK = "callback is the RecorderCallback."
 STEP = 500  # where no step is known
-IN_ORDER = (
+LINES_IN_ORDER = (
     "Nothing of ckaudit records yet: these lines do, in this order. Checks of attention, an accelerator or several ranks judge "
     "where the run has them."
 )
@@ -82,7 +82,7 @@ def remedies(
     """
     recorded = is_recorded(run)
     options = [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
-    known = options_in_use(run, options) if recorded else frozenset(GIVEN)
+    known = options_in_use(run, options) if recorded else frozenset(LOOP_ARGUMENTS)
     now = Situation(trainer_of(run), has_recorder=True, given=known, needs=tuple(map(tuple, needs)))
     urgent = sorted(lacks, key=lambda lack: lack.urgency)
     placed = [lack for lack in urgent if not recorded and place_of(run, lack)]
@@ -91,7 +91,7 @@ def remedies(
     if placed:
         loop = Remedy(
             lines=program(run, placed),
-            where=" ".join(filter(None, [IN_ORDER, arguments_explained(run)])),
+            where=" ".join(filter(None, [LINES_IN_ORDER, arguments_explained(run)])),
             besides=alternative_to_program(run),
             names=_names(placed),
             readers=_joined(lack.readers for lack in placed),
@@ -143,7 +143,7 @@ def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
     options = dict.fromkeys(option for lack in shown for option in _options(lack.by, now))
     line = target.text.replace("{options}", "".join(target.between + option for option in options)).replace("(, ", "(")
     by_itself = now.has_recorder and target.plain and _action(lacks[0].by, now) is actions()["recorder"]
-    alone = BY_WRITER if source_of(run).startswith(WRITER) else BY_ITSELF
+    alone = BY_WRITER if source_of(run).startswith(WRITER) else RECORD_AGAIN
     line = line.replace("{attention_weights}", attention_weights(run)).replace("{step}", str(run.last_step or STEP))
     line = line.replace("{best}", metric_set_argument(run))
     remarks = [options_explained(options) if now.has_recorder else "", CALLBACK if "callback." in line else ""]
@@ -267,7 +267,7 @@ def metric_set_argument(run: Run) -> str:
 
 
 # The program that records: for a run that no recorder wrote, every line from the import to the end, in order.
-OURS = "ckaudit "
+WRITER_PREFIX = "ckaudit "
 
 
 class ProgramLine(NamedTuple):
@@ -296,8 +296,13 @@ TRAINER = (
     ),
     ProgramLine("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
 )
-GIVEN = ("optimizer", "batch")  # options that stand in the lines of LOOP
-TOLD = ("vocabulary", "sequence_length", "warmup_steps", "planned_steps")  # and those that only whoever trains can fill in
+LOOP_ARGUMENTS = ("optimizer", "batch")  # options that stand in the lines of LOOP
+USER_ARGUMENTS = (
+    "vocabulary",
+    "sequence_length",
+    "warmup_steps",
+    "planned_steps",
+)  # and those that only whoever trains can fill in
 OTHER_FRAMEWORKS = (
     'From JAX and any other framework, ckaudit.Writer("run/") takes NumPy arrays: writer.step(step, loss=loss, batch=batch) '
     "at every step, writer.checkpoint(step, weights=..., gradients=...) where writer.is_due(step), and writer.close()."
@@ -318,13 +323,13 @@ OF_TABLE = "Columns of the table by these names, or named with --map NAME=COLUMN
 
 def is_recorded(run: Run) -> bool:
     """Return whether a recorder of ours wrote the run."""
-    return source_of(run).startswith(OURS)
+    return source_of(run).startswith(WRITER_PREFIX)
 
 
 def place_of(run: Run, lack: MissingInput) -> str:
     """Return the action of the line that records a number as it stands in the program; empty: none of them does."""
     trainer = trainer_of(run)
-    gives = {*actions()["recorder"].way(trainer).gives} if trainer else {*GIVEN, *arguments_to_fill_in(run)}
+    gives = {*actions()["recorder"].way(trainer).gives} if trainer else {*LOOP_ARGUMENTS, *arguments_to_fill_in(run)}
     if lack.by in ARGUMENTS:
         action, names = ARGUMENTS[lack.by].action, [lack.by]
     else:
@@ -338,7 +343,11 @@ def place_of(run: Run, lack: MissingInput) -> str:
 
 def arguments_to_fill_in(run: Run) -> tuple[str, ...]:
     """Return the arguments of the program that have to be filled in; the Trainer's callback finds them by itself."""
-    return () if trainer_of(run) else tuple(name for name in TOLD if not why_not_applicable(run, ARGUMENTS[name].only_with))
+    return (
+        ()
+        if trainer_of(run)
+        else tuple(name for name in USER_ARGUMENTS if not why_not_applicable(run, ARGUMENTS[name].only_with))
+    )
 
 
 def arguments_explained(run: Run) -> str:

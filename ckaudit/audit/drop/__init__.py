@@ -30,7 +30,7 @@ __all__ = ["Drop", "benchmark_drop", "benchmark_drop_of"]
 
 ORDER = ("changed", "steady", "remark", "too_few", "not_recorded", "not_applicable")
 
-MOMENT = "name the step from which it is worse: --since STEP"
+SINCE_HINT = "name the step from which it is worse: --since STEP"
 
 
 def benchmark_drop(
@@ -249,7 +249,7 @@ def largest_score_fall(run: Run, *, noise: float = 7.0, min_fall_share: float = 
     scores = microbench_score(run)
     if scores.points < 2:
         reason = "only one evaluation logged a microbench_score" if scores else "microbench_score is not recorded"
-        raise UsageError(f"{reason}, so that no fall can be found in it", hint=MOMENT)
+        raise UsageError(f"{reason}, so that no fall can be found in it", hint=SINCE_HINT)
     falls: list[tuple[float, Fall]] = []
     for column, label in enumerate(scores.labels):
         known = scores.finite_in(column)

@@ -32,7 +32,7 @@ from ckaudit.rules.weights.weights_alike import weights_alike
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 
-OTHERS = (dead_units, weights_alike, weight_scale_off, weights_shrink, router_imbalance)
+LEAVES_NO_GRADIENT = (dead_units, weights_alike, weight_scale_off, weights_shrink, router_imbalance)
 """Illnesses that leave tensors without a gradient by themselves, whenever they are seen."""
 SATURATED = (entropy_collapse, logit_growth)
 """Illnesses that do so once they have come: where a softmax has one key only, its gradient is zero."""
@@ -103,7 +103,7 @@ def dead_path(
 
 def _by_other_illnesses(findings: Findings, before: Findings, sparsity: Series | None, decisive: float) -> Iterator[Evidence]:
     """Judge by what leaves tensors without a gradient too; units that are silent for nothing comes in belong to the path."""
-    other = findings.first(*OTHERS) or before.first(*SATURATED)
+    other = findings.first(*LEAVES_NO_GRADIENT) or before.first(*SATURATED)
     if other is not None and (nothing := all_zero_module_before(sparsity, other.where)) is not None:
         yield supports(decisive, f"all that {nothing} puts out is exactly zero: the path ends there", activation_sparsity.name)
     elif other is not None:

@@ -38,7 +38,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
-OTHERS = (
+OTHER_EXPLANATIONS = (
     weights_alike,
     weight_scale_off,
     weights_jump,
@@ -129,7 +129,7 @@ def path_pinched(
         yield supports(
             medium, f"{gain[0]} is {gain[1]:.2g} times its namesakes in other blocks: the norm lets little through", weights.name
         )
-    if other := findings.before((first.first_step or 0) + 1).of(*OTHERS):
+    if other := findings.before((first.first_step or 0) + 1).of(*OTHER_EXPLANATIONS):
         yield contradicts(strong, f"something else was wrong before: {other[0].message}", other[0])
     shrunk = findings.before((first.first_step or 0) + 1).of(weights_shrink)
     if shrunk and any(tensors.kind(name) != "norm" for name in places_of(shrunk)):

@@ -39,7 +39,7 @@ from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.run_facts import is_adaptive, is_loss_scaled
 from ckaudit.run.series import Series
 
-ILL = (loss_spike, loss_rises, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
+INSTABILITIES = (loss_spike, loss_rises, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
 
 
 @cause(
@@ -85,7 +85,7 @@ def nonfinite_operation(
         return
     near = [
         finding
-        for finding in findings.before(start + 1).of(*ILL)
+        for finding in findings.before(start + 1).of(*INSTABILITIES)
         if finding.last_step is not None and finding.last_step >= start - lead
     ]
     if near:

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Word
-from ckaudit.diff.noise import AHEAD, SURE, Stretches, quantile
+from ckaudit.diff.noise import MAX_FALSE_ALARMS, SEED_LEAD, Stretches, quantile
 from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
 from ckaudit.diff.run_pair import RunPair, level
 from ckaudit.metrics import Metric
@@ -91,7 +91,7 @@ def validation_slices(both: RunPair) -> PairAnswer:
     if not slices:
         return missing(both, "slice_val_loss")
     label, widest = max(slices, key=lambda one: abs(np.nan_to_num(one[1].excess[-1])))
-    return loss_verdict(widest, f"held-out loss of {label} at step {int(widest.last[-1])}", share=SURE / len(slices))
+    return loss_verdict(widest, f"held-out loss of {label} at step {int(widest.last[-1])}", share=MAX_FALSE_ALARMS / len(slices))
 
 
 @question(place=5, weighs="loss")
@@ -156,7 +156,7 @@ def loss_at_equal_time(both: RunPair, *, min_speed_noise: float = 0.02) -> PairA
     """
     by_time = both.on_axis("time")
     clock = max(min_speed_noise, noise_of_speed(both, step_time)) if by_time is not None else 0.0
-    stretches = None if by_time is None else by_time.level(train_loss_raw, ahead=math.hypot(AHEAD, clock))
+    stretches = None if by_time is None else by_time.level(train_loss_raw, ahead=math.hypot(SEED_LEAD, clock))
     if by_time is None or stretches is None:
         return missing(both, "time")
     return replace(loss_verdict(stretches, f"median loss after the time that step {int(stretches.last[-1])} took"), grave=False)
@@ -247,7 +247,7 @@ def memory(both: RunPair, *, noise: float = 0.02, grave: float = 0.2) -> PairAns
 
 
 # How two levels of a loss are told apart, and the sentence on it.
-def loss_verdict(stretches: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> PairAnswer:
+def loss_verdict(stretches: Stretches, what: str, *, share: float = MAX_FALSE_ALARMS, unit: str = "nats/token") -> PairAnswer:
     """Return the word for the last level of a loss, with a sentence that begins with `what`."""
     left, right, band = level(stretches, share=share)
     word = lower_is_better(left, right, band)

@@ -15,7 +15,7 @@ from ckaudit.fleet.common_causes.ill_runs import comparable
 from ckaudit.fleet.common_causes.odds import Ints, stratified_tail, tables_of
 from ckaudit.fleet.common_causes.sentences import told
 
-MAX_TOLD = 20
+MAX_CAUSES = 20
 ALIKE = 0.8
 """Two values that share so much of their runs, and explain each other, cannot be told apart."""
 
@@ -34,7 +34,7 @@ def common_causes(runs: Sequence[FleetRun]) -> list[CommonCause]:
     left = candidates(asked)
     strata = np.zeros(len(counted), np.int64)
     causes: list[tuple[float, CommonCause]] = []
-    while left and len(causes) < MAX_TOLD:
+    while left and len(causes) < MAX_CAUSES:
         first = min(left, key=_strongest)
         strata = np.unique(2 * strata + first.members, return_inverse=True)[1].astype(np.int64)
         explained = [one for one in left if _says_the_same(one, first) or _explained(one, strata, asked)]

@@ -9,8 +9,8 @@ from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.fleet.common_causes.odds import MIN_HITS, Ints
 from ckaudit.fleet.common_causes.shared_values import Bools
 
-OPEN = ("not_judged", "not_applicable", "disabled")
-MOST = 0.9
+NOT_JUDGED = ("not_judged", "not_applicable", "disabled")
+MIN_JUDGED_SHARE = 0.9
 """A vital check belongs to an illness where so many of the runs that have it could judge the check."""
 
 
@@ -73,7 +73,7 @@ def _illness(code: str, name: str, steps: dict[int, int], judged: Bools) -> Illn
     ill[list(steps)] = True
     since = np.full(len(judged), -1)
     since[list(steps)] = list(steps.values())
-    needed = judged[ill].mean(axis=0) >= MOST
+    needed = judged[ill].mean(axis=0) >= MIN_JUDGED_SHARE
     fair: Bools = np.asarray(judged[:, needed].all(axis=1))
     return Illness(code, name, ill & fair, fair, since)
 
@@ -81,5 +81,5 @@ def _illness(code: str, name: str, steps: dict[int, int], judged: Bools) -> Illn
 def _judged(runs: Sequence[FleetRun]) -> Bools:
     """Return by run and vital check whether it could judge."""
     checks = sorted({check for run in runs for check in run.vital})
-    rows = [[run.vital.get(check, "not_judged") not in OPEN for check in checks] for run in runs]
+    rows = [[run.vital.get(check, "not_judged") not in NOT_JUDGED for check in checks] for run in runs]
     return np.array(rows, bool).reshape(len(runs), len(checks))

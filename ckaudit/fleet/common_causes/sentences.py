@@ -11,7 +11,7 @@ from ckaudit.fleet.common_causes.shared_steps import Orders, SharedStep
 from ckaudit.wording import first_names, plural
 
 MAX_BESIDE = 4
-MOST = 0.8
+MIN_SHARE_OF_STEP = 0.8
 Counts = tuple[int, int, int, int]
 
 
@@ -66,7 +66,7 @@ def _since(first: Candidate) -> str:
     """Return at which step most of the ill runs begin, where they do."""
     since = first.illness.since[first.members & first.illness.ill]
     steps, counts = np.unique(since[since >= 0], return_counts=True)
-    if not counts.size or counts.max() < max(2, MOST * since.size):
+    if not counts.size or counts.max() < max(2, MIN_SHARE_OF_STEP * since.size):
         return ""
     return f"{'All' if counts.max() == since.size else counts.max()} of them begin at step {steps[counts.argmax()]}."
 

@@ -36,7 +36,7 @@ from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines, prefix_end
 
 NAME = "epoch text log"
 GENERIC = True
-MAX_TOLD = 2**21  # bytes in which a log of this kind has shown two epochs
+DETECTION_BYTES = 2**21  # bytes in which a log of this kind has shown two epochs
 _EPOCH = re.compile(
     r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|episode\b|train:(?= \d+ \[))[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
     re.IGNORECASE,
@@ -68,10 +68,10 @@ def detects(source: Source) -> bool:
         b"poch" in source.data
         or b"pisode" in source.data
         or b"Train: " in source.data
-        or _PLACE_MARK.search(source.data[:MAX_TOLD])
+        or _PLACE_MARK.search(source.data[:DETECTION_BYTES])
     ):
         return False
-    lines, _ = _with_errors(gathered(_lines(source.data[:MAX_TOLD])))
+    lines, _ = _with_errors(gathered(_lines(source.data[:DETECTION_BYTES])))
     with_a_loss = lines.holding_name(*_LOSSES)
     if len(np.unique(lines.epochs[with_a_loss])) < 2:
         return not with_a_loss.any() and (_are_of_parts(lines) or _are_of_scores(lines))

@@ -37,10 +37,18 @@ OWN = {
     "batch_norm_batches",
 }
 # What it has to be told, and what every careful user would tell it: nothing of it is chosen by a fault alone.
-TOLD = {"vocabulary", "sequence_length", "clip_norm", "warmup_steps", "planned_steps", "planned_learning_rate", "loss_ema_beta"}
+USER_FACTS = {
+    "vocabulary",
+    "sequence_length",
+    "clip_norm",
+    "warmup_steps",
+    "planned_steps",
+    "planned_learning_rate",
+    "loss_ema_beta",
+}
 HINTS = ("model_scale_hint",)  # words of the user that are repeated in each checkpoint
 
-FACTS = (OWN | TOLD) - {"commit", "lock_hash", "environment", "model"}
+FACTS = (OWN | USER_FACTS) - {"commit", "lock_hash", "environment", "model"}
 """What of run.json is the same whoever trains: nothing of the machine, the code, or the model's own configuration."""
 BY_NAME = ("weights", "gradients", "weight_deltas", "activations", "attention", "moe", "probes")
 """Sections of a checkpoint whose keys are names of the user's model."""

@@ -13,7 +13,7 @@ from ckaudit.audit.engine import open_judged, triage_reads, triage_run
 from ckaudit.diff.compare import JudgedRun, against_good, subject_of
 from ckaudit.diff.divergence import reads
 from ckaudit.diff.gate import gated
-from ckaudit.diff.noise import SURE, quantile
+from ckaudit.diff.noise import MAX_FALSE_ALARMS, quantile
 from ckaudit.errors import UsageError
 from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.wild.groups import GroupMember, GroupNote, Kind, group_folder, read_group
@@ -25,7 +25,7 @@ from ckaudit.wording import plural
 REFERENCES = (1, 2, 3, 5)
 STRONG = 3.0  # standard deviations of the good runs' loss from which a change has to be found
 LAST = 20  # losses that the effect is measured by, the last quarter at most
-NEAR = 2  # steps that a parting may be off
+MAX_STEPS_OFF = 2  # steps that a parting may be off
 
 
 class PairOutcome(Struct, frozen=True, kw_only=True):
@@ -249,9 +249,9 @@ def summarized(split: str, seed: int, outcomes: Sequence[PairOutcome]) -> PairSc
     partings = {}
     for name, is_paired in (("the same seed", True), ("another seed", False)):
         alone = [outcome for outcome in strong if outcome.is_paired == is_paired and outcome.good == 1]
-        partings[f"{name}, within {NEAR} steps"] = _shares([outcome.is_near(NEAR) for outcome in alone])
+        partings[f"{name}, within {MAX_STEPS_OFF} steps"] = _shares([outcome.is_near(MAX_STEPS_OFF) for outcome in alone])
         partings[f"{name}, within one interval of checkpoints"] = _shares(
-            [outcome.is_near(max(NEAR, outcome.interval)) for outcome in alone]
+            [outcome.is_near(max(MAX_STEPS_OFF, outcome.interval)) for outcome in alone]
         )
     return PairScore(
         tool=f"ckaudit {__version__}",
@@ -269,7 +269,7 @@ def _row(count: int, outcomes: Sequence[PairOutcome]) -> PairRow:
     changed = [outcome for outcome in outcomes if not outcome.is_alike]
     harmful = [outcome for outcome in changed if outcome.effect >= STRONG]
     helpful = [outcome for outcome in changed if outcome.effect <= -STRONG]
-    enough = quantile(SURE) * (1 + 1 / count) ** 0.5
+    enough = quantile(MAX_FALSE_ALARMS) * (1 + 1 / count) ** 0.5
     return PairRow(
         good=count,
         worse=_shares([outcome.word == "worse" for outcome in alike]),

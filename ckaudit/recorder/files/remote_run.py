@@ -21,7 +21,7 @@ from ckaudit.remote.location import shown
 from ckaudit.remote.put import Refused, RemoteFolder
 from ckaudit.remote.spool import Journal, Sent, Spool, Stretch, make_room
 
-SETTLED = 10**9
+SETTLED_NANOSECONDS = 10**9
 """Nanoseconds after which a folder that has not changed is believed: file systems tell time by their ticks."""
 
 PARALLEL_UPLOADS = 8
@@ -229,7 +229,7 @@ class RemoteRun:
             self._upload_file(name)
         self._upload_in_parallel(at_once)
         # A file that comes within the same tick of the file system's clock does not change the time of its folder.
-        self._changed = changed if time_ns() - changed > SETTLED else 0
+        self._changed = changed if time_ns() - changed > SETTLED_NANOSECONDS else 0
 
     def _new_files(self, *, recheck_all: bool) -> Iterator[str]:
         with os.scandir(self.spool.run) as entries:

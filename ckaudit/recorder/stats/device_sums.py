@@ -114,13 +114,13 @@ def _full_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]
             of_rows.append(np.full(last - first, owner))
             held, first = held + last - first, last
             if held == MAX_ELEMENTS_TOGETHER // ROW_ELEMENTS:
-                yield _filled(of_rows, pieces)
+                yield _joined_rows(of_rows, pieces)
                 held, of_rows, pieces = 0, [], []
     if held:
-        yield _filled(of_rows, pieces)
+        yield _joined_rows(of_rows, pieces)
 
 
-def _filled(of_rows: Sequence[NDArray[np.intp]], pieces: Sequence[Array]) -> _Rows:
+def _joined_rows(of_rows: Sequence[NDArray[np.intp]], pieces: Sequence[Array]) -> _Rows:
     owners = np.concatenate(of_rows)
     return _Rows(owners, np.full(len(owners), ROW_ELEMENTS), pieces[0] if len(pieces) == 1 else library(pieces[0]).cat([*pieces]))
 

@@ -63,7 +63,7 @@ def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
         left = [_gauge(vital, view, half) for vital in snapshot.vitals]
         right = [_gauge(gauge, view, half) for gauge in snapshot.pace]
         right += [""] * (len(left) - len(right))
-        body = [f"{_filled(left_line, half)}   {other}".rstrip() for left_line, other in zip(left, right, strict=False)]
+        body = [f"{_padded(left_line, half)}   {other}".rstrip() for left_line, other in zip(left, right, strict=False)]
     else:
         body = [_gauge(gauge, view, width) for gauge in (*snapshot.vitals, *snapshot.pace)]
     alerts = list(_alerts(snapshot, view, width)) or [[paint("nothing found", "ok", view)]]
@@ -130,6 +130,6 @@ def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
         ]
 
 
-def _filled(text: str, width: int) -> str:
+def _padded(text: str, width: int) -> str:
     """Return text that may be painted, filled up to a width."""
     return text + " " * max(0, width - columns(PAINT.sub("", text)))

@@ -39,7 +39,7 @@ MIN_LOG_SHARE = 0.5
 MIN_POINTS_BACK = 3
 """Points after an event by which a record that ends soon tells that it is over: all of them, for there are few."""
 
-NOT_BACK = 5
+MIN_LASTING_POINTS = 5
 """Points of an incident that is not back: in a log of every thousandth step two points already lie further apart than that."""
 
 EARLY_JUMP, GRAVE_RATIO, MIN_RECURRENCES = 0.25, 2.0, 2
@@ -375,7 +375,7 @@ def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, cl
     first, last = int(steps[incident.first]), int(steps[incident.last])
     inside = slice(incident.first, incident.last + 1)
     peak = incident.first + int(np.argmax(np.where(np.isfinite(loss[inside]), loss[inside], -np.inf)))
-    long = last - first >= patience and incident.last - incident.first + 1 >= NOT_BACK
+    long = last - first >= patience and incident.last - incident.first + 1 >= MIN_LASTING_POINTS
     tail = (
         "then it is no number any more"
         if not np.isfinite(loss[incident.last + 1 : incident.last + 2]).all()

@@ -30,7 +30,7 @@ has fallen by more than half, or no evaluation costs less than the first steps, 
 model of tokens that begins with a guess learns first what all text shares: below the largest most of what it has learnt is memory
 (500 healthy trainings: 0.78 and more)."""
 
-BEYOND, CARRIED_OF_OTHER_UNIT = 2.0, 0.67
+TIMES_UNTRAINED, CARRIED_OF_OTHER_UNIT = 2.0, 0.67
 """A held-out loss that stays beyond twice an untrained model's, and falls by less than two thirds as much as the training loss,
 is neither of another unit nor of what the model is trained for."""
 
@@ -186,7 +186,7 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
     is_memory = val.min() >= start or (end < start / 2 and not falls_still)
     max_carried = CARRIED_OF_MUCH if is_memory else CARRIED
     what = "nothing carries over" if carried <= CARRIED else f"{carried:.0%} of that carries over"
-    if val.min() > BEYOND * start > 0:
+    if val.min() > TIMES_UNTRAINED * start > 0:
         max_carried, what = CARRIED_OF_OTHER_UNIT, "it never came below twice that of an untrained model"
     elif _is_a_guess(start, facts):
         max_carried = CARRIED_OF_ALL

@@ -33,7 +33,7 @@ from ckaudit.run.update_reach import (
 WINDOW = 10
 """Checkpoints whose median is what is usual: more would reach back to another learning rate."""
 
-BY_ITSELF = 5.0
+UNKNOWN_OPTIMIZER_FACTOR = 5.0
 """Times the ratio to its past that an update needs which all tensors share, where the optimizer is not known."""
 
 MIN_TIMES_FASTER = 2.0
@@ -188,7 +188,7 @@ def _jumps(
         jumps = large & (moved.values > plain_descent_reach(moved, rate, gradient, min_points=min_points))
     elif rate is not None and gradient is not None and adapts is None:
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
-        jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio)
+        jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > UNKNOWN_OPTIMIZER_FACTOR * min_ratio)
         jumps &= _is_calm(moved.steps, gradient)
     # Where others get no gradient, a tensor may begin to move by a single element.
     elements = np.where(large, 0.0, moved.values / np.sqrt(table_of(facts).elements(moved.labels)))

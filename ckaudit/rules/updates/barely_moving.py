@@ -34,7 +34,7 @@ OF_RATE = 0.1
 HALF_SPACING = 2.0**-24
 """Half of the distance from a float32 number to the next, over its size: a smaller update leaves it as it is."""
 
-LIKE_OTHERS = 10.0
+MAX_BELOW_OTHERS = 10.0
 """Under plain SGD an update is the rate times the gradient: within so many times what others make of theirs it is its own."""
 
 
@@ -311,7 +311,7 @@ def _as_its_gradient(norm: Series, gradient: Series | None, adapts: Series | Non
     with np.errstate(all="ignore"):
         taken = norm.values / cells_like(norm, gradient)
         taken = np.where(np.isfinite(taken) & (taken > 0), taken, np.nan)
-        return np.asarray(taken > row_medians(taken)[:, None] / LIKE_OTHERS)
+        return np.asarray(taken > row_medians(taken)[:, None] / MAX_BELOW_OTHERS)
 
 
 def _falls(loss: Series, steps: Steps) -> bool:
