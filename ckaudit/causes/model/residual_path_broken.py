@@ -127,7 +127,7 @@ def _are_single_layers(names: Sequence[str], *, min_blocks: int = 3) -> bool:
 
 
 def _decay(norm: Series) -> list[tuple[float, int]]:
-    """Return by how much the last block's norm exceeds the first one's, and at which step, where there are three blocks."""
+    """Return how many times the last block's norm exceeds the first one's, and the step, where there are three blocks."""
     if norm.values.shape[1] < 3:
         return []
     known = norm.finite.all(axis=1) & (norm.values > 0).all(axis=1)

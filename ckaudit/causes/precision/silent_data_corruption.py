@@ -104,7 +104,7 @@ def silent_data_corruption(
 
 
 def largest_element_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
-    """Return by how much the largest element has grown in a jump, over the length of the change, at most 1.
+    """Return the growth of the largest element in a jump, over the length of the change, at most 1.
 
     Where it came between two checkpoints, the finding says how large it was beside the larger of the two norms.
     """
@@ -132,7 +132,7 @@ def _cell(series: Series | None, jump: Finding, *, earlier: int = 0) -> float | 
 
 
 def _as_large(gradient: Series, step: int, *, share: float = 0.1) -> int:
-    """Return at how many other steps a gradient over its median is at least a share of what it is at one."""
+    """Return the number of other steps at which a gradient over its median is at least a share of what it is at one."""
     own = gradient.values[(gradient.steps == step) & gradient.finite[:, 0], 0]
     return int((np.nan_to_num(gradient.values[gradient.steps != step, 0]) >= share * own[0]).sum()) if own.size else 0
 

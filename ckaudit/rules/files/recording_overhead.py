@@ -64,7 +64,7 @@ def recording_overhead(
 
 
 def _too_often(share: Series, noticeable: float, min_checkpoints: int, apart: float) -> Mask:
-    """Tell of each checkpoint whether it is one of `min_checkpoints` that stand close together and take a noticeable share."""
+    """Return which checkpoints are among `min_checkpoints` that stand close together and take a noticeable share."""
     known = np.flatnonzero(share.finite[:, 0])
     often = np.zeros(len(share.steps), bool)
     if len(known) < min_checkpoints:

@@ -199,7 +199,7 @@ def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) ->
 
 
 def _repeated(steps: Steps, jumps: list[Incident], min_jumps: int, within: int) -> list[bool]:
-    """Tell of each jump whether it is one of `min_jumps` within so many steps, and of one in a hundred of the points there."""
+    """Return whether each jump is one of `min_jumps` within so many steps, and of one in a hundred of the points there."""
     starts = np.array([steps[incident.first] for incident in jumps], np.int64)
     near, points = (
         np.searchsorted(among, starts + within, side="left") - np.searchsorted(among, starts - within, side="right")
@@ -305,7 +305,7 @@ def _restarted(rate: Series | None, step: int, window: int) -> bool:
 
 
 def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
-    """Tell of each step whether the gradient norm was flagged in the steps before it."""
+    """Return which steps come shortly after a flagged gradient norm."""
     if gradient is None:
         return np.zeros(len(steps), bool)
     flagged = gradient.steps[np.nan_to_num(gradient.values[:, 0], posinf=np.inf) > k]
@@ -319,7 +319,7 @@ def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
 
 
 def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: float) -> list[bool]:
-    """Tell of each incident whether the gradient norm was known in it, and never flagged: then data made it, not updates."""
+    """Return whether the gradient norm was known in each incident and never flagged: then data made it, not updates."""
     if gradient is None:
         return [False] * len(incidents)
     values = gradient.values[:, 0]
@@ -355,7 +355,7 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) 
 
 
 def _crowded(steps: Steps, incidents: list[Incident], min_spikes: int, within: int, *, apart: int) -> list[bool]:
-    """Tell of each incident that lasts whether a spike of it is one of `min_spikes` of such within `within` steps.
+    """Return whether a spike of each lasting incident is one of `min_spikes` within `within` steps.
 
     Spikes that follow each other closely are one incident; they count one by one where `apart` points lie between them.
     """

@@ -196,7 +196,7 @@ def _jumps(
 
 
 def _changes(size: Series, away: Series | None) -> Floats:
-    """Return by how much each tensor changed at least from one checkpoint to the next, in norm or in way, shape (C-1, P)."""
+    """Return the least change of each tensor from one checkpoint to the next, in norm or in way, shape (C-1, P)."""
     changed = np.abs(np.diff(size.values, axis=0))
     if away is not None and size.steps[0] == 0:
         distance = cells_like(size, away) * size.values[0]
@@ -287,7 +287,7 @@ def _by_statistics(
 
 
 def _grow_as_others(moved: Floats, sizes: Floats, ratio: float) -> Mask:
-    """Tell where small weights grow by element within `ratio` times what the median tensor moves, shape (C, P)."""
+    """Return where small weights grow by element within `ratio` times what the median tensor moves, shape (C, P)."""
     is_usual = moved <= ratio * row_medians(moved)[:, None]
     is_usual[1:] &= sizes[1:] > sizes[:-1]
     return np.asarray(is_usual)
@@ -314,7 +314,7 @@ def _before(values: Floats) -> Floats:
 
 
 def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[np.bool_]:
-    """Tell of each checkpoint whether no recent gradient was over `ratio` times what those before it had, shape (T, 1)."""
+    """Return which checkpoints follow no recent gradient over `ratio` times the usual one before it, shape (T, 1)."""
     largest = rate_times_largest_gradient(steps, steps, np.ones(len(steps)), gradient)[:, 0]
     norms = at(gradient, steps).values[:, 0]
     usual = [median(norms[max(0, row - WINDOW) : row]) if row else np.nan for row in range(len(steps))]
