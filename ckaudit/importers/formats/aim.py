@@ -136,7 +136,7 @@ def _tracked(repository: Source, chunk: Source, name: str) -> TrackedRun:
 
 
 def _start(run: TrackedRun) -> float:
-    """Return when the first point of a run was logged; 0: it is not known."""
+    """Return the time at which the first point of a run was logged; 0: it is not known."""
     return min((float(series.times[series.times > 0].min(initial=np.inf)) for series in run.series.values()), default=0.0)
 
 

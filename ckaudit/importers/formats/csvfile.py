@@ -200,7 +200,7 @@ def epoch_of(header: Sequence[str]) -> int | None:
 
 
 def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) -> dict[str, list[int]]:
-    """Return for each catalogue name the columns that may hold it; a column that the user mapped is taken for that alone.
+    """Return the columns that may hold each catalogue name; a column that the user mapped is taken for that alone.
 
     Raises:
         UnreadableError: Where no column can be recognised.

@@ -145,7 +145,7 @@ def _of_evaluation(key: str) -> str:
 
 
 def _last_versions(versions: Sequence[BarValues]) -> list[BarValues]:
-    """Return of neighbours at one update that show the same values the last."""
+    """Return the bars; of neighbours at one update that show the same values, only the last."""
     return [
         one
         for one, after in zip(versions, [*versions[1:], None], strict=True)
