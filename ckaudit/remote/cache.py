@@ -138,7 +138,7 @@ class Slot:
 
 @contextmanager
 def naming_cache(cache: Path) -> Iterator[None]:
-    """Say of what the disk refuses that it is the cache's."""
+    """Name the cache in errors of the disk."""
     try:
         yield
     except OSError as error:
@@ -172,7 +172,7 @@ def make_room(cache: Path, new: int) -> None:
 
 
 def _slots(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield when each copy was last used, its bytes, and its folder."""
+    """Yield the time of last use of each copy, its bytes and its folder."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         try:
             used = (entry / IN_USE).stat().st_mtime

@@ -330,7 +330,7 @@ class RemoteRun:
 
 
 def _turn(name: str) -> tuple[int, str]:
-    """Return when a file goes up: the reference first, then history, then checkpoints in the order of their steps."""
+    """Return the rank of a file in the upload: the reference first, then history, then checkpoints by step."""
     match = CHECKPOINT_NAME.match(name)
     return (0 if match is None else 1 if match["session"] else CHECKPOINTS), name
 

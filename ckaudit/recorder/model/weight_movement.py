@@ -141,7 +141,7 @@ def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
 def distances(
     ones: Sequence[Array], others: Sequence[Array], *, sizes: Sequence[float] | None = None, chunk: int = STRETCH
 ) -> list[tuple[float, float]]:
-    """Return of each pair of tensors the L2 norm of the difference, and that of the first, summed in float64.
+    """Return the L2 norm of the difference of each pair of tensors, and that of the first, summed in float64.
 
     Args:
         ones: Tensors.
@@ -166,7 +166,7 @@ def distances(
 
 
 def unchanged_shares(ones: Sequence[Array], others: Sequence[Array]) -> list[float]:
-    """Return of each pair of tensors the share of elements that are equal: in half precision an update may round to none."""
+    """Return the share of equal elements of each pair of tensors: in half precision an update may round to none."""
     if not ones:
         return []
     counts = [(one == other).sum() for one, other in zip(ones, others, strict=True)]

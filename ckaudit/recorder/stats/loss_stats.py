@@ -226,7 +226,7 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
 
 
 def _is_counted(targets: Tensor, classes: int, ignored: int) -> Tensor:
-    """Tell of each target whether it is a class, and not the one that is left out."""
+    """Return which targets are a class, and not the one that is left out."""
     return (targets != ignored) & (targets >= 0) & (targets < classes)
 
 
@@ -266,7 +266,7 @@ def _log_likelihood(probabilities: Tensor, targets: Tensor) -> Tensor:
 
 
 def _is_distribution(function: str, rows: Tensor) -> Tensor:
-    """Tell of each row whether it sums to one: as probabilities, or as their logs where the function takes those."""
+    """Return which rows sum to one: as probabilities, or as their logs where the function takes those."""
     if function in TAKE_LOGS:
         return rows.logsumexp(1).abs() < TOLERANCE
     return (rows >= 0).all(1) & ((rows.sum(1) - 1).abs() < TOLERANCE)
