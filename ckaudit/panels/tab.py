@@ -254,7 +254,7 @@ class TabBuilder:
 
 # Why a picture is missing, and what would bring it, in the words of `ckaudit coverage`.
 def why_missing(run: Run, name: str) -> str:
-    """Return in one sentence why nothing of a metric can be drawn; empty where something can."""
+    """Return a sentence on why nothing of a metric can be drawn; empty where something can."""
     series = metrics()[name](run)
     if series:
         return "" if series.finite.any() else f"{name} was recorded, but never as a finite number"

@@ -20,7 +20,7 @@ def badge(severity: str) -> Markup:
 
 
 def finding_links(panels: Panels) -> Places:
-    """Return for each finding, by its place in the report, the link to what shows it best: a tab, a chart on it, a step."""
+    """Return the link to what shows each finding best, by its place in the report: a tab, a chart on it, a step."""
     return {link.finding: link for link in panels.links}
 
 

@@ -298,7 +298,7 @@ def shortened(words: str, max_letters: int) -> str:
 
 
 def described(chart: Chart, subjects: Sequence[str] = ()) -> str:
-    """Return in a sentence what a picture shows, for readers who do not see it."""
+    """Return a sentence on what a picture shows, for readers who do not see it."""
     parts = [_described(trace, subjects) for trace in chart.traces[:8]]
     findings, events = len(_of_findings(chart.marks)), len(_of_events(chart.marks))
     marked = [plural(findings, "finding")] * bool(findings) + [plural(events, "event")] * bool(events)

@@ -157,7 +157,7 @@ def _row(cells: dict[str, str], widths: dict[str, int], view: View) -> str:
 
 
 def _cut(text: str, room: int, view: View, *, label: bool) -> str:
-    """Return as much of a text as there is room for: of labels what tells them apart."""
+    """Return the part of a text that there is room for; of labels, what tells them apart."""
     if label:
         indent = len(text) - len(text.lstrip())
         return " " * indent + abbreviate(text.lstrip(), room - indent, unicode=view.unicode)
