@@ -174,7 +174,7 @@ def _waterfall(run: Run) -> Chart | None:
 
 
 def _dead_branches(run: Run, step: int, *, min_share: float = 1e-6) -> dict[str, str]:
-    """Return by block which of its branches has hardly any gradient at a step beside the other, such as "attn: 0".
+    """Return the branch of each block that has hardly any gradient at a step beside the other, such as "attn: 0", by block.
 
     Args:
         run: The run.

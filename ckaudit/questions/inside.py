@@ -352,7 +352,7 @@ def _comes_as_far(name: str, others: Sequence[str], row: Mapping[str, float], si
 
 # Attention or MLP that is cut off from the loss, or never updated, by what is found of its tensors.
 def cut_off(findings: Findings, table: TensorTable, kind: str) -> str:
-    """Return in words the first finding that names this kind of branch; nothing where none does.
+    """Return a sentence on the first finding that names this kind of branch; nothing where none does.
 
     Args:
         findings: Findings that are more than a note.

@@ -156,7 +156,7 @@ def _global(parts: list[Channel], count: int) -> Channel:
 
 
 def batch_distances(history: History) -> list[int | None]:
-    """Return for each step how many steps ago its batch was seen before; None: never, or no hash was recorded."""
+    """Return how many steps ago each step's batch was seen before; None: never, or no hash was recorded."""
     if history.batch_hash is UNSET or len(history.batch_hash) != len(history.steps):
         return [None] * len(history.steps)
     seen: dict[str, int] = {}
