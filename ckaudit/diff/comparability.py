@@ -96,7 +96,7 @@ def find_mismatches(left: Run, right: Run) -> list[Unlike]:
 
 
 def settings(unlikes: Sequence[Unlike]) -> list[Unlike]:
-    """Return of what is not alike what acts from the first step on: no seed, and no interval of evaluations and logs."""
+    """Return the mismatches that act from the first step on: no seed, and no interval of evaluations and logs."""
     return [
         mismatch
         for mismatch in unlikes

@@ -119,7 +119,7 @@ def _with_cause(row: FleetRun, first: Diagnosis, top: Finding | None) -> FleetRu
 
 
 def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> dict[str, VitalState]:
-    """Return by vital check the gravest finding that answers it, that it is well, or why it is open."""
+    """Return the state of each vital check by name: its gravest finding, that it is well, or why it is open."""
     rules = {check.name: check.rules for check in VITAL}
     states: dict[str, VitalState] = {}
     for check in vital:
@@ -260,7 +260,7 @@ def _named(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _place(manifest: Manifest, facts: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield on which nodes and devices a run was trained, as its sessions, its environment or its configuration says."""
+    """Yield the nodes and devices that a run was trained on, as its sessions, its environment or its configuration says."""
     for fact, field, names in (("node", "node", NODES), ("device", "accelerator", DEVICES)):
         values = (getattr(session, field) for session in manifest.sessions or ())
         known = list(dict.fromkeys(value for value in values if value is not UNSET))
@@ -274,7 +274,7 @@ def _place(manifest: Manifest, facts: dict[str, str]) -> Iterator[tuple[str, str
 
 
 def _order(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield by what the order of the data is known again: the hashes of its first batches, where they were recorded."""
+    """Yield what identifies the order of the data: the hashes of its first batches, where they were recorded."""
     for name in ("input_hash", "batch_id"):
         labels = run.texts.get(name)
         if labels is not None and len(labels.values) >= BATCHES:

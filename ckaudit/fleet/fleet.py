@@ -195,7 +195,7 @@ def fleet_of(
 
 
 def verdict(runs: Sequence[FleetRun]) -> str:
-    """Say in one sentence what an audit of many runs comes to."""
+    """Return a sentence on what an audit of many runs comes to."""
     failed = sum(run.status != "audited" for run in runs)
     audited = len(runs) - failed
     ill = sum(is_ill(run) for run in runs)
@@ -222,7 +222,7 @@ def ranked(runs: Iterable[FleetRun]) -> list[FleetRun]:
 
 
 def urgency(run: FleetRun) -> Urgency:
-    """Return by what a run is ranked."""
+    """Return the key that a run is ranked by."""
     sure = run.confidence if is_ill(run) and run.confidence is not None else 0.0
     return _rank(run), -sure, -lasting_share(run), -float(run.written), run.run
 

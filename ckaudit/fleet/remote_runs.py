@@ -75,7 +75,7 @@ def _split(pattern: str) -> tuple[str, str]:
 
 
 def _sources(entries: Sequence[Entry], wanted: Sequence[str]) -> dict[str, list[Entry]]:
-    """Return by the name of each source the objects that belong to it, in the order of names."""
+    """Return the objects that belong to each source by its name, in the order of names."""
     runs = {dirname(entry.name) for entry in entries if _is_ours(basename(entry.name))}
     sources: dict[str, list[Entry]] = {}
     for entry in sorted(entries):

@@ -79,7 +79,7 @@ def _illness(code: str, name: str, steps: dict[int, int], judged: Bools) -> Illn
 
 
 def _judged(runs: Sequence[FleetRun]) -> Bools:
-    """Return by run and vital check whether it could judge."""
+    """Return whether each vital check could judge each run, shape (runs, checks)."""
     checks = sorted({check for run in runs for check in run.vital})
     rows = [[run.vital.get(check, "not_judged") not in NOT_JUDGED for check in checks] for run in runs]
     return np.array(rows, bool).reshape(len(runs), len(checks))

@@ -63,7 +63,7 @@ def _of_value_in_words(first: Candidate, counts: Counts) -> str:
 
 
 def _since(first: Candidate) -> str:
-    """Return at which step most of the ill runs begin, where they do."""
+    """Return a sentence on the step at which most of the ill runs begin, empty where they share none."""
     since = first.illness.since[first.members & first.illness.ill]
     steps, counts = np.unique(since[since >= 0], return_counts=True)
     if not counts.size or counts.max() < max(2, MIN_SHARE_OF_STEP * since.size):
@@ -98,7 +98,7 @@ def _beside(first: Candidate, beside: Sequence[Candidate], asked: Asked) -> str:
 
 
 def _first_commit(first: Candidate, runs: Sequence[FleetRun]) -> str:
-    """Return with which commit a window of starts begins, where no run before had it."""
+    """Return a sentence on the commit that a window of starts begins with, where no run before had it."""
     if first.field != "start":
         return ""
     dated = sorted((float(run.facts["start"]), place) for place, run in enumerate(runs) if first.known[place])

@@ -25,7 +25,7 @@ MANY_CELLS = 16
 
 
 class Orders(NamedTuple):
-    """By what the order of the data is known, and which run has which.
+    """The orders of the data, by what identifies them, and the order of each run.
 
     Attributes:
         fact: Name of the fact, or of those that stand for it.

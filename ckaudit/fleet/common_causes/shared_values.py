@@ -117,14 +117,14 @@ class Values:
         ]
 
     def having(self, chosen: Bools) -> Ints:
-        """Return of how many of the chosen runs each question holds."""
+        """Return the number of chosen runs that each question holds of."""
         counts_by_level = np.bincount(self.level[chosen[self.run]], minlength=len(self.levels))
         upto = np.concatenate([[0], np.cumsum(counts_by_level)])
         counts: Ints = upto[self.high] - upto[self.low]
         return counts
 
     def known_of(self, chosen: Bools) -> Ints:
-        """Return for each question how many of the chosen runs have an answer."""
+        """Return the number of chosen runs that have an answer to each question."""
         return (self.known @ chosen.astype(np.int64))[self.fact_of] if self.fact_of.size else np.zeros(0, np.int64)
 
     def marks(self, chosen: Bools) -> Ints:
@@ -171,7 +171,7 @@ class Values:
 
 
 def field_of(name: str) -> CommonField:
-    """Return of what kind a fact is; whatever has no kind of its own counts as configuration.
+    """Return the kind of a fact; whatever has no kind of its own counts as configuration.
 
     >>> field_of("git.commit"), field_of("config.lr"), field_of("seed")
     ('commit', 'config', 'config')
@@ -240,7 +240,7 @@ def _cuts(numbers: NDArray[np.float64], having: Ints) -> Iterator[int]:
 
 
 def _first_of_each(dated: Iterable[tuple[int, str | None]]) -> list[int]:
-    """Return at which starts a commit runs for the first time, of many commits those that most runs have."""
+    """Return the starts at which a commit runs for the first time; of many commits, those that most runs have."""
     first: dict[str, int] = {}
     times = Counter[str]()
     for at, commit in sorted((at, commit) for at, commit in dated if commit is not None):

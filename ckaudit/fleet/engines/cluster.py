@@ -30,7 +30,7 @@ def check_versions(versions: Iterable[str]) -> None:
 
 @contextmanager
 def cluster_errors(name: str) -> Iterator[None]:
-    """Say of a cluster that is gone what helps; what was audited until then is in the data set.
+    """Name a cluster that is gone, and what helps, in its errors; what was audited until then is in the data set.
 
     Raises:
         CkauditError: In place of what the cluster's library raises.
