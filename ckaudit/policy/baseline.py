@@ -42,7 +42,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
     adopts: bool = False
 
     def matched(self, findings: Sequence[Finding]) -> dict[int, Accepted]:
-        """Return by index of a finding the entry that is the same; an entry is the same as one finding, the nearest."""
+        """Return the entry that matches each finding, by the finding's index; an entry matches one finding, the nearest."""
         candidates: dict[Spot, list[int]] = {}
         for number, entry in enumerate(self.entries):
             candidates.setdefault(_spot(entry), []).append(number)

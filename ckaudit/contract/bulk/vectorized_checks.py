@@ -35,7 +35,7 @@ def limit(check: CheckFunction, name: str) -> float:
 
 
 def _any(wrong: Bools) -> Bools:
-    """Return in which files anything is wrong."""
+    """Return which files have anything wrong."""
     return np.array(wrong.reshape(len(wrong), -1).any(axis=1))
 
 

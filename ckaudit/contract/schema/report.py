@@ -97,7 +97,7 @@ PlaceKey = tuple[str, str | None, int | None]
 
 
 def place_key(finding: Finding) -> PlaceKey:
-    """Return by what a finding is known where files are looked up for it."""
+    """Return the key under which files are looked up for a finding."""
     return finding.code, finding.where, finding.first_step
 
 
