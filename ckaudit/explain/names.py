@@ -140,7 +140,7 @@ def _key(name: str) -> str:
 
 @cache
 def _index() -> dict[str, list[ExplainedName]]:
-    """Return by spelling what is meant."""
+    """Return the names that each spelling stands for."""
     index: dict[str, list[ExplainedName]] = {}
     for subject in subjects():
         for key in dict.fromkeys(_key(word) for word in (*subject.words, *subject.others)):

@@ -207,7 +207,7 @@ class _Examiner:
         self.unneeded(source, content)
 
     def unneeded(self, source: OpenFile, content: Content, *, times: float = 1.5, min_excess_bytes: int = 16 * 2**20) -> None:
-        """Tell of a file `times` as large as its tensors and `min_excess_bytes` larger: SIZ-3 asks what a resume needs."""
+        """Find a file `times` as large as its tensors and `min_excess_bytes` larger: SIZ-3 asks what a resume needs."""
         needs = [0] * len(content.ranges)
         for tensor in content.tensors:
             needs[tensor.at] += tensor.needs

@@ -119,7 +119,7 @@ class AnnouncedFindings:
                 yield finding, False
 
     def _places_of(self, findings: Sequence[Finding]) -> dict[int, int]:
-        """Return by index of a finding the place of what was told of it; one that spread far is known by its first place."""
+        """Return the place of the announcement of each finding, by its index; one that spread far is known by its first place."""
         entries = [known.entry for known in self._announced_findings]
         places = {id(entry): place for place, entry in enumerate(entries)}
         by_index = {index: places[id(entry)] for index, entry in Baseline(file="", entries=entries).matched(findings).items()}
@@ -325,7 +325,7 @@ def _early_signs(applied: AppliedPolicy) -> tuple[EarlySign, ...]:
 
 
 def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:
-    """Return by code of a finding the likeliest cause that explains it."""
+    """Return the likeliest cause that explains a finding, by the finding's code."""
     by_code: dict[str, Likely] = {}
     for diagnosis in diagnose(run, findings, causes().values()):
         likely = Likely(cause=diagnosis.cause, title=diagnosis.title, knob=diagnosis.knob, confidence=diagnosis.confidence)
