@@ -94,7 +94,7 @@ def normalization_missing(
 
 
 def _entering(outputs: Series | None, weights: Series | None, table: TensorTable) -> float | None:
-    """Return the root mean square of what enters the matrix of a block that gets most; None where that cannot be told.
+    """Return the largest root mean square of what enters a matrix of a block; None where that is not known.
 
     Only models with attention count: convolutions and recurrent cells often have no norm. The entries of a matrix and of what
     enters it are taken for independent, as they are where training begins.

@@ -172,7 +172,7 @@ def _why_evaluations_fall(val: Series | None, hit: Hit) -> str:
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
-    """Return how the loss ends above its lowest level; where nothing else is told, half of `min_rise` may do."""
+    """Return how the loss ends above its lowest level; where nothing else was found, half of `min_rise` may do."""
     return (
         large_or_clear_rise(values, large=min_rise, small=min_rise / 2) if alone else sustained_rise(values, min_share=min_rise)
     )
