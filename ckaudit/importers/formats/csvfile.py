@@ -179,7 +179,7 @@ def imported_records(
 
 
 def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
-    """Return the columns to read: those of `choices`, of single tensors and layers, and what may count where no step is told."""
+    """Return the columns to read: those of `choices`, of tensors and layers, and what may count steps where no column does."""
     chosen = {position for positions in choices.values() for position in positions}
     epoch = epoch_of(header)
     counters = {position for position, name in enumerate(header) if A_COUNTER.search(name) or counts_environments(name)}

@@ -261,7 +261,7 @@ def _with_numbers(lines: EpochLines, *, min_lines: int = 3) -> tuple[EpochLines,
 
 
 def _with_tests(lines: EpochLines) -> tuple[EpochLines, list[str]]:
-    """Return the lines, their test losses as validation losses where these are told in several epochs and no others are."""
+    """Return the lines, with test losses as validation losses where several epochs have them and no others."""
     tested = lines.epochs[lines.columns[OF_TEST].present] if OF_TEST in lines.columns else lines.epochs[:0]
     if len(np.unique(tested)) < 2 or lines.holding_name("val_loss").any():
         return lines, []

@@ -50,7 +50,7 @@ class LossLine(Struct, frozen=True):
 
 
 def detects(source: Source) -> bool:
-    """Tell by several lines with a training loss; whatever names a step is told by another format before."""
+    """Tell by several lines with a training loss; whatever names a step belongs to a format that is asked before."""
     if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
         return False
     return sum(_is_trained(line.values) for line in _lines(source.data[:HEAD_BYTES])) >= MIN_LINES

@@ -1,4 +1,4 @@
-"""Tables of RocksDB: blocks of keys in order, each key told by what it shares with the one before it, and an index of blocks.
+"""Tables of RocksDB: blocks of keys in order, each key coded by what it shares with the one before, and an index of blocks.
 
 Such a table is written once and never changed. At its end stand the places of two blocks: the index, which has the last key and
 the place of each block, and a list of further blocks, of which the one with deletions of ranges is read. Of the blocks only those
