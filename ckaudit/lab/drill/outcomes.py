@@ -282,14 +282,14 @@ def _without_findings(outcome: FaultOutcome, kind: FaultKind, record: DrillRecor
 
 
 def _new(record: DrillRecording, healthy: Sequence[DrillRecording], since: int, step: int) -> list[Finding]:
-    """Return what counts at a step and is not told of the healthy trainings either, as they stood then."""
+    """Return the findings that count at a step and that no healthy training had as it stood then."""
     last = [twin.run.last_step or 0 for twin in healthy]
     usual = set[str]().union(*(twin.codes() | twin.codes(min(step, end)) for twin, end in zip(healthy, last, strict=True)))
     return [finding for finding in counting_findings(record.report(step), since) if finding.code not in usual]
 
 
 def _first_seen(record: DrillRecording, healthy: Sequence[DrillRecording], since: int, onset: int) -> int:
-    """Return the first step at whose end something new is told; what is told once is taken to be told from then on."""
+    """Return the first step at whose end something new is reported; what is reported once is taken to stay reported."""
     last = record.run.last_step or onset
     low, high = min(onset, last), last
     while low < high:

@@ -81,7 +81,7 @@ def write_document(
 
 
 def _with_part(whole: str, score: Score, lines: Sequence[str], path: Path) -> str:
-    """Return the document with what is said of one split in its place."""
+    """Return the document with the part on one split in its place."""
     what = score.boards[0].split + (" --bare" if score.bare else "")
     begin, end = BEGIN.format(what), END.format(what)
     if begin not in whole:

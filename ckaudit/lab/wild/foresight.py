@@ -1,4 +1,4 @@
-"""Foresight: how many steps before the loss shows a fault it is told, each recording judged as it stood at step after step."""
+"""Foresight: how many steps before the loss shows a fault it is reported, each recording judged as it stood at each step."""
 
 import json
 from bisect import bisect_left
@@ -22,7 +22,7 @@ from ckaudit.run.series import Floats, Steps
 
 
 class Foresight(Struct, frozen=True, kw_only=True):
-    """What was told of one draw in one form, and when.
+    """What was reported of one draw in one form, and when.
 
     Attributes:
         fault: The fault.

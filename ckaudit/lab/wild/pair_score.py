@@ -121,7 +121,7 @@ def _judge(work: tuple[Path, int]) -> list[PairOutcome]:
 
 
 def judge_group(folder: Path, index: int, group: GroupNote) -> Iterator[PairOutcome]:
-    """Yield what is said of each run of a group, against one, two, three and five good ones."""
+    """Yield the verdicts on each run of a group, against one, two, three and five good ones."""
     runs = {member.name: _opened(folder / member.name) for member in group.members}
     good = [member.name for member in group.of("good")]
     for place, member in enumerate(group.of("good")):
@@ -195,7 +195,7 @@ def _level(series: Series, last: int) -> float:
 
 
 class PairRow(Struct, frozen=True, kw_only=True):
-    """A line of the table: what is said of runs that are held against so many good ones.
+    """A line of the table: the verdicts on runs that are held against some number of good ones.
 
     Attributes:
         good: How many good runs.
