@@ -312,7 +312,7 @@ class ShardedTensors:
         return movement_summary(pairs, moved)
 
     def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:  # noqa: ARG002
-        """Return what the ranks told each other with the movement."""
+        """Return what the ranks exchanged with the movement."""
         return self._is_finite
 
     def finish_owed(self) -> None:
