@@ -158,7 +158,7 @@ def _counted(findings: Sequence[Finding]) -> str:
 
 
 def brief(text: str, max_words: int = MAX_WORDS) -> str:
-    """Return the first sentences of a text that together have so many words at most; of a longer first one, its beginning.
+    """Return the first sentences of a text, at most `max_words` words; of a longer first one, its beginning.
 
     >>> brief("One two. Three four.", 3), brief("One two three four.", 3)
     ('One two.', 'One two three …')

@@ -95,7 +95,7 @@ def by_severity(fleet: Fleet) -> str:
 
 
 def rest_sentence(rest: Sequence[FleetRun]) -> str:
-    """Return what is counted of the runs that are not told one by one."""
+    """Return a sentence on the runs that are not listed one by one."""
     ill = sum(run.status == "audited" and run.severity not in (None, "note") for run in rest)
     failed = sum(run.status != "audited" for run in rest)
     other = [run for run in rest if run.status == "audited" and run.severity in (None, "note")]

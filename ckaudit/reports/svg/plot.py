@@ -286,7 +286,7 @@ def _entries(legend: Sequence[LegendEntry], rows: Sequence[tuple[int, float]]) -
 
 
 def shortened(words: str, max_letters: int) -> str:
-    """Return words cut in their middle to so many letters.
+    """Return words cut in their middle to at most `max_letters` letters.
 
     >>> shortened("blocks.11.attention.weight", 15)
     'blocks.…weight'

@@ -48,7 +48,7 @@ class Scale(NamedTuple):
         return self.low <= value <= self.high
 
     def ticks(self, count: int, *, whole: bool = False) -> list[float]:
-        """Return about so many round numbers on the scale, whole ones where they count steps."""
+        """Return about `count` round numbers on the scale, whole ones where they count steps."""
         if self.log:
             return _decades(self.low, self.high, count)
         return _round_numbers(self.low, self.high, count, apart=1.0 if whole else 0.0)
@@ -114,7 +114,7 @@ def _round_numbers(low: float, high: float, count: int, *, apart: float = 0.0) -
 
 
 def _decades(low: float, high: float, count: int) -> list[float]:
-    """Return powers of ten, every so many where there are more; within few decades twice and five times each as well.
+    """Return at most `count` powers of ten, evenly chosen; within few decades twice and five times each as well.
 
     >>> _decades(2, 40, 6), _decades(1e-9, 1.0, 4)
     ([2, 5, 10, 20], [1e-09, 1e-06, 0.001, 1])
