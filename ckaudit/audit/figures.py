@@ -78,7 +78,7 @@ def _loss(run: Run, points: int) -> Chart | None:
 
 
 def chart_of(rows: Series, *, name: str, title: str, points: int, unit: str, finding: int | None = None) -> Chart:
-    """Return a series of one place as a curve of at most so many points; what is said of it is of all of them."""
+    """Return a series of one place as a curve of at most `points` points; what is said of it is of all of them."""
     values = rows.values[:, 0]
     chosen = shape_preserving(values, points)
     finite = np.flatnonzero(np.isfinite(values))

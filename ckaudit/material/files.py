@@ -144,7 +144,7 @@ class FaultCollector:
             self._reported.append(finding)
 
     def findings(self) -> list[Finding]:
-        """Return what was told, and for each kind and file how much more there is."""
+        """Return what was reported, and how much more there is of each kind and file."""
         more = []
         for key, count in self._counts.items():
             if count > MAX_REPORTED:

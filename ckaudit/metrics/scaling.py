@@ -164,7 +164,7 @@ def _of_targets(run: Run, steps: Steps, tokens: Floats, entropy: Floats, *, max_
 
 
 def _tells_other_tokens(run: Run, *, min_match: float = 0.5) -> bool:
-    """Return whether the inputs are not what is to be told, as of masked words or a translation.
+    """Return whether the inputs are not what is predicted, as of masked words or a translation.
 
     Our recorder says how targets relate to inputs wherever it is shown both: where it does not, only causal attention tells.
     """

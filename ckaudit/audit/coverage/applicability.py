@@ -1,4 +1,4 @@
-"""What a run can have: who wrote it, what its recorder was told, and which numbers make sense for it."""
+"""What a run can have: who wrote it, what its recorder was given, and which numbers make sense for it."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -157,7 +157,7 @@ def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
 
 
 def _split(lacks: Sequence[MissingInput], now: Situation) -> tuple[Sequence[MissingInput], tuple[Extra, ...]]:
-    """Part what a command must be run for from what it gives besides, where it is told more or the file holds more."""
+    """Split what a command must be run for from what it gives besides, with further options or a fuller file."""
     shown = [lack for lack in lacks if lack.level == "must"] or [*lacks]
     shown += _waited_for(lacks, shown, now)
     given_options = {option for lack in shown for option in _options(lack.by, now)}
