@@ -156,7 +156,7 @@ def _members(
     right: Mapping[str, Any],
     keys: list[str],
 ) -> Iterator[Unlike]:
-    """Yield a difference of each member that matters; a whole that is one thing, such as a plan, is told once."""
+    """Yield a difference of each member that matters; a whole that is one thing, such as a plan, is reported once."""
     for key in keys:
         one, other = left.get(key), right.get(key)
         if (name in ("config", "model", "data_manifest") and _UNIMPORTANT.search(key)) or (_is_place(one) and _is_place(other)):

@@ -1,4 +1,4 @@
-"""From what the user names to the runs there: patterns, folders and files, told apart as `ckaudit triage` tells them.
+"""From what the user names to the runs there: patterns, folders and files, as `ckaudit triage` distinguishes them.
 
 Links to folders are not followed below what was named, so that no circle of them is walked twice; what a pattern names is
 taken whatever it is, a link too. A file that no importer knows is passed over where a pattern found it, and counted.

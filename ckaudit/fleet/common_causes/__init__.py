@@ -52,7 +52,7 @@ def _strongest(one: Candidate) -> tuple[bool, float, float, int, str, str]:
 
 
 def _explained(one: Candidate, strata: Ints, asked: Asked) -> bool:
-    """Return whether ill runs share it no more often than chance deals among runs that are alike in all that is told already."""
+    """Return whether ill runs share it no more often than by chance among runs alike in all that is reported already."""
     ill, having = one.illness.ill & one.known, one.members & one.known
     rows = []
     for number in np.unique(strata[having]).tolist():
@@ -63,7 +63,7 @@ def _explained(one: Candidate, strata: Ints, asked: Asked) -> bool:
 
 
 def _says_the_same(one: Candidate, first: Candidate) -> bool:
-    """Return whether it is the first itself or its neighbour: of the thresholds, or windows, of one fact the best is told."""
+    """Return whether it is the first itself or its neighbour: of the thresholds, or windows, of a fact the best is reported."""
     of_one = one.name == first.name and one.illness.code == first.illness.code
     return one is first or (of_one and one.ranged and first.ranged)
 
