@@ -250,7 +250,7 @@ def load_balance(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Fi
 
 
 def _load_balance(layer: MoeStats) -> tuple[float, float] | None:
-    """Return the loss with shares of assignments, and with shares of tokens at most; None where it cannot be told.
+    """Return the loss with shares of assignments, and with shares of tokens at most; None where it is not known.
 
     A token's experts are all different, so that no expert has more assignments than there are tokens: that bounds k.
     """
