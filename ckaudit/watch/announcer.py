@@ -83,21 +83,21 @@ class VitalGauges:
 
 
 class AnnouncedFinding(Struct):
-    """A finding that was told: what it was, and the last step that it was seen at."""
+    """A finding that was announced: what it was, and the last step that it was seen at."""
 
     entry: Accepted
     last: int | None
 
 
 class AnnouncedFindings:
-    """Findings that were told, known again by code, place and start, as a baseline knows them."""
+    """Findings that were announced, recognised by code, place and start, as a baseline recognises them."""
 
     def __init__(self) -> None:
-        """Begin with nothing told."""
+        """Begin with nothing announced."""
         self._announced_findings: list[AnnouncedFinding] = []
 
     def news(self, findings: Sequence[Finding], *, in_full: int = 0) -> Iterator[tuple[Finding, bool]]:
-        """Yield each finding that is new or graver than it was, and whether it was told before.
+        """Yield each finding that is new or graver than it was, and whether it was announced before.
 
         Args:
             findings: All that were found now.
@@ -162,7 +162,7 @@ class VitalLimits(Struct, frozen=True):
 
 
 class AnnouncerOptions(TypedDict, total=False):
-    """What is told of a run under watch.
+    """What is announced of a run under watch.
 
     Attributes:
         criteria: Policy and baseline; without them everything is.
@@ -336,7 +336,7 @@ def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:
 
 # Which findings are new: each is told once, and once more where it became graver.
 def _is_spread(entry: Accepted, finding: Finding) -> bool:
-    """Tell whether a finding is what was told, with so many more places that a baseline would take it for another."""
+    """Tell whether a finding is an announced one, with so many more places that a baseline would take it for another."""
     return entry.first_step == finding.first_step and is_near(entry, finding)
 
 
@@ -345,7 +345,7 @@ def _announced(finding: Finding) -> AnnouncedFinding:
 
 
 def _goes_on(announced: AnnouncedFinding, finding: Finding) -> bool:
-    """Tell whether a finding is the one that was told, and not another of its kind that began after that had ended."""
+    """Tell whether a finding is the announced one, and not another of its kind that began after that had ended."""
     return announced.last is None or finding.first_step is None or finding.first_step <= announced.last + SLACK_STEPS
 
 
