@@ -257,10 +257,10 @@ def _known_before(run: Path, criteria: AcceptanceCriteria) -> AcceptanceCriteria
             return criteria
         step = resumed_from
     try:
-        found = triage(run, step=step, criteria=criteria).findings
+        findings = triage(run, step=step, criteria=criteria).findings
     except CkauditError:  # nothing was recorded by then
         return criteria
-    return replace(criteria, baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in found]))
+    return replace(criteria, baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in findings]))
 
 
 def _numbers_of(record: logging.LogRecord) -> Iterator[tuple[str, float]]:
@@ -270,8 +270,8 @@ def _numbers_of(record: logging.LogRecord) -> Iterator[tuple[str, float]]:
             yield from _known(pair[1], pair[2].replace(",", ""))
     for name, value in vars(record).items():
         if name not in OWN_OF_RECORDS:
-            for key, each in value.items() if isinstance(value, Mapping) else ((name, value),):
-                yield from _known(str(key), each)
+            for key, entry in value.items() if isinstance(value, Mapping) else ((name, value),):
+                yield from _known(str(key), entry)
 
 
 def _known(name: str, value: Any) -> Iterator[tuple[str, float]]:

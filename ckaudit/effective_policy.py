@@ -86,7 +86,7 @@ def import_options_under(
 
 
 def criteria_of(policy: PolicyNamed) -> AcceptanceCriteria:
-    """Return what findings are held against where a function was told of a policy, or nothing of one.
+    """Return what findings are held against where a function was given a policy, or none.
 
     What its author should change is a warning.
 

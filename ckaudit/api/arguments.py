@@ -71,7 +71,7 @@ def naming_addresses(function: Callable[Arguments, Result]) -> Callable[Argument
         try:
             return function(*given, **named)
         except CkauditError as error:
-            error.args = tuple(as_given(said) if isinstance(said, str) else said for said in error.args)
+            error.args = tuple(as_given(argument) if isinstance(argument, str) else argument for argument in error.args)
             error.hint = as_given(error.hint)
             raise
 

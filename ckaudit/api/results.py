@@ -76,8 +76,8 @@ class Audit:
 
     def __repr__(self) -> str:
         """Return a line: the run, the gravest severity and the verdict."""
-        found = f"{self.word}, {plural(len(self.findings), 'finding')}"
-        return f"<Audit of {visible(self.report.subject)}: {found}: {visible(self.verdict)}>"
+        summary = f"{self.word}, {plural(len(self.findings), 'finding')}"
+        return f"<Audit of {visible(self.report.subject)}: {summary}: {visible(self.verdict)}>"
 
     def __str__(self) -> str:
         """Return what the command prints."""
@@ -188,7 +188,7 @@ class Metrics(Mapping[str, Series]):
     def __init__(self, measurement: Measurement) -> None:
         """Take what was measured."""
         self.measurement = with_addresses(measurement)
-        self._measured: dict[str, MeasuredMetric] = {each.name: each for each in self.measurement.measured}
+        self._measured: dict[str, MeasuredMetric] = {metric.name: metric for metric in self.measurement.measured}
 
     def __getitem__(self, name: str) -> Series:
         """Return the series of a metric that has a value."""

@@ -60,17 +60,17 @@ def confidences(candidates: Sequence[CauseCandidate], fit: ConfidenceFit | None 
     fit = fit or ConfidenceFit()
     alone = [
         fit.base
-        - fit.unrecorded * (1.0 - each.recorded_share)
-        + fit.first * min(each.log_odds, 1.0)
-        + fit.beyond * max(each.log_odds - 1.0, 0.0)
-        for each in candidates
+        - fit.unrecorded * (1.0 - candidate.recorded_share)
+        + fit.first * min(candidate.log_odds, 1.0)
+        + fit.beyond * max(candidate.log_odds - 1.0, 0.0)
+        for candidate in candidates
     ]
-    found = []
+    values = []
     for candidate, own in zip(candidates, alone, strict=True):
         rivals = [alone[place] for place in rivals_of(candidate, candidates)]
         taken = np.logaddexp(0.0, np.log(fit.rivals) + np.logaddexp.reduce(rivals)) if rivals else 0.0
-        found.append(round(float(np.exp(-np.logaddexp(0.0, taken - own))), 3))
-    return found
+        values.append(round(float(np.exp(-np.logaddexp(0.0, taken - own))), 3))
+    return values
 
 
 def rivals_of(candidate: CauseCandidate, candidates: Sequence[CauseCandidate]) -> Iterator[int]:

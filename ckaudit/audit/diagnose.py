@@ -78,7 +78,7 @@ def weigh_causes(
     ill = Findings(tuple(finding for finding in illnesses if not _is_of_nan(finding, end)))
     of_nan = list(dict.fromkeys(finding.code for finding in illnesses if _is_of_nan(finding, end)))
     seen = Findings((*ill.all, *(finding for finding in accepted if finding.severity != "note" and not _is_of_nan(finding, end))))
-    return [found for cause in causes if (found := _weigh(cause, run, ill, seen, of_nan))]
+    return [weighed for cause in causes if (weighed := _weigh(cause, run, ill, seen, of_nan))]
 
 
 def _is_of_nan(finding: Finding, end: float) -> bool:
@@ -141,8 +141,10 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequen
 def _placed_in_model(explained: Sequence[Finding], run: Run, *, lead: int = 50) -> Finding:
     """Return the first finding, or one of those that began with it that names a part of the model, as the loss does not."""
     first, names = explained[0], run.tensors.facts
-    together = (each for each in explained if (each.first_step or 0) <= (first.first_step or 0) + lead)
-    parts = (each for each in together if each.where and any(f"{name}.".startswith(f"{each.where}.") for name in names))
+    together = (finding for finding in explained if (finding.first_step or 0) <= (first.first_step or 0) + lead)
+    parts = (
+        finding for finding in together if finding.where and any(f"{name}.".startswith(f"{finding.where}.") for name in names)
+    )
     return next(parts, first)
 
 
@@ -176,7 +178,7 @@ def _followed(cause: Cause, ill: Findings, first: Finding, *, lead: int = 50) ->
     return ill.since((first.first_step or 0) - lead).of(*cause.follows)
 
 
-EFFECTS = frozenset(rule.code for rule in (benchmark_regression, probes_forgotten, probe_jump, off_its_playbook))
+SCORE_CODES = frozenset(rule.code for rule in (benchmark_regression, probes_forgotten, probe_jump, off_its_playbook))
 """Codes of findings on scores and answers, which show that something else is wrong."""
 
 COST = "COST"
@@ -191,7 +193,7 @@ def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
     """
 
     def place(finding: Finding) -> tuple[int, bool, bool, bool, tuple[int, bool, int, str]]:
-        is_effect = finding.code in EFFECTS
+        is_effect = finding.code in SCORE_CODES
         return SEVERITIES.index(finding.severity), of_record(finding), is_over(finding, run), is_effect, gravity(finding)
 
     return sorted(findings, key=place)
@@ -219,7 +221,7 @@ def first_causes(
 
     def place(diagnosis: Diagnosis) -> tuple[bool, bool, float, bool]:
         severity = SEVERITIES.index(diagnosis.severity)
-        before = [each.confidence for each in lasting if SEVERITIES.index(each.severity) <= severity]
+        before = [other.confidence for other in lasting if SEVERITIES.index(other.severity) <= severity]
         yields = diagnosis.cause in passing and bool(before)
         confidence = min([diagnosis.confidence, *before]) if yields else diagnosis.confidence
         explains_end = diagnosis.severity == "sev0" and diagnosis.confidence >= min_sev0_confidence

@@ -52,7 +52,7 @@ BROKEN_PLUGIN = kind(
     "Update or uninstall the package that is named; the audit is made without it.",
     found_by=("triage",),
 )
-UNREAD = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
+UNREAD_CODES = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
 """What the reader passes over: it makes no number wrong."""
 LOST_MAP_CODES = tuple(violation.code for violation in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
 """Notes of maps that are lost, without which the training is judged."""
@@ -155,7 +155,7 @@ def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int 
 def _shown_findings(findings: list[Finding]) -> Iterator[Finding]:
     """Yield the findings that a report shows; what was passed over becomes a note, but for unknown triggers."""
     for finding in findings:
-        if finding.code not in UNREAD:
+        if finding.code not in UNREAD_CODES:
             yield from [finding] if finding.severity != "note" or finding.code in LOST_MAP_CODES else []
         elif not (finding.pointer or "").startswith("/triggers/"):
             yield replace(finding, severity="note")

@@ -45,8 +45,8 @@ def evidence_files(path: Path, findings: Iterable[Finding]) -> dict[PlaceKey, Pl
     checkpoints: dict[int | None, Place] = {
         file.step: (file.shown, 1) for file in folder.checkpoints if file.rank is None and file.step in steps
     }
-    found = ((finding, _place(finding, lines, checkpoints)) for finding in wanted)
-    return {place_key(finding): place for finding, place in found if place is not None}
+    placed = ((finding, _place(finding, lines, checkpoints)) for finding in wanted)
+    return {place_key(finding): place for finding, place in placed if place is not None}
 
 
 def _place(finding: Finding, lines: Mapping[int, list[_LoggedLine]], checkpoints: Mapping[int | None, Place]) -> Place | None:
@@ -67,17 +67,19 @@ def _reads_of(code: str) -> set[str]:
     rule = rules().get(code)
     if rule is None:
         return set()
-    needed = [each for each in rule.needs if isinstance(each, Metric)] or rule.metrics
-    return {read for each in needed for read in each.reads}
+    needed = [need for need in rule.needs if isinstance(need, Metric)] or rule.metrics
+    return {read for metric in needed for read in metric.reads}
 
 
 def _lines(folder: RunFiles, steps: Collection[int]) -> dict[int, list[_LoggedLine]]:
     """Return the lines of some steps, in the order in which they were written; of a packed log the line when unpacked."""
-    found: dict[int, list[_LoggedLine]] = defaultdict(list)
+    lines_by_step: dict[int, list[_LoggedLine]] = defaultdict(list)
     for log in folder.scalars if steps else ():
         for block in read_lines(log, shown_name(log.name), root=folder.root):
             for row, number in zip(block.rows, block.numbers, strict=True):
                 step = row.get("step")
                 if isinstance(step, int) and step in steps:
-                    found[step].append(_LoggedLine((shown_name(log.name), number), {name.partition("/")[0] for name in row}))
-    return found
+                    lines_by_step[step].append(
+                        _LoggedLine((shown_name(log.name), number), {name.partition("/")[0] for name in row})
+                    )
+    return lines_by_step

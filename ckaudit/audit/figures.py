@@ -78,7 +78,7 @@ def _loss(run: Run, points: int) -> Chart | None:
 
 
 def chart_of(rows: Series, *, name: str, title: str, points: int, unit: str, finding: int | None = None) -> Chart:
-    """Return a series of one place as a curve of at most so many points; what is said of it is of all of them."""
+    """Return a series of one place as a curve of at most `points` points; what is said of it is of all of them."""
     values = rows.values[:, 0]
     chosen = shape_preserving(values, points)
     finite = np.flatnonzero(np.isfinite(values))
@@ -174,7 +174,7 @@ def _waterfall(run: Run) -> Chart | None:
 
 
 def _dead_branches(run: Run, step: int, *, min_share: float = 1e-6) -> dict[str, str]:
-    """Return by block which of its branches has hardly any gradient at a step beside the other, such as "attn: 0".
+    """Return the branch of each block that has hardly any gradient at a step beside the other, such as "attn: 0", by block.
 
     Args:
         run: The run.

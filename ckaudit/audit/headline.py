@@ -13,7 +13,7 @@ from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.run import Run
 from ckaudit.wording import plural
 
-SURE = 0.5
+MIN_SURE = 0.5
 """A cause less likely than not is named as a guess only."""
 
 
@@ -26,7 +26,7 @@ def headline(
     vital: Sequence[VitalCheck] = (),
     hidden: int = 0,
     normal: int = 0,
-    sure: float = SURE,
+    sure: float = MIN_SURE,
 ) -> str:
     """Return the result of the audit in one sentence.
 
@@ -64,7 +64,7 @@ def headline(
     return f"{title}{since}{_place(first)}{_consequence(first, ill)}"
 
 
-def led_by_headline(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], *, sure: float = SURE) -> list[Diagnosis]:
+def led_by_headline(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], *, sure: float = MIN_SURE) -> list[Diagnosis]:
     """Return the causes with that of the headline first, so that the plan begins with what is named there.
 
     What is wrong with the record alone stands last, whatever the headline.
@@ -121,8 +121,8 @@ def _all_clear(
         return "Nothing could be judged: no rule found what it needs"
     until = "" if last is None else f" up to step {last}"
     known = "".join(
-        f", and {plural(number, 'finding')} {'is' if number == 1 else 'are'} {how}"
-        for number, how in ((accepted, "accepted"), (normal, "normal among its siblings"))
+        f", and {plural(number, 'finding')} {'is' if number == 1 else 'are'} {state}"
+        for number, state in ((accepted, "accepted"), (normal, "normal among its siblings"))
         if number
     )
     answers = "".join(f"; {finding.code}: {BAD[finding.code].says}" for finding in bad)

@@ -73,7 +73,7 @@ def interview(
         asked = [question for question in questions().values() if question.phase == number]
         weighed = [_weighed(question, run, findings, diagnoses) for question in asked]
         answers = [no_worse_than_findings(_in_words(*pair, diagnoses)) for pair in zip(asked, weighed, strict=True)]
-        broken += [given for given, each in zip(answers, weighed, strict=True) if each.answer.broke]
+        broken += [given for given, reply in zip(answers, weighed, strict=True) if reply.answer.broke]
         verdict = readiness(answers, findings) if number == READINESS_PHASE else None
         pointers = [_pointer(way, run, step) for way in MAP if number in way.phases]
         answered.append(Phase(number=number, title=PHASES[number], answers=answers, verdict=verdict, pointers=pointers))

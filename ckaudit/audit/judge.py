@@ -215,8 +215,8 @@ def _worse(hit: Hit) -> str:
     formats = [spec or "" for _, name, spec, _ in Formatter().parse(hit.message) if name == "value"]
     if worst is None or worst.where == hit.where or not formats or worst.value is None or hit.value is None:
         return ""
-    value, here = (format(number, formats[0]) for number in (worst.value, hit.value))
-    return "" if value == here else f"; {worst.where} has come to {value}"
+    value, own_value = (format(number, formats[0]) for number in (worst.value, hit.value))
+    return "" if value == own_value else f"; {worst.where} has come to {value}"
 
 
 # Questions: what the series of a run say to one, before anything is weighed.

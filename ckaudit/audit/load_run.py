@@ -110,9 +110,9 @@ def _foreign(path: Path, import_options: ImportOptions) -> "Imported | Path":
 
     if not path.is_dir() or import_options.format or is_one_log(path):
         return import_source(path, import_options=import_options)
-    found = logs_below(path, import_options=import_options)
-    picked = found.pick(import_options.run, shown_name(path.name))
-    return picked if isinstance(picked, Path) else replace(picked, notes=(*picked.notes, *found.notes))
+    logs = logs_below(path, import_options=import_options)
+    picked = logs.pick(import_options.run, shown_name(path.name))
+    return picked if isinstance(picked, Path) else replace(picked, notes=(*picked.notes, *logs.notes))
 
 
 def at_step(run: Run, step: int | None) -> Run:

@@ -145,9 +145,9 @@ def total(evidence: Iterable[Evidence], *, most_per_source: float = 6.0) -> floa
     adds nothing.
     """
     sums: dict[str | int, float] = {}
-    for place, each in enumerate(evidence):
-        source = place if each.reference is None else each.reference
-        bounded = max(-most_per_source, min(most_per_source, each.weight)) if not isnan(each.weight) else 0.0
+    for place, item in enumerate(evidence):
+        source = place if item.reference is None else item.reference
+        bounded = max(-most_per_source, min(most_per_source, item.weight)) if not isnan(item.weight) else 0.0
         sums[source] = sums.get(source, 0.0) + bounded
     return sum(max(-most_per_source, min(most_per_source, weight)) for weight in sums.values())
 

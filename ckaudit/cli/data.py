@@ -95,13 +95,13 @@ def command(
     from ckaudit.material.files import SampleFile, sample_files
     from ckaudit.material.records import SPLITS, MappedColumns, Reading
 
-    how = cast("records.Split", checked_choice(split, SPLITS, "split"))
+    checked_split = cast("records.Split", checked_choice(split, SPLITS, "split"))
     chosen = options.columns(map or [])
     columns, named, files = COLUMNS.mapped(chosen), MappedColumns(chosen), list[SampleFile]()
 
     def reading(names: list[str]) -> Reading:
         files.extend(chosen_files := sample_files(paths(names)))
-        return Reading(chosen_files, columns, how, named)
+        return Reading(chosen_files, columns, checked_split, named)
 
     tools = _tools(tokenizer, classifier, pad_id)
     with progress("reading bytes", quiet=quiet) as tick:

@@ -214,16 +214,19 @@ def init(
         raise UsageError(f"--out: there is no folder {path.parent}", hint="make it first")
     from ckaudit.probes import passages as module
 
-    many, longest = whole_number(count, "--count") or module.PASSAGES, whole_number(tokens, "--tokens") or module.PASSAGE_TOKENS
+    passages, longest = (
+        whole_number(count, "--count") or module.PASSAGES,
+        whole_number(tokens, "--tokens") or module.PASSAGE_TOKENS,
+    )
     with progress("reading bytes", quiet=quiet) as tick:
         reading = reading_of(corpus, module.COLUMNS, columns)
         outside = reading_of([held_out], module.COLUMNS, columns) if held_out else None
-        reserved = module.reserve(reading, outside, count=many, tokens=longest, progress=tick)
+        reserved = module.reserve(reading, outside, count=passages, tokens=longest, progress=tick)
         reading.named.check(reading.files)
-    return _written(reserved, path, many, with_held_out=bool(held_out))
+    return _written(reserved, path, passages, with_held_out=bool(held_out))
 
 
-def _written(reserved: "ReservedPassages", path: Path, many: int, *, with_held_out: bool) -> int:
+def _written(reserved: "ReservedPassages", path: Path, wanted: int, *, with_held_out: bool) -> int:
     """Write the probes, say what they are, and return the exit code."""
     from ckaudit.cli.output import say, write_text
     from ckaudit.contract.io.artifact_hash import artifact_hash
@@ -244,7 +247,7 @@ def _written(reserved: "ReservedPassages", path: Path, many: int, *, with_held_o
     lines += [f"left out: {reserved.seen} held-out passages that the training data holds too"] if reserved.seen else []
     lines += [] if outside else ["without --held-out memory cannot be told from skill: their curve is the one to compare with"]
     write_text("".join(f"{line}\n" for line in lines))
-    return int(inside < many or (with_held_out and outside < many))
+    return int(inside < wanted or (with_held_out and outside < wanted))
 
 
 # `ckaudit probe score`: how well does the model continue the passages that were reserved?

@@ -49,11 +49,11 @@ def command(
     from ckaudit.cli.policy_options import failing_severity, read_acceptance, write_baseline
 
     criteria = read_acceptance("validate", config=config, no_config=no_config, baseline=baseline, update=update_baseline)
-    least = failing_severity(fail_on, criteria)
-    if strict and least != "note":
-        least = "sev2"
+    fails_from = failing_severity(fail_on, criteria)
+    if strict and fails_from != "note":
+        fails_from = "sev2"
     request = OutputRequest(
-        format=format, output=output, fail_on=least, allow_empty=allow_empty, verbose=verbose, quiet=quiet, base=base(paths)
+        format=format, output=output, fail_on=fails_from, allow_empty=allow_empty, verbose=verbose, quiet=quiet, base=base(paths)
     )
     from ckaudit.validate import validate
 

@@ -135,10 +135,10 @@ def command(
     """Follow growing runs: tell each new finding once, show a live panel, see stalls, and stop at what is grave."""
     if not runs:
         raise UsageError("no run was named", hint="ckaudit watch RUN...")
-    least = options.severity(until) if until else None
+    stop_severity = options.severity(until) if until else None
     required = bool(require and options.checked_choice(require, ("vital",), "requirement"))
-    many, terminal = are_many(runs), sys.stdout.isatty()
-    shown = options.checked_choice(format, FORMATS, "format") if format else "panel" if terminal and not many else "text"
+    has_many, terminal = are_many(runs), sys.stdout.isatty()
+    shown = options.checked_choice(format, FORMATS, "format") if format else "panel" if terminal and not has_many else "text"
     if shown == "panel" and not terminal:
         raise UsageError("--format panel needs a terminal", hint="write text or jsonl to a file or a pipe")
     after = options.seconds(stall_after, "--stall-after") if stall_after else None
@@ -149,32 +149,34 @@ def command(
     vital = required or bool(criteria.policy and criteria.policy.base.require)
     workers, import_options = _workers(exec, webhook), options.import_options(map, which, config=config, no_config=no_config)
     criteria = hold_like(criteria, like, runs, import_options)
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "criteria": criteria,
-        "until": least,
+        "until": stop_severity,
         "stall_after": after,
         "notes": verbose,
         "import_options": import_options,
     }
-    rounds = (_many if many else _few)([*dict.fromkeys(runs)], patience, pause, {**told, "require_vital": vital})
+    rounds = (_many if has_many else _few)([*dict.fromkeys(runs)], patience, pause, {**settings, "require_vital": vital})
     exporter = _exporter(prometheus)
-    return _watch(rounds, shown, workers, least, exporter)
+    return _watch(rounds, shown, workers, stop_severity, exporter)
 
 
-def _few(runs: list[str], patience: float, _every: float, told: dict[str, Any]) -> "WatchRounds":
+def _few(runs: list[str], patience: float, _every: float, settings: dict[str, Any]) -> "WatchRounds":
     from ckaudit.watch.rounds import WatchRounds, wait_for
 
     paths = [Path(run) for run in runs]
     wait_for(paths, patience)
-    return WatchRounds(paths, **told)
+    return WatchRounds(paths, **settings)
 
 
-def _many(runs: list[str], patience: float, every: float, told: dict[str, Any]) -> "ManyRuns":
+def _many(runs: list[str], patience: float, every: float, settings: dict[str, Any]) -> "ManyRuns":
     from ckaudit.cli.watch_many import sources_of
     from ckaudit.watch.many_runs import ManyRuns, WatchOptions
 
-    sources = sources_of(runs, criteria=told["criteria"], import_options=told["import_options"], patience=patience, every=every)
-    return ManyRuns(sources, WatchOptions(every=every, **told))
+    sources = sources_of(
+        runs, criteria=settings["criteria"], import_options=settings["import_options"], patience=patience, every=every
+    )
+    return ManyRuns(sources, WatchOptions(every=every, **settings))
 
 
 def _exporter(where: str) -> "Exporter | None":
@@ -203,10 +205,10 @@ def _watch(
     rounds: "WatchRounds | ManyRuns", shown: str, workers: "list[Worker]", until: str | None, exporter: "Exporter | None"
 ) -> int:
     """Watch until there is a reason to stop, and sum up."""
-    least = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
+    stop_rank = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
 
     def handle(event: "WatchEvent") -> None:
-        if event.severity is not None and options.SEVERITIES.index(event.severity) <= least:
+        if event.severity is not None and options.SEVERITIES.index(event.severity) <= stop_rank:
             for worker in workers:
                 worker.put(event)
 

@@ -46,11 +46,11 @@ def sources_of(
     named = {shown(run).rstrip("/") for run in runs if not _is_pattern(run)}
 
     def find() -> "Mapping[str, Place]":
-        found = first.pop() if first else FoundRuns()
-        if not found.paths:
+        found_runs = first.pop() if first else FoundRuns()
+        if not found_runs.paths:
             with suppress(UsageError):  # what a pattern matched is gone
-                found = find_runs(runs, key)
-        return {name: _place(name, path, found, key) for name, path in found.paths.items()}
+                found_runs = find_runs(runs, key)
+        return {name: _place(name, path, found_runs, key) for name, path in found_runs.paths.items()}
 
     def fetch(path: str) -> Path:
         from ckaudit.remote.mirror import local_copy
@@ -75,11 +75,11 @@ def _first(runs: Sequence[str], key: bytes, patience: float, every: float) -> "F
         sleep(min(every, max(0.0, end - monotonic())))
 
 
-def _place(name: str, path: str, found: "FoundRuns", key: bytes) -> "Place":
+def _place(name: str, path: str, found_runs: "FoundRuns", key: bytes) -> "Place":
     from ckaudit.fleet.fingerprint import state_of
     from ckaudit.watch.many_runs import Place
 
-    state = found.states[name] if name in found.states else state_of(path, key)
+    state = found_runs.states[name] if name in found_runs.states else state_of(path, key)
     return Place(path, state.fingerprint)
 
 

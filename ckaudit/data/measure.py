@@ -219,4 +219,4 @@ def _kept(reading: Reading, tools: Tools, report: FaultReporter, progress: Progr
 
 
 def _ignore_fault(_: object) -> None:
-    """Take a fault that was told before."""
+    """Take a fault that was reported before."""

@@ -104,27 +104,27 @@ def common_axis(left: Run, right: Run, axis: Axis) -> CommonAxis:
     if axis == "step" or (axis == "tokens" and _see_equal_tokens(left, right)):
         return CommonAxis()
     measured: dict[str, Callable[[Run], Series]] = {"tokens": tokens_seen, "time": _elapsed, "loss": _descent}
-    (first, there), (second, here) = (_column(measured[axis](run)) for run in (left, right))
+    (first, left_values), (second, right_values) = (_column(measured[axis](run)) for run in (left, right))
     if not len(first) or not len(second):
         return CommonAxis(axis=axis, missing=NEEDS[axis])
     if axis != "loss":
-        rows = np.searchsorted(there, here, side="right") - 1
-        rows = np.where(here > there[-1], -1, rows)
+        rows = np.searchsorted(left_values, right_values, side="right") - 1
+        rows = np.where(right_values > left_values[-1], -1, rows)
     else:
-        rows = np.searchsorted(-there, -here, side="left")
-        rows = np.where(rows == len(there), -1, rows)
+        rows = np.searchsorted(-left_values, -right_values, side="left")
+        rows = np.where(rows == len(left_values), -1, rows)
     return CommonAxis(axis=axis, right=second, left=np.where(rows >= 0, first[rows], -1))
 
 
 def _see_equal_tokens(left: Run, right: Run, *, few: float = 0.5) -> bool:
     """Tell whether both had seen as many tokens at each common step; they must share more than `few` of the steps."""
-    (first, there), (second, here) = (_column(tokens_seen(run)) for run in (left, right))
+    (first, left_tokens), (second, right_tokens) = (_column(tokens_seen(run)) for run in (left, right))
     shared, rows_of_first, rows_of_second = np.intersect1d(first, second, assume_unique=True, return_indices=True)
     enough = len(shared) > few * min(len(first), len(second))
-    return enough and bool((there[rows_of_first] == here[rows_of_second]).all())
+    return enough and bool((left_tokens[rows_of_first] == right_tokens[rows_of_second]).all())
 
 
-def pair_series(left: Series, right: Series, how: CommonAxis, *, few: float = 0.5) -> PairedSeries:
+def pair_series(left: Series, right: Series, axes: CommonAxis, *, few: float = 0.5) -> PairedSeries:
     """Put two series side by side.
 
     By step the steps that both have count; where those are fewer than `few` of the shorter log, the last value of the
@@ -133,10 +133,10 @@ def pair_series(left: Series, right: Series, how: CommonAxis, *, few: float = 0.
     Args:
         left: Of the first run.
         right: Of the second run.
-        how: What stands for what.
+        axes: What stands for what.
         few: Share of common steps below which logs count as written at other intervals.
     """
-    if how.axis == "step":
+    if axes.axis == "step":
         one, two = together(left, right)
         if len(one.steps) >= few * min(len(left.steps), len(right.steps)):
             shared, either = one.recorded & two.recorded, one.recorded | two.recorded
@@ -144,11 +144,11 @@ def pair_series(left: Series, right: Series, how: CommonAxis, *, few: float = 0.
     labels = tuple(label for label in left.labels if label in set(right.labels))
     one, two = (series.only(set(labels).__contains__) for series in (left, right))
     order = [two.labels.index(label) for label in labels]
-    return _nearest(one, two.steps, two.values[:, order], two.recorded[:, order], right, how)
+    return _nearest(one, two.steps, two.values[:, order], two.recorded[:, order], right, axes)
 
 
-def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: Series, how: CommonAxis) -> PairedSeries:
-    wanted = how.matching_steps(steps)
+def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: Series, axes: CommonAxis) -> PairedSeries:
+    wanted = axes.matching_steps(steps)
     aligned = at(one, wanted)
     spacing = median(np.diff(one.steps)) if len(one.steps) > 1 else 0.0
     near = (aligned.age >= 0) & (aligned.age <= 2 * spacing) & (wanted >= 0)[:, None]

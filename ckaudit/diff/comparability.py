@@ -49,7 +49,7 @@ FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
 )
 """Members of run.json, what each belongs to, what it invalidates, and why."""
 
-MATTERS = ("vocabulary", "tokenizer_hash", "data_manifest", "world_size", "sequence_length")
+WORTH_A_LINE = ("vocabulary", "tokenizer_hash", "data_manifest", "world_size", "sequence_length")
 """What is worth a line where only one side says it."""
 
 _UNIMPORTANT = re.compile(
@@ -96,7 +96,7 @@ def find_mismatches(left: Run, right: Run) -> list[Unlike]:
 
 
 def settings(unlikes: Sequence[Unlike]) -> list[Unlike]:
-    """Return of what is not alike what acts from the first step on: no seed, and no interval of evaluations and logs."""
+    """Return the mismatches that act from the first step on: no seed, and no interval of evaluations and logs."""
     return [
         mismatch
         for mismatch in unlikes
@@ -115,9 +115,9 @@ def settings_of(manifest: Manifest, *plans: str) -> dict[str, Any]:
     """
     of_configuration = [name for name, kind, *_ in FACTS if kind in ("config", "model", "tokenizer", "data")]
     wanted = [name for name in of_configuration if name not in PLANS or name in plans]
-    said = {key: value for name in wanted for key, value in _flat(manifest, name).items() if _is_setting(key, value)}
+    configuration = {key: value for name in wanted for key, value in _flat(manifest, name).items() if _is_setting(key, value)}
     shapes = {} if manifest.tensors is UNSET else {name: facts.shape for name, facts in manifest.tensors.items()}
-    return said | ({"tensors": to_builtins(shapes)} if shapes else {})
+    return configuration | ({"tensors": to_builtins(shapes)} if shapes else {})
 
 
 def _is_setting(key: str, value: Any) -> bool:
@@ -130,7 +130,7 @@ def _facts(left: Manifest | None, right: Manifest | None) -> Iterator[Unlike]:
         if of_first and of_second:
             keys = [key for key in dict.fromkeys((*of_first, *of_second)) if of_first.get(key) != of_second.get(key)]
             yield from _members(name, kind, invalidates, why, of_first, of_second, keys)
-        elif (of_first or of_second) and name in MATTERS:
+        elif (of_first or of_second) and name in WORTH_A_LINE:
             mismatch = _one_sided(name, kind, of_first, of_second)
             reads_none = name == "vocabulary" and _embeds_nothing(right if of_first else left)
             yield replace(mismatch, invalidates=list(LOSSES), message=NO_TOKENS) if reads_none else mismatch
@@ -156,7 +156,7 @@ def _members(
     right: Mapping[str, Any],
     keys: list[str],
 ) -> Iterator[Unlike]:
-    """Yield a difference of each member that matters; a whole that is one thing, such as a plan, is told once."""
+    """Yield a difference of each member that matters; a whole that is one thing, such as a plan, is reported once."""
     for key in keys:
         one, other = left.get(key), right.get(key)
         if (name in ("config", "model", "data_manifest") and _UNIMPORTANT.search(key)) or (_is_place(one) and _is_place(other)):

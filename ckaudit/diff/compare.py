@@ -225,8 +225,8 @@ def _drifts(left: JudgedRun, right: JudgedRun, parted: Parting) -> list[Drift]:
 
 def _noise(both: RunPair, parted: Parting, replicas: Sequence[JudgedRun]) -> Noise:
     until = parted.shared_until
-    how = "but for rounding" if parted.is_rounded else "in every bit"
-    bits = "" if until is None else f"the runs agree {how} up to {f'step {until}' if parted.departures else 'their end'}"
+    extent = "but for rounding" if parted.is_rounded else "in every bit"
+    bits = "" if until is None else f"the runs agree {extent} up to {f'step {until}' if parted.departures else 'their end'}"
     if replicas:
         more = f"; {bits}" if bits else ""
         return Noise(

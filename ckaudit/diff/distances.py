@@ -138,7 +138,7 @@ def stability_index(left: Distribution, right: Distribution, *, bins: int = DECI
     p, q = ([0.0, *density.cumulative(inner), 1.0] for density in (left, right))
     shares = zip(pairwise(p), pairwise(q), strict=True)
     floored = [(max(b - a, floor), max(d - c, floor)) for (a, b), (c, d) in shares]
-    return total((there - here) * math.log(there / here) for here, there in floored)
+    return total((other - one) * math.log(other / one) for one, other in floored)
 
 
 def expected_stability_index(left: Distribution, right: Distribution, *, bins: int = DECILES) -> float:

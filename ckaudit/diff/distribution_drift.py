@@ -184,17 +184,28 @@ def _heads(left: Document, right: Document) -> Iterator[RankedDistance]:
         of_first, of_second = (layer_values.get("entropy_per_head") or [] for layer_values in (one, other))
         if len(of_first) != len(of_second):
             continue
-        for head, (here, there) in enumerate(zip(of_first, of_second, strict=True)):
-            if here != there and isinstance(here, (int, float)) and isinstance(there, (int, float)):
-                yield RankedDistance("head_entropy", "attention", f"{layer}/head.{head}", there - here, float(here), float(there))
+        for head, (left_entropy, right_entropy) in enumerate(zip(of_first, of_second, strict=True)):
+            if (
+                left_entropy != right_entropy
+                and isinstance(left_entropy, (int, float))
+                and isinstance(right_entropy, (int, float))
+            ):
+                yield RankedDistance(
+                    "head_entropy",
+                    "attention",
+                    f"{layer}/head.{head}",
+                    right_entropy - left_entropy,
+                    float(left_entropy),
+                    float(right_entropy),
+                )
 
 
 def _movement(left: Document, right: Document) -> Iterator[RankedDistance]:
     """Yield whether the tensors that moved most since the start are the same."""
     pairs = [both for _, one, other in shared(left, right, "weight_deltas") if (both := _both(one, other, "moved"))]
-    if all(here == there for here, there in pairs):
+    if all(one == other for one, other in pairs):
         return
-    rank = rank_correlation([here for here, _ in pairs], [there for _, there in pairs])
+    rank = rank_correlation([one for one, _ in pairs], [other for _, other in pairs])
     if rank is not None and rank < 1:
         yield RankedDistance("movement_rank", "weight_deltas", None, rank, pairs=len(pairs))
 

@@ -28,7 +28,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Mask
 
-EXACT: tuple[Metric, ...] = (learning_rate, tokens_per_update)
+SET_BY_CONFIGURATION: tuple[Metric, ...] = (learning_rate, tokens_per_update)
 """Decided by the configuration, not by chance."""
 
 RUN_NUMBERS: Mapping[Metric, float] = {train_loss_raw: 1.0, grad_global_norm: 0.5, update_to_weight_global: 0.5, val_loss: 1.0}
@@ -38,7 +38,7 @@ noise of one point: see docs/diff-calibration.md."""
 PLACES: tuple[Metric, ...] = (activation_rms, attn_entropy, gradient_norm, update_norm, update_to_weight, weight_norm)
 """A number of each tensor, layer or head, in the order in which a step computes them."""
 
-ASKED: tuple[Metric, ...] = (slice_val_loss, grad_clip_rate, tokens_seen, step_time, tokens_per_sec, element_type)
+READ_BY_QUESTIONS: tuple[Metric, ...] = (slice_val_loss, grad_clip_rate, tokens_seen, step_time, tokens_per_sec, element_type)
 """What the questions look at besides."""
 
 DECIDED = "the configuration decides it"
@@ -46,7 +46,9 @@ DECIDED = "the configuration decides it"
 
 def reads() -> frozenset[str]:
     """Return the checkpoint paths that a comparison looks at."""
-    return frozenset[str]().union(*(metric.paths for metric in (*EXACT, *RUN_NUMBERS, *PLACES, *ASKED)))
+    return frozenset[str]().union(
+        *(metric.paths for metric in (*SET_BY_CONFIGURATION, *RUN_NUMBERS, *PLACES, *READ_BY_QUESTIONS))
+    )
 
 
 def first_divergence(
@@ -89,7 +91,7 @@ def _exact(both: RunPair) -> Iterator[Departure]:
     """Yield the first difference of what the configuration decides."""
     if both.axes.axis != "step":
         return
-    for metric in EXACT:
+    for metric in SET_BY_CONFIGURATION:
         paired = both.paired(metric)
         size = np.maximum(np.abs(paired.left), np.abs(paired.right))
         known = paired.finite if metric is learning_rate else paired.finite & _is_steady(paired)

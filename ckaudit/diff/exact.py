@@ -189,9 +189,9 @@ def _columns(left: Series, right: Series, result: ExactResult) -> Iterator[tuple
     for label in dict.fromkeys((*left.labels, *right.labels)):
         name = label if label in (left.name, right.name) else f"{left.name}/{label}"
         of_first, of_second = _column(left, label), _column(right, label)
-        shared, here, there = np.intersect1d(of_first[0], of_second[0], assume_unique=True, return_indices=True)
+        shared, rows_of_first, rows_of_second = np.intersect1d(of_first[0], of_second[0], assume_unique=True, return_indices=True)
         _lack(result, name, len(of_first[0]) - len(shared), len(of_second[0]) - len(shared))
-        one, other = np.ascontiguousarray(of_first[1][here]), np.ascontiguousarray(of_second[1][there])
+        one, other = np.ascontiguousarray(of_first[1][rows_of_first]), np.ascontiguousarray(of_second[1][rows_of_second])
         unequal = np.flatnonzero((one.view(np.int64) != other.view(np.int64)) & ~(np.isnan(one) & np.isnan(other)))
         result.equal += len(shared) - len(unequal)
         if len(unequal):

@@ -21,10 +21,10 @@ YOUNG_STEPS = 100
 """Steps after which a seed's effect shrinks: over the noise of a batch it was about 1 after 60 to 120 steps of families of tiny
 models, 0.2 after 240 of a tiny transformer, and no more after thousands of a public one."""
 
-AHEAD = 0.05
+SEED_LEAD = 0.05
 """How much further along one seed is than another, as a share of the steps so far: see docs/diff-calibration.md."""
 
-SURE = 0.01
+MAX_FALSE_ALARMS = 0.01
 """Share of replicas that a question may call better or worse by chance: with a dozen questions, and those on the loss
 hardly independent, less than one pair in twenty comes out different."""
 
@@ -49,7 +49,7 @@ class Stretches(Struct, frozen=True, eq=False):
         low: The lowest of the first run and its replicas, shape (K,).
         high: The highest of them, shape (K,).
         spread: Standard deviation of the difference of `left` and `right` by chance alone, shape (K,): that of a normal
-            distribution which is as seldom exceeded as what is believed of it, in `SURE` of all cases.
+            distribution which is as seldom exceeded as what is believed of it, in `MAX_FALSE_ALARMS` of all cases.
         alone: Noise of a single point of both runs together, at the end.
         runs: How many runs `left` is the mean of.
     """
@@ -80,7 +80,7 @@ def stretches(
     size: int = 0,
     own: float | None = None,
     seed: float = SEED,
-    ahead: float = AHEAD,
+    ahead: float = SEED_LEAD,
     max_noise_ratio: float = 4.0,
 ) -> Stretches:
     r"""Cut two columns into stretches, and say how much of their difference is noise.
@@ -126,8 +126,8 @@ def stretches(
     pace = _pace(one, two, (steps[cut] + steps[ends - 1]) / 2, max_noise_ratio)
     known = _variance_of_medians(apart, correlation, ends - cut, size) / (1 + 1 / runs)  # of one run
     of_seeds = (seed * alone) ** 2 / 2 + (ahead * pace) ** 2
-    least = MIN_RELATIVE_NOISE * np.maximum(np.abs(one), np.abs(two))
-    variances = np.maximum(known + _factors(steps[ends - 1]) ** 2 * of_seeds, least**2 + TINY)
+    floor = MIN_RELATIVE_NOISE * np.maximum(np.abs(one), np.abs(two))
+    variances = np.maximum(known + _factors(steps[ends - 1]) ** 2 * of_seeds, floor**2 + TINY)
     seen = _around(np.var(among, axis=0, ddof=1), np.mean) if runs > 1 else np.zeros(len(cut))
     spread = np.sqrt(1 + 1 / runs) * _spread(np.sqrt(variances), _likelihood(variances, seen, runs - 1))
     return Stretches(
@@ -164,7 +164,7 @@ def _likelihood(variances: Floats, seen: Floats, freedom: int) -> Floats:
     return np.asarray(weights / weights.sum(axis=0))
 
 
-def _spread(deviations: Floats, weights: Floats, *, share: float = SURE, rounds: int = 40) -> Floats:
+def _spread(deviations: Floats, weights: Floats, *, share: float = MAX_FALSE_ALARMS, rounds: int = 40) -> Floats:
     """Return the deviation of the normal distribution that leaves `share` outside where a mixture of normal ones does, (K,)."""
     low, high = deviations.min(axis=0), deviations.max(axis=0)
     limit = quantile(share)
@@ -245,14 +245,14 @@ def _correlation(column: Floats, cut: Steps, ends: Steps, *, max_correlation: fl
     return min(max_correlation, max(0.0, float(np.dot(rest[1:], rest[:-1])) / power)) if power > 0 else 0.0
 
 
-def _around(values: Floats, how: Callable[..., Floats], *, reach: int = 2) -> Floats:
+def _around(values: Floats, average: Callable[..., Floats], *, reach: int = 2) -> Floats:
     """Return the mean or median of each value and its neighbours; of the first and last, of those that there are."""
     width = 2 * reach + 1
     if len(values) <= width:
-        return np.array([how(values[max(0, row - reach) : row + reach + 1]) for row in range(len(values))])
-    inside = how(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
-    first = [how(values[: row + reach + 1]) for row in range(reach)]
-    last = [how(values[row - reach :]) for row in range(len(values) - reach, len(values))]
+        return np.array([average(values[max(0, row - reach) : row + reach + 1]) for row in range(len(values))])
+    inside = average(np.lib.stride_tricks.sliding_window_view(values, width), axis=1)
+    first = [average(values[: row + reach + 1]) for row in range(reach)]
+    last = [average(values[row - reach :]) for row in range(len(values) - reach, len(values))]
     return np.concatenate([first, inside, last])
 
 

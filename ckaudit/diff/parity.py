@@ -89,9 +89,9 @@ def _losses(left: Run, right: Run, limit: float) -> LargestDifference:
     worst, left_loss, right_loss = LargestDifference(limit=limit), train_loss_raw(left), train_loss_raw(right)
     if not (left_loss.labels and right_loss.labels):
         return worst
-    steps, here, there = np.intersect1d(left_loss.steps, right_loss.steps, return_indices=True)
+    steps, left_rows, right_rows = np.intersect1d(left_loss.steps, right_loss.steps, return_indices=True)
     for step, one, other in zip(
-        steps.tolist(), left_loss.values[here, 0].tolist(), right_loss.values[there, 0].tolist(), strict=True
+        steps.tolist(), left_loss.values[left_rows, 0].tolist(), right_loss.values[right_rows, 0].tolist(), strict=True
     ):
         _take(worst, "train_loss_raw", None, step, (one, other), abs(one - other), limit)
     return worst
@@ -179,14 +179,16 @@ def _take(
         )
 
 
-def _answer(name: str, title: str, worst: LargestDifference, unit: str, how: str) -> Answer:
+def _answer(name: str, title: str, worst: LargestDifference, unit: str, formula: str) -> Answer:
     if not worst.points:
         return Answer(
             question=name, title=title, word="not_recorded", message=f"both runs have none of them at one step: {title}"
         )
     word: Word = "different" if worst.first else "within_noise" if worst.value > 0 else "same"
     place = f"in {worst.where} at step {worst.step}" if worst.where else f"at step {worst.step}"
-    message = f"the largest difference of {worst.points:,} is {worst.value:.3g} ({how}), {place}; the limit is {worst.limit:.3g}"
+    message = (
+        f"the largest difference of {worst.points:,} is {worst.value:.3g} ({formula}), {place}; the limit is {worst.limit:.3g}"
+    )
     return Answer(
         question=name, title=title, word=word, right=encode_float(worst.value), band=worst.limit, unit=unit, message=message
     )

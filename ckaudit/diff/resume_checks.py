@@ -69,8 +69,8 @@ class ResumePoint(Struct, frozen=True, eq=False):
         new = self.run.scalar(name)
         if not old or not old[-1].labels or not new.labels:
             return []
-        steps, here, there = np.intersect1d(old[-1].steps, new.steps, return_indices=True)
-        pairs = zip(steps.tolist(), old[-1].values[here, 0].tolist(), new.values[there, 0].tolist(), strict=True)
+        steps, old_rows, new_rows = np.intersect1d(old[-1].steps, new.steps, return_indices=True)
+        pairs = zip(steps.tolist(), old[-1].values[old_rows, 0].tolist(), new.values[new_rows, 0].tolist(), strict=True)
         return [pair for pair in pairs if pair[0] > self.step]
 
 

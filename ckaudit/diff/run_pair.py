@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from ckaudit.contract.schema.report import SEVERITIES, Finding
 from ckaudit.diff.align import Axis, CommonAxis, PairedSeries, common_axis, pair_series
-from ckaudit.diff.noise import AHEAD, SEED, SURE, Stretches, quantile, stretches
+from ckaudit.diff.noise import MAX_FALSE_ALARMS, SEED, SEED_LEAD, Stretches, quantile, stretches
 from ckaudit.metrics import Metric
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.progress import tokens_seen
@@ -105,7 +105,7 @@ class RunPair(Struct, frozen=True, eq=False):
         last: int = 0,
         own: float | None = None,
         seed: float = SEED,
-        ahead: float = AHEAD,
+        ahead: float = SEED_LEAD,
     ) -> Stretches | None:
         """Return how a column of a metric differs, stretch by stretch; None where both have no two common points.
 
@@ -130,7 +130,7 @@ class RunPair(Struct, frozen=True, eq=False):
             steps, both.left[rows, column], both.right[rows, column], replicas, size=size, own=own, seed=seed, ahead=ahead
         )
 
-    def level(self, metric: Metric, *, share: float = 0.05, min_points: int = 20, ahead: float = AHEAD) -> Stretches | None:
+    def level(self, metric: Metric, *, share: float = 0.05, min_points: int = 20, ahead: float = SEED_LEAD) -> Stretches | None:
         """Return stretches whose last one is the final level of a series: `share` of its points, at least `min_points`.
 
         With 20 points about half of the noise is the batches', half the seed's.
@@ -154,12 +154,12 @@ class RunPair(Struct, frozen=True, eq=False):
 
     def _of_replicas(self, metric: Metric, steps: Steps, label: str) -> list[Floats]:
         """Return what each replica had in a column at steps of the second run, where it has all of them."""
-        there = self.axes.matching_steps(steps)
-        columns = [_looked_up(metric(side.run), there, label) for side in self.replicas]
+        own_steps = self.axes.matching_steps(steps)
+        columns = [_looked_up(metric(side.run), own_steps, label) for side in self.replicas]
         return [column for column in columns if column is not None]
 
 
-def level(stretches: Stretches, *, share: float = SURE) -> tuple[float, float, float]:
+def level(stretches: Stretches, *, share: float = MAX_FALSE_ALARMS) -> tuple[float, float, float]:
     """Return the last level of both runs, and the largest difference that noise explains."""
     return float(stretches.left[-1]), float(stretches.right[-1]), quantile(share) * float(stretches.spread[-1])
 

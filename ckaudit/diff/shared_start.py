@@ -241,7 +241,7 @@ def _unequal(path: str, paired: PairedSeries) -> Mask:
 
 
 def _shares(paired: PairedSeries, *, small: float = 1e-3) -> Floats:
-    """Return by which share of its size each cell differs; of what is `small` beside its series, by the share of that.
+    """Return the share of its size by which each cell differs; for a cell `small` beside its series, the share of that bound.
 
     A gradient that is zero by design, as of a key's bias in attention, holds nothing but rounding of the others.
     """

@@ -51,7 +51,7 @@ KIND_MODULES = (contradictions, catalogue, files, engine, compared, beside_sibli
 
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
 
-LOOKS_AT = {
+METRICS_OF_GATE = {
     "SR-1": ("eval_artifact_hash", "val_loss"),
     "SR-2": tuple(number.metric.name for number in DATA),
     "SR-3": (*(number.metric.name for number in INTERNAL), "nan_inf_events"),
@@ -140,7 +140,7 @@ def _key(name: str) -> str:
 
 @cache
 def _index() -> dict[str, list[ExplainedName]]:
-    """Return by spelling what is meant."""
+    """Return the names that each spelling stands for."""
     index: dict[str, list[ExplainedName]] = {}
     for subject in subjects():
         for key in dict.fromkeys(_key(word) for word in (*subject.words, *subject.others)):
@@ -244,7 +244,11 @@ def gate_page(gate: GateDescription) -> Page:
     """Return the page of one gate, with the numbers that it looks at."""
     place = PROCEDURE.index(gate)
     before = f"after {PROCEDURE[place - 1].row}, which must pass first" if place else "first of four"
-    links = {"looks at": LOOKS_AT[gate.row]} if gate.row in LOOKS_AT else {"chooses from": tuple(row.row for row in GUIDE)}
+    links = (
+        {"looks at": METRICS_OF_GATE[gate.row]}
+        if gate.row in METRICS_OF_GATE
+        else {"chooses from": tuple(row.row for row in GUIDE)}
+    )
     return Page(
         kind="procedure",
         name=gate.name,

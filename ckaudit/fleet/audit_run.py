@@ -119,15 +119,15 @@ def _with_cause(row: FleetRun, first: Diagnosis, top: Finding | None) -> FleetRu
 
 
 def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> dict[str, VitalState]:
-    """Return by vital check the gravest finding that answers it, that it is well, or why it is open."""
+    """Return the state of each vital check by name: its gravest finding, that it is well, or why it is open."""
     rules = {check.name: check.rules for check in VITAL}
     states: dict[str, VitalState] = {}
     for check in vital:
         if check.outcome != "judged":
             states[check.name] = check.outcome
             continue
-        found = [finding.severity for finding in findings if finding.code in rules[check.name]]
-        states[check.name] = min(found, key=SEVERITIES.index, default="well")
+        severities = [finding.severity for finding in findings if finding.code in rules[check.name]]
+        states[check.name] = min(severities, key=SEVERITIES.index, default="well")
     return states
 
 
@@ -214,15 +214,15 @@ DEVICES = ("device", "gpu", "gpu_uuid", "accelerator")
 def facts_of(run: Run) -> dict[str, str]:
     """Return what is known of a run besides its numbers; each value is cut off after 200 characters."""
     manifest = run.manifest
-    found = dict(_order(run))
+    facts = dict(_order(run))
     if manifest is not None:
-        found |= dict(_named(manifest))
+        facts |= dict(_named(manifest))
         for prefix in PARTS:
             part = getattr(manifest, prefix)
-            found |= {} if part is UNSET else {f"{prefix}.{name}": value for name, value in flattened(part)}
-        found |= dict(_place(manifest, found))
-    kept = sorted(found, key=lambda name: name.startswith(PARTS))[:MAX_FACTS]  # of a huge configuration the rest is left out
-    return {name: found[name] for name in sorted(kept)}
+            facts |= {} if part is UNSET else {f"{prefix}.{name}": value for name, value in flattened(part)}
+        facts |= dict(_place(manifest, facts))
+    kept = sorted(facts, key=lambda name: name.startswith(PARTS))[:MAX_FACTS]  # of a huge configuration the rest is left out
+    return {name: facts[name] for name in sorted(kept)}
 
 
 def flattened(value: Any, prefix: str = "", *, depth: int = 12) -> Iterator[tuple[str, str]]:
@@ -259,22 +259,22 @@ def _named(manifest: Manifest) -> Iterator[tuple[str, str]]:
             yield "start", as_text(sessions[0].start)
 
 
-def _place(manifest: Manifest, found: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield on which nodes and devices a run was trained, as its sessions, its environment or its configuration says."""
+def _place(manifest: Manifest, facts: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the nodes and devices that a run was trained on, as its sessions, its environment or its configuration says."""
     for fact, field, names in (("node", "node", NODES), ("device", "accelerator", DEVICES)):
-        told = (getattr(session, field) for session in manifest.sessions or ())
-        known = list(dict.fromkeys(value for value in told if value is not UNSET))
+        values = (getattr(session, field) for session in manifest.sessions or ())
+        known = list(dict.fromkeys(value for value in values if value is not UNSET))
         keys = (f"{prefix}.{name}" for name in names for prefix in ("environment", "config"))
-        if value := ", ".join(known) or next((found[key] for key in keys if key in found), None):
+        if value := ", ".join(known) or next((facts[key] for key in keys if key in facts), None):
             yield fact, as_text(value)
         elif fact == "device" and manifest.tensors is not UNSET:
-            devices = {facts.device for facts in manifest.tensors.values() if facts.device is not UNSET}
+            devices = {tensor.device for tensor in manifest.tensors.values() if tensor.device is not UNSET}
             if devices:
                 yield fact, as_text(", ".join(sorted(devices)))
 
 
 def _order(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield by what the order of the data is known again: the hashes of its first batches, where they were recorded."""
+    """Yield what identifies the order of the data: the hashes of its first batches, where they were recorded."""
     for name in ("input_hash", "batch_id"):
         labels = run.texts.get(name)
         if labels is not None and len(labels.values) >= BATCHES:

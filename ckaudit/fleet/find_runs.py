@@ -1,4 +1,4 @@
-"""From what the user names to the runs there: patterns, folders and files, told apart as `ckaudit triage` tells them.
+"""From what the user names to the runs there: patterns, folders and files, as `ckaudit triage` distinguishes them.
 
 Links to folders are not followed below what was named, so that no circle of them is walked twice; what a pattern names is
 taken whatever it is, a link too. A file that no importer knows is passed over where a pattern found it, and counted.
@@ -59,21 +59,21 @@ def find_runs(patterns: Sequence[str], audit: bytes = b"") -> FoundRuns:
         UsageError: Where a pattern matches nothing.
         UnreadableError: Where a storage does not list what is there.
     """
-    found, seen = FoundRuns(), set[str]()
+    found_runs, seen = FoundRuns(), set[str]()
     for pattern in map(_without_scheme, patterns):
         if is_uri(pattern):
-            _add_remote(pattern, audit, found)
+            _add_remote(pattern, audit, found_runs)
             continue
         for path, named in _matches(pattern):
-            for source in _sources(path, found, named=named):
+            for source in _sources(path, found_runs, named=named):
                 real = os.path.realpath(source)
                 if real not in seen:
                     seen.add(real)
-                    found.paths[shown_name(str(source))] = str(source)
-    if found.passed:
-        more = f" and {len(found.passed) - 1:,} more" if found.passed[1:] else ""
-        found.notes.append(f"passed over, because no run is known in it: {found.passed[0][:MAX_SHOWN]}{more}")
-    return found
+                    found_runs.paths[shown_name(str(source))] = str(source)
+    if found_runs.passed:
+        more = f" and {len(found_runs.passed) - 1:,} more" if found_runs.passed[1:] else ""
+        found_runs.notes.append(f"passed over, because no run is known in it: {found_runs.passed[0][:MAX_SHOWN]}{more}")
+    return found_runs
 
 
 def _without_scheme(pattern: str) -> str:
@@ -81,15 +81,15 @@ def _without_scheme(pattern: str) -> str:
     return unquote(urlsplit(pattern).path) if scheme_of(pattern) == "file" else pattern
 
 
-def _add_remote(pattern: str, audit: bytes, found: FoundRuns) -> None:
+def _add_remote(pattern: str, audit: bytes, found_runs: FoundRuns) -> None:
     from ckaudit.fleet.remote_runs import find_remote
 
     remote = find_remote(pattern, audit)
     for address, state in remote.states.items():
-        found.paths[shown(address)] = address
-        found.states[shown(address)] = state
-    found.passed += remote.passed
-    found.notes += remote.notes
+        found_runs.paths[shown(address)] = address
+        found_runs.states[shown(address)] = state
+    found_runs.passed += remote.passed
+    found_runs.notes += remote.notes
 
 
 def _matches(pattern: str) -> Iterator[tuple[Path, bool]]:
@@ -119,7 +119,7 @@ def _is_meant(match: Path, base: Path, wanted: Sequence[str]) -> bool:
     return not any(part.startswith(".") for part in match.relative_to(base).parts)
 
 
-def _sources(path: Path, found: FoundRuns, *, named: bool) -> Iterator[Path]:
+def _sources(path: Path, found_runs: FoundRuns, *, named: bool) -> Iterator[Path]:
     """Yield the sources of runs at a path: itself, or what lies below it."""
     if not path.is_dir():
         if named or is_own_name(path.name) or path.name == MANIFEST_NAME:
@@ -130,18 +130,18 @@ def _sources(path: Path, found: FoundRuns, *, named: bool) -> Iterator[Path]:
         elif _holds_log(path):
             yield path
         else:
-            found.passed.append(shown_name(str(path)))
+            found_runs.passed.append(shown_name(str(path)))
         return
     try:
         if _is_source(path):
             yield path
             return
-        places = list(places_below(path, found.notes, max_entries=MAX_ENTRIES))
+        places = list(places_below(path, found_runs.notes, max_entries=MAX_ENTRIES))
         below = [place for place in places if not is_of_dataset(str(place))]
     except (CkauditError, OSError):
         places = below = [path]  # its audit says what is wrong with it
     if not below and not named and not places:
-        found.passed.append(shown_name(str(path)))
+        found_runs.passed.append(shown_name(str(path)))
     yield from below or ([path] if named and not places else [])
 
 

@@ -65,8 +65,8 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
         CkauditError: Where the data set cannot be written.
     """
     key = audit_key(request.criteria, request.import_options)
-    found = find_runs(request.patterns, key)
-    sources = [source for source in sources_of(found, request, key) if not source.written or source.written >= request.since]
+    found_runs = find_runs(request.patterns, key)
+    sources = [source for source in sources_of(found_runs, request, key) if not source.written or source.written >= request.since]
     if request.like:
         sources = with_own_siblings(sources, sources_of(find_runs(request.like, key), request, key))
     stored = read_stored(request.folder)
@@ -74,9 +74,9 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     fresh = [source for source in sources if source.fingerprint not in known]
     audited = audit_sources(fresh, engine, request.folder, progress=progress)
     unchanged = [row for source in sources for row in known.get(source.fingerprint, ())]
-    notes = [*found.notes, *stored.problems]
-    if request.since and len(sources) < len(found.paths):
-        notes.append(f"left out, because not written to since then: {plural(len(found.paths) - len(sources), 'source')}")
+    notes = [*found_runs.notes, *stored.problems]
+    if request.since and len(sources) < len(found_runs.paths):
+        notes.append(f"left out, because not written to since then: {plural(len(found_runs.paths) - len(sources), 'source')}")
     if request.like:
         held = sum(row.siblings > 0 for row in (*audited, *unchanged))
         notes.append(f"{held:,} of {plural(len(audited) + len(unchanged), 'run')} were held against healthy siblings")
@@ -92,12 +92,12 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     )
 
 
-def sources_of(found: FoundRuns, request: FleetRequest, key: bytes) -> list[RunSource]:
+def sources_of(found_runs: FoundRuns, request: FleetRequest, key: bytes) -> list[RunSource]:
     """Return the sources with what their audit depends on."""
     import_options, criteria = portable(request.import_options), request.criteria
     sources = []
-    for name, path in found.paths.items():
-        state = found.states[name] if name in found.states else state_of(path, key)
+    for name, path in found_runs.paths.items():
+        state = found_runs.states[name] if name in found_runs.states else state_of(path, key)
         place = path if is_uri(path) else str(Path(path).absolute())  # a worker may start in another folder
         sources.append(
             RunSource(
@@ -195,7 +195,7 @@ def fleet_of(
 
 
 def verdict(runs: Sequence[FleetRun]) -> str:
-    """Say in one sentence what an audit of many runs comes to."""
+    """Return a sentence on what an audit of many runs comes to."""
     failed = sum(run.status != "audited" for run in runs)
     audited = len(runs) - failed
     ill = sum(is_ill(run) for run in runs)
@@ -222,7 +222,7 @@ def ranked(runs: Iterable[FleetRun]) -> list[FleetRun]:
 
 
 def urgency(run: FleetRun) -> Urgency:
-    """Return by what a run is ranked."""
+    """Return the key that a run is ranked by."""
     sure = run.confidence if is_ill(run) and run.confidence is not None else 0.0
     return _rank(run), -sure, -lasting_share(run), -float(run.written), run.run
 

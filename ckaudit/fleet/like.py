@@ -58,16 +58,16 @@ def criteria_like(
         return criteria
     in_memory = [run for run in like if isinstance(run, Run)]
     patterns = [str(pattern) for pattern in like if not isinstance(pattern, Run)]
-    found = find_runs(patterns) if patterns else None
+    found_runs = find_runs(patterns) if patterns else None
     judged = {path.resolve() for path in runs if isinstance(path, Path)}
-    named = [local_copy(path) for path in _worth_a_copy(list(found.paths.values()) if found else [])]
+    named = [local_copy(path) for path in _worth_a_copy(list(found_runs.paths.values()) if found_runs else [])]
     paths = [path for path in named if path.resolve() not in judged]
     all_siblings: list[Path | Run] = [*(run for run in in_memory if run not in runs), *paths]
     if not all_siblings:
         raise UsageError("--like names no run but the one that is judged", hint="name healthy runs: --like 'good/*'")
     siblings = _newest(all_siblings)
-    notes = [*(found.notes if found else ())]
-    count = len(all_siblings) + (len(found.paths) if found else 0) - len(named)
+    notes = [*(found_runs.notes if found_runs else ())]
+    count = len(all_siblings) + (len(found_runs.paths) if found_runs else 0) - len(named)
     if len(siblings) < count:
         notes.append(f"of {count:,} siblings the newest {MAX_SIBLINGS} are looked at")
     return with_siblings(criteria, open_siblings(siblings, import_options=import_options, progress=progress), notes=notes)

@@ -103,10 +103,10 @@ def _ask(connection: "duckdb.DuckDBPyConnection", sql: str, notes: Sequence[str]
     try:
         if len(connection.extract_statements(sql)) != 1:
             raise UsageError("the question is not one statement of SQL", hint=HELP)
-        found = connection.sql(sql)
-        if found is None:
+        relation = connection.sql(sql)
+        if relation is None:
             raise UsageError("the statement brings no rows", hint="Ask with SELECT; the data set cannot be changed.")
-        reader = pa.RecordBatchReader.from_stream(found)
+        reader = pa.RecordBatchReader.from_stream(relation)
     except (duckdb.Error, RuntimeError) as error:
         raise _wrong(error) from None
     return QueryResult(reader.schema.names, _rows(reader), notes)

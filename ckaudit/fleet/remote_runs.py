@@ -53,15 +53,15 @@ def find_remote(pattern: str, audit: bytes) -> RemoteRuns:
     sources = _sources(entries, wanted.split("/") if wanted else ["*"])
     if wanted and not sources:
         raise UsageError(f"{shown(pattern)!r} matches nothing", hint="quote it, and look whether it is spelled as the storage is")
-    found = {name: of_name for name, of_name in sources.items() if any(map(_may_tell, of_name))}
-    passed = [shown(f"{base}/{name}") for name in sources if name not in found]
-    states = {f"{base}/{name}".rstrip("/"): _state(f"{base}/{name}", of_name, audit) for name, of_name in found.items()}
+    runs = {name: of_name for name, of_name in sources.items() if any(map(_may_tell, of_name))}
+    passed = [shown(f"{base}/{name}") for name in sources if name not in runs]
+    states = {f"{base}/{name}".rstrip("/"): _state(f"{base}/{name}", of_name, audit) for name, of_name in runs.items()}
     return RemoteRuns(states, passed, _beyond(base, len(entries)))
 
 
 def _beyond(base: str, count: int) -> list[str]:
-    said = f"only {MAX_OBJECTS:,} objects of {shown(base)} were looked at: name what lies below it"
-    return [said] if count >= MAX_OBJECTS else []
+    note = f"only {MAX_OBJECTS:,} objects of {shown(base)} were looked at: name what lies below it"
+    return [note] if count >= MAX_OBJECTS else []
 
 
 def _split(pattern: str) -> tuple[str, str]:
@@ -75,7 +75,7 @@ def _split(pattern: str) -> tuple[str, str]:
 
 
 def _sources(entries: Sequence[Entry], wanted: Sequence[str]) -> dict[str, list[Entry]]:
-    """Return by the name of each source the objects that belong to it, in the order of names."""
+    """Return the objects that belong to each source by its name, in the order of names."""
     runs = {dirname(entry.name) for entry in entries if _is_ours(basename(entry.name))}
     sources: dict[str, list[Entry]] = {}
     for entry in sorted(entries):

@@ -65,8 +65,8 @@ def import_runs(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS
         return [replace(run, notes=(*run.notes, *beside)) for run in read_with(importer, source, import_options)]
     if not source.is_folder:
         raise _unknown(source)
-    found = logs_below(path, import_options=import_options)
-    return [replace(run, notes=(*run.notes, *found.notes)) for run in found.runs] or _only_folders(found, source)
+    logs = logs_below(path, import_options=import_options)
+    return [replace(run, notes=(*run.notes, *logs.notes)) for run in logs.runs] or _only_folders(logs, source)
 
 
 def _read_as(importer: Importer, source: Source, import_options: ImportOptions) -> list[Imported]:
@@ -89,16 +89,16 @@ def logs_below(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS)
         UnreadableError: Where there is none, or none can be read.
         UsageError: Where `import_options` names columns that none of them has.
     """
-    found = find_logs(path, import_options, _importer_of)
-    if not found.runs and not found.folders:
+    logs = find_logs(path, import_options, _importer_of)
+    if not logs.runs and not logs.folders:
         unknown = _unknown(Source(path))
-        searched = UnreadableError(str(unknown), hint=f"{found.notes[0].capitalize()}." if found.notes else unknown.hint)
-        raise found.errors[0] if found.errors else searched
-    return found
+        searched = UnreadableError(str(unknown), hint=f"{logs.notes[0].capitalize()}." if logs.notes else unknown.hint)
+        raise logs.errors[0] if logs.errors else searched
+    return logs
 
 
-def _only_folders(found: FoundLogs, source: Source) -> list[Imported]:
-    names = list_names(list(found.folders))
+def _only_folders(logs: FoundLogs, source: Source) -> list[Imported]:
+    names = list_names(list(logs.folders))
     raise UsageError(f"{source.shown} holds run folders of ckaudit, which need no import: {names}", hint="Name one of them.")
 
 

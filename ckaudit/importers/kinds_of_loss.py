@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PLAYED_OR_CODED, loss_part_of
+from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, loss_part_of
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
 
@@ -161,7 +161,7 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
     if logs_rollouts(names):
         return {}
     places = {part: place for place, name in enumerate(names) if (part := loss_part_of(name))}
-    return {f"loss_part/{part}": places[part] for pair in PLAYED_OR_CODED if set(pair) <= set(places) for part in pair}
+    return {f"loss_part/{part}": places[part] for pair in PAIRED_LOSS_TERMS if set(pair) <= set(places) for part in pair}
 
 
 def take_turns(names: Iterable[str]) -> bool:
@@ -187,9 +187,9 @@ def only_loss(names: Sequence[str]) -> OnlyLoss | None:
         return _only_measure([_form(name) for name in names])
     forms = {position: form for position, name in enumerate(names) if (form := _form(name)).endswith("_loss")}
     words = {position: set(form.split("_")) for position, form in forms.items()}
-    if any(each & _AGAINST for each in words.values()):
+    if any(parts & _AGAINST for parts in words.values()):
         return None
-    whole = [position for position, each in words.items() if not each & (_HELD_OUT | _PARTS)]
+    whole = [position for position, parts in words.items() if not parts & (_HELD_OUT | _PARTS)]
     if len(whole) != 1:
         return None
     stem = _TRAIN.sub("", forms[whole[0]])
@@ -220,8 +220,8 @@ def held_out_twin(name: str, names: Sequence[str]) -> str:
 
 def _validated(form: str) -> str:
     """Return what a validation measured, empty where a name is of none."""
-    found = _VALIDATION.fullmatch(form)
-    return (found[1] or found[2]) if found else ""
+    match = _VALIDATION.fullmatch(form)
+    return (match[1] or match[2]) if match else ""
 
 
 def _form(name: str) -> str:

@@ -105,19 +105,19 @@ def find_logs(folder: Path, import_options: ImportOptions, detect: Detect) -> Fo
         import_options: The logs' own names that the user mapped, by catalogue name.
         detect: Returns the importer that knows a source.
     """
-    found = FoundLogs()
+    logs = FoundLogs()
     size = read = 0
-    for place in _places(folder, detect, found.notes):
+    for place in _places(folder, detect, logs.notes):
         if place.importer is None:
-            found.folders[place.name] = place.source.path
+            logs.folders[place.name] = place.source.path
             continue
         size += 0 if place.source.is_folder else place.source.path.stat().st_size
         if read == MAX_READ or size > MAX_BYTES:
-            found.notes.append(f"only the first {read:,} logs below the folder were read: name a folder inside it")
+            logs.notes.append(f"only the first {read:,} logs below the folder were read: name a folder inside it")
             break
         read += 1
-        _read(found, place, import_options)
-    return found
+        _read(logs, place, import_options)
+    return logs
 
 
 def holds_logs(folder: Path, detect: Detect) -> bool:
@@ -140,8 +140,8 @@ def note_on_others(source: Source, importer: Importer, detect: Detect) -> list[s
     if not source.is_folder or not getattr(importer, "SEARCHES", False):
         return []
     places = _places(source.path, detect, [])
-    found = (place for place in places if place.importer is not importer and not getattr(place.importer, "GENERIC", False))
-    others = [f"{place.name} ({place.importer.NAME if place.importer else RUN_FOLDER})" for place in islice(found, MAX_LISTED)]
+    foreign = (place for place in places if place.importer is not importer and not getattr(place.importer, "GENERIC", False))
+    others = [f"{place.name} ({place.importer.NAME if place.importer else RUN_FOLDER})" for place in islice(foreign, MAX_LISTED)]
     return [f"{BESIDE} {list_names(others, max_names=3)}: name one to read it"] if others else []
 
 
@@ -150,7 +150,7 @@ def _is_parent(source: Source, importer: Importer) -> bool:
     return getattr(importer, "SIDE_BY_SIDE", False) and any(map(importer.detects, source.folders()))
 
 
-def _read(found: FoundLogs, place: _Place, import_options: ImportOptions) -> None:
+def _read(logs: FoundLogs, place: _Place, import_options: ImportOptions) -> None:
     importer = place.importer
     if importer is None:
         return
@@ -158,14 +158,14 @@ def _read(found: FoundLogs, place: _Place, import_options: ImportOptions) -> Non
         runs = read_with(importer, place.source, import_options)
     except CkauditError as error:
         if not importer.GENERIC:
-            found.errors.append(error)
-            found.notes.append(f"{shown_name(place.name)} could not be read: {error}")
+            logs.errors.append(error)
+            logs.notes.append(f"{shown_name(place.name)} could not be read: {error}")
         return
     for run in runs:
         if importer.GENERIC and not _OF_A_TRAINING & {*run.table.names}:
             continue
         name = f"{place.name}: {run.name}" if len(runs) > 1 else place.name
-        found.runs.append(replace(run, name=writable(name), notes=(f"found in {shown_name(place.name)}", *run.notes)))
+        logs.runs.append(replace(run, name=writable(name), notes=(f"found in {shown_name(place.name)}", *run.notes)))
 
 
 def runs_below(top: Path, detect: Detect, notes: list[str], *, max_entries: int) -> Iterator[Path]:

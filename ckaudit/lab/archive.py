@@ -21,12 +21,12 @@ MADE, AS_IS, REPACKED = "made.json", "files/", "repacked/"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
-def write(folder: Path, made: bytes, path: Path, *, without: tuple[str, ...] = ()) -> int:
-    """Pack the files of a folder and what made them, whole or not at all; return the size in bytes.
+def write(folder: Path, provenance: bytes, path: Path, *, without: tuple[str, ...] = ()) -> int:
+    """Pack the files of a folder with their provenance, whole or not at all; return the size in bytes.
 
     Args:
         folder: The run folder.
-        made: What is kept beside the files, and read without unpacking them.
+        provenance: What is kept beside the files, and read without unpacking them.
         path: The archive.
         without: Names of files that are left out.
     """
@@ -36,7 +36,7 @@ def write(folder: Path, made: bytes, path: Path, *, without: tuple[str, ...] = (
 
     out = BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        _add(tar, MADE, made)
+        _add(tar, MADE, provenance)
         for file in sorted(folder.iterdir()):
             if file.name not in without:
                 _add(tar, *_member(file))
@@ -77,7 +77,7 @@ def _read(path: Path, folder: Path | None) -> bytes:
 
 
 def _files(tar: tarfile.TarFile, folder: Path | None) -> bytes:
-    made: bytes | None = None
+    provenance: bytes | None = None
     for count, member in enumerate(tar):
         if member.type != tarfile.REGTYPE or count > MAX_FILES:
             raise ValueError(f"{member.name!r} is not a plain file" if count <= MAX_FILES else "too many files")
@@ -86,22 +86,24 @@ def _files(tar: tarfile.TarFile, folder: Path | None) -> bytes:
         if len(data) != member.size:
             raise ValueError("it ends in the middle")
         if member.name == MADE:
-            made = data
+            provenance = data
             if folder is None:
                 break
         elif folder is not None:
             _write(folder, member.name, data)
-    if made is None:
+    if provenance is None:
         raise ValueError("it does not say what made it")
-    return made
+    return provenance
 
 
 def _write(folder: Path, stored: str, data: bytes) -> None:
-    how, name = next(((how, stored.removeprefix(how)) for how in (AS_IS, REPACKED) if stored.startswith(how)), ("", stored))
-    if not how or not _NAME.fullmatch(name):
+    prefix, name = next(
+        ((prefix, stored.removeprefix(prefix)) for prefix in (AS_IS, REPACKED) if stored.startswith(prefix)), ("", stored)
+    )
+    if not prefix or not _NAME.fullmatch(name):
         raise ValueError(f"{stored!r} has no place in a run folder")
     with (folder / name).open("xb") as stream:  # a name twice, or one that is there, is refused
-        stream.write(pack(data, ".json.zst") if how == REPACKED else data)
+        stream.write(pack(data, ".json.zst") if prefix == REPACKED else data)
 
 
 def _member(file: Path) -> tuple[str, bytes]:

@@ -136,8 +136,10 @@ def spelled(plan: Any) -> str:
     """
     if not isinstance(plan, Struct):
         return repr(plan)
-    told = ((field.name, getattr(plan, field.name), field.default) for field in fields(plan))
-    return f"{type(plan).__name__}({', '.join(f'{name}={spelled(value)}' for name, value, default in told if value != default)})"
+    options = ((field.name, getattr(plan, field.name), field.default) for field in fields(plan))
+    return (
+        f"{type(plan).__name__}({', '.join(f'{name}={spelled(value)}' for name, value, default in options if value != default)})"
+    )
 
 
 @functools.cache
@@ -165,7 +167,7 @@ def _without_imports(text: str) -> str:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [each for each in body if not _is_own_import(each)] or [ast.Pass()]  # type: ignore[attr-defined]
+            node.body = [child for child in body if not _is_own_import(child)] or [ast.Pass()]  # type: ignore[attr-defined]
     return ast.unparse(tree)
 
 
@@ -183,7 +185,7 @@ def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[tuple[Path, str
     Returns:
         Each file with the name that is imported of it: what else stands there does not count.
     """
-    found: list[tuple[Path, str]] = []
+    imported: list[tuple[Path, str]] = []
     texts = list(codes)
     for text in texts:  # it grows under way
         for node in ast.walk(ast.parse(text)):
@@ -191,15 +193,15 @@ def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[tuple[Path, str
                 other = (HERE / (node.module or "").removeprefix("ckaudit.lab.").replace(".", "/")).with_suffix(".py")
                 is_shared = other.name in (*LOOP, *LABELS_ONLY) or other.parent.name in LOOP
                 for name in [alias.name for alias in node.names] if other.is_file() and not is_shared else ():
-                    if other not in known and (other, name) not in found:
-                        found.append((other, name))
+                    if other not in known and (other, name) not in imported:
+                        imported.append((other, name))
                         texts.append(code(other, name))
-    return found
+    return imported
 
 
 def _used(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
     """Yield the statements of a module that a class needs, with no more names in its imports than are used."""
-    own = {found: statement for statement in body for found in _defined(statement)}
+    own = {defined: statement for statement in body for defined in _defined(statement)}
     used, waiting = set[str](), [name]
     while waiting:
         used.add(last := waiting.pop())
@@ -224,7 +226,7 @@ def _used_imports(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> 
 
 def _checks_types(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> bool:
     """Tell whether a name that is used is imported for the type checker alone."""
-    inside = (alias for node in body if isinstance(node, ast.If) for each in node.body for alias in each.names)  # type: ignore[attr-defined]
+    inside = (alias for node in body if isinstance(node, ast.If) for statement in node.body for alias in statement.names)  # type: ignore[attr-defined]
     return any((alias.asname or alias.name) in used for alias in inside)
 
 

@@ -68,15 +68,15 @@ def is_map(look: str) -> bool:
 def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str, MeasuredMetric]]) -> Iterator[str]:
     """Draw one metric: a row for each arm and label, a column for each step at which any arm has a value."""
     name, _, pattern = look.partition("/")
-    found = [(arm, metrics[name]) for arm, metrics in measured.items() if name in metrics]
-    if not found:
+    arms = [(arm, metrics[name]) for arm, metrics in measured.items() if name in metrics]
+    if not arms:
         yield from (f"### {name}", "", "Not recorded.")
         return
-    yield from (f"### {name}", "", f"{found[0][1].title} Unit: {_unit(found[0][1])}.", "")
-    rows = [[arm, label, *cells] for arm, metric in found for label, cells in _rows(metric.series, pattern, steps)]
-    told = [column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows)]
-    used = [0, *([] if {row[1] for row in rows} == {name} else [1]), *told]
-    if not told:
+    yield from (f"### {name}", "", f"{arms[0][1].title} Unit: {_unit(arms[0][1])}.", "")
+    rows = [[arm, label, *cells] for arm, metric in arms for label, cells in _rows(metric.series, pattern, steps)]
+    filled_columns = [column for column in range(2, 2 + len(steps)) if any(row[column] for row in rows)]
+    used = [0, *([] if {row[1] for row in rows} == {name} else [1]), *filled_columns]
+    if not filled_columns:
         yield "Not recorded at these steps."
         return
     head = ["arm", "of", *(f"step {step}" for step in steps)]

@@ -72,9 +72,9 @@ def recorded(folder: Path) -> Iterator[None]:
 
 
 def _check_written(folder: Path) -> None:
-    there = list(folder.iterdir()) if folder.is_dir() else []
-    logged = any(SCALARS_PATTERN.match(file.name) and file.stat().st_size for file in there)
-    if not logged or folder / MANIFEST_NAME not in there:
+    files = list(folder.iterdir()) if folder.is_dir() else []
+    logged = any(SCALARS_PATTERN.match(file.name) and file.stat().st_size for file in files)
+    if not logged or folder / MANIFEST_NAME not in files:
         raise CkauditError(f"the training ran, but could not be recorded in {folder}", hint="is the disk full?")
 
 
@@ -91,13 +91,13 @@ def clear(folder: Path, *, force: bool) -> None:
     with within_reach(folder):
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"{folder} is not a folder", hint="name another: --out runs/x")
-        there = sorted(folder.iterdir()) if folder.exists() else []
-        if foreign := [file.name for file in there if not _is_of_a_run(file)]:
+        files = sorted(folder.iterdir()) if folder.exists() else []
+        if foreign := [file.name for file in files if not _is_of_a_run(file)]:
             raise UsageError(f"{folder} holds {foreign[0]}, which is no part of a run", hint="name another folder: --out runs/x")
-        if there and not force:
+        if files and not force:
             raise UsageError(f"{folder} holds a run already", hint="--force replaces it")
         writable(folder)
-        for file in there:
+        for file in files:
             file.unlink()
 
 
@@ -194,15 +194,15 @@ def gather(
         while waiting or running:
             while waiting and len(running) < jobs:
                 running.append(_start(waiting.pop(0), cache))
-            wait([each.answer for each in running])
-            for each in [each for each in running if each.answer.poll()]:
-                running.remove(each)
-                done.append(_ended(each))
+            wait([training.answer for training in running])
+            for training in [training for training in running if training.answer.poll()]:
+                running.remove(training)
+                done.append(_ended(training))
                 on_done(done[-1])
     finally:
-        for each in running:
-            each.process.terminate()
-            each.process.join()
+        for training in running:
+            training.process.terminate()
+            training.process.join()
     return done
 
 
@@ -235,11 +235,11 @@ def _work(name: str, seed: int, cache: Path, answer: "Connection") -> None:
         signal.signal(stop, _leave)
     os.nice(10)  # hours of training leave the machine usable
     try:
-        told = (record_into_cache(name, seed, cache), "")
+        result = (record_into_cache(name, seed, cache), "")
     except Exception as error:  # noqa: BLE001  whatever a training dies of is told, and the others go on
-        told = (0, f"{type(error).__name__}: {error}")
+        result = (0, f"{type(error).__name__}: {error}")
     with suppress(BrokenPipeError):  # who asked may be gone; what was trained is kept
-        answer.send(told)
+        answer.send(result)
 
 
 def _leave(number: int, _frame: object) -> None:

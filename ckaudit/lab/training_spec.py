@@ -119,9 +119,9 @@ def recipe(name: str, seed: int) -> Recipe:
         UsageError: If the catalogue has no such name, or no split this seed.
     """
     split = _split(seed)
-    kind, family, amount, change = _found(name, split)
-    made = change(amount.onset, amount.strength)
-    return Recipe(name=name, seed=seed, kind=kind, family=family, amount=amount, plan=setting(family, seed), change=made)
+    kind, family, amount, change_type = _found(name, split)
+    change = change_type(amount.onset, amount.strength)
+    return Recipe(name=name, seed=seed, kind=kind, family=family, amount=amount, plan=setting(family, seed), change=change)
 
 
 def recipes(split: Split) -> list[Recipe]:
@@ -136,11 +136,11 @@ def names() -> list[str]:
 
 
 def _found(name: str, split: Split) -> tuple[Kind, Family, FaultStrength, type[Change]]:
-    found: Fault | Control | Experiment | None = faults().get(name) or controls().get(name)
-    if isinstance(found, Fault):
-        return "fault", found.family, found.dev if split == "dev" else found.test, found.change
-    if isinstance(found, Control):
-        return "control", found.family, FaultStrength(), found.change
+    entry: Fault | Control | Experiment | None = faults().get(name) or controls().get(name)
+    if isinstance(entry, Fault):
+        return "fault", entry.family, entry.dev if split == "dev" else entry.test, entry.change
+    if isinstance(entry, Control):
+        return "control", entry.family, FaultStrength(), entry.change
     if name in HEALTHY:
         return "healthy", HEALTHY[name], FaultStrength(), Change
     if name in experiments() or name.upper() in (experiment.id for experiment in experiments().values()):
@@ -154,8 +154,8 @@ def _split(seed: int) -> Split:
     for split, seeds in SEEDS.items():
         if seed in seeds:
             return split
-    told = "; ".join(f"{split} {', '.join(map(str, seeds))}" for split, seeds in SEEDS.items())
-    raise UsageError(f"no split of the lab has the seed {seed}", hint=f"the seeds are {told}")
+    seed_ranges = "; ".join(f"{split} {', '.join(map(str, seeds))}" for split, seeds in SEEDS.items())
+    raise UsageError(f"no split of the lab has the seed {seed}", hint=f"the seeds are {seed_ranges}")
 
 
 # All that the lab can train, or the part of it that a pattern names.
@@ -206,19 +206,23 @@ def catalogue(only: str = "") -> LabCatalogue:
     """
     patterns = only.lower().split(",") if only else ["*"]
 
-    def kept(found: dict[str, Entry], words: Callable[[Entry], tuple[str, ...]] = lambda each: (each.name,)) -> list[Entry]:
-        return [e for e in found.values() if any(fnmatchcase(word, pattern) for word in words(e) for pattern in patterns)]
+    def kept(entries: dict[str, Entry], words: Callable[[Entry], tuple[str, ...]] = lambda entry: (entry.name,)) -> list[Entry]:
+        return [
+            entry
+            for entry in entries.values()
+            if any(fnmatchcase(word, pattern) for word in words(entry) for pattern in patterns)
+        ]
 
     plain = {
         name: Healthy(name=name, title=f"{MODELS[family]}, and nothing is changed.", family=family)
         for name, family in HEALTHY.items()
     }
-    found = LabCatalogue(
+    matching = LabCatalogue(
         faults=kept(faults()),
         healthy=kept(plain),
         controls=kept(controls()),
         experiments=kept(experiments(), lambda experiment: (experiment.name, experiment.id.lower())),
     )
-    if not (found.faults or found.healthy or found.controls or found.experiments):
+    if not (matching.faults or matching.healthy or matching.controls or matching.experiments):
         raise UsageError(f"nothing in the lab matches {only!r}", hint="ckaudit lab list names all; * stands for any letters")
-    return found
+    return matching

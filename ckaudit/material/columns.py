@@ -49,11 +49,11 @@ class Columns(Struct, frozen=True):
                     break
         return picked
 
-    def wanted(self, there: Iterable[str]) -> list[str]:
+    def wanted(self, columns: Iterable[str]) -> list[str]:
         """Return which of the columns that are there have to be read."""
         heads = {column.partition(".")[0] for names in self.names.values() for column in names}
         heads |= {column for names in self.names.values() for column in names}
-        return [column for column in there if column in heads]
+        return [column for column in columns if column in heads]
 
 
 def has_column(record: Mapping[str, Any], column: str) -> bool:

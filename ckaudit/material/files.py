@@ -45,7 +45,7 @@ NOT_PARQUET = kind(
     "DAT005", "broken_parquet", "sev1", "The file cannot be read as Parquet.", "Write the file again.", found_by=READERS
 )
 
-MAX_TOLD = 5
+MAX_REPORTED = 5
 
 FaultReporter = Callable[[Finding], None]
 
@@ -131,7 +131,7 @@ class FaultCollector:
     """Gathers findings: of each kind and file the first few in full, the rest as a number."""
 
     def __init__(self) -> None:
-        self._told: list[Finding] = []
+        self._reported: list[Finding] = []
         self._kinds: dict[tuple[str, str | None], Finding] = {}
         self._counts: Counter[tuple[str, str | None]] = Counter()
 
@@ -140,16 +140,16 @@ class FaultCollector:
         key = finding.code, finding.file
         self._counts[key] += 1
         self._kinds.setdefault(key, finding)
-        if self._counts[key] <= MAX_TOLD:
-            self._told.append(finding)
+        if self._counts[key] <= MAX_REPORTED:
+            self._reported.append(finding)
 
     def findings(self) -> list[Finding]:
-        """Return what was told, and for each kind and file how much more there is."""
+        """Return what was reported, and how much more there is of each kind and file."""
         more = []
         for key, count in self._counts.items():
-            if count > MAX_TOLD:
+            if count > MAX_REPORTED:
                 first = self._kinds[key]
-                rest = count - MAX_TOLD
+                rest = count - MAX_REPORTED
                 message = f"{plural(rest, 'more record')} like {'this one' if rest == 1 else 'these'}"
                 more.append(replace(first, message=message, line=None, points=rest))
-        return [*self._told, *more]
+        return [*self._reported, *more]

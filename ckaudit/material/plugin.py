@@ -24,8 +24,8 @@ def load_classifier(spec: str) -> Classifier:
     module, colon, name = spec.partition(":")
     if not (module and colon and name):
         raise UsageError(f"--classifier {spec!r} is not MODULE:FUNCTION", hint="write it like --classifier scorer:score")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+    if (working_folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, working_folder)
     try:
         function = getattr(importlib.import_module(module), name)
     except Exception as error:

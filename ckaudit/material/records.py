@@ -70,10 +70,10 @@ class MappedColumns:
     def _hint(self, column: str, files: Sequence[SampleFile]) -> str:
         # Of a Parquet file only the columns that are wanted were read.
         parquet = next((file for file in files if file.form == "parquet"), None)
-        there = list(dict.fromkeys([*self._others, *(column_names(parquet) if parquet else ())]))
-        if near := get_close_matches(column, there, n=1):
+        names = list(dict.fromkeys([*self._others, *(column_names(parquet) if parquet else ())]))
+        if near := get_close_matches(column, names, n=1):
             return f"did you mean {near[0]}?"
-        return f"the columns are {first_names(there, MAX_SHOWN)}" if there else "the records are empty"
+        return f"the columns are {first_names(names, MAX_SHOWN)}" if names else "the records are empty"
 
 
 class Record(Struct, frozen=True):
@@ -266,8 +266,8 @@ def parquet_rows(file: SampleFile, columns: Columns, report: FaultReporter) -> I
             if (wrong := false_parquet_size(stream.metadata, file.size)) is not None:
                 report(NOT_PARQUET.at(file.shown, wrong))
                 return
-            there = columns.wanted(stream.schema_arrow.names)
-            for batch in stream.iter_batches(batch_size=BATCH_ROWS, columns=there, use_threads=False):
+            wanted = columns.wanted(stream.schema_arrow.names)
+            for batch in stream.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False):
                 arrays = list(zip(batch.schema.names, batch.columns, strict=True))
                 for row in range(batch.num_rows):
                     number += 1

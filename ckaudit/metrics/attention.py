@@ -260,7 +260,7 @@ def _by_sameness(entropy: Series, *, within: float = 0.01) -> Series:
 
 
 def _is_of_whole_keys(entropy: Floats, *, precision: float = 1e-3, keys: int = 4096) -> Mask:
-    """Tell of each entropy whether a head that looks at some number of keys alike has it, causal or not."""
+    """Return which entropies are those of a head that looks at some number of keys alike, causal or not."""
     counts = np.arange(2, keys + 1)
     possible = np.sort(np.concatenate([np.log(counts), _mean_log(counts.astype(np.float64))]))
     place = np.clip(np.searchsorted(possible, entropy), 1, len(possible) - 1)

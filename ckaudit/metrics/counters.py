@@ -30,7 +30,7 @@ def increments(values: Floats) -> Floats:
 
 
 def session_starts(run: Run) -> Floats:
-    """Return when each session that run.json lists began, in Unix seconds, in order of time."""
+    """Return the start of each session that run.json lists, in Unix seconds, in order of time."""
     sessions = run.manifest.sessions if run.manifest else UNSET
     return np.array(sorted(session.start for session in sessions or () if isinstance(session.start, (int, float))), float)
 

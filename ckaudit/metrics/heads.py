@@ -233,7 +233,7 @@ def are_shares(maps: Floats, *, rounding: float = 1e-2, max_row_sum: float = 1.1
 
 
 def are_causal(maps: Floats) -> Mask:
-    """Tell in which maps no query of any head sees a later key, shape (N,)."""
+    """Return which maps have no query of any head that sees a later key, shape (N,)."""
     queries, keys = maps.shape[2:]
     if queries != keys:
         return np.zeros(len(maps), bool)

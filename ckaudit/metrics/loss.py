@@ -215,7 +215,7 @@ def _medians_before(values: Floats, ends: Steps, points: int, *, piece: int = 50
 
 
 def is_solved(loss: Series | None, steps: Steps) -> Mask:
-    """Tell of each step whether the loss was below a tenth of its first, shape (T, 1); where it is not known, it was not."""
+    """Return at which steps the loss was below a tenth of its first, shape (T, 1); false where it is not known."""
     if loss is None or not loss.finite.any():
         return np.zeros((len(steps), 1), bool)
     return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])

@@ -368,5 +368,5 @@ def _exactly_at(series: Series, steps: Steps) -> Floats:
     """Return what one column is at these steps, NaN where it is not known at one of them."""
     if not series:
         return np.full(len(steps), np.nan)
-    found = at(series, steps)
-    return np.where(found.age[:, 0] == 0, found.values[:, 0], np.nan)
+    lookup = at(series, steps)
+    return np.where(lookup.age[:, 0] == 0, lookup.values[:, 0], np.nan)

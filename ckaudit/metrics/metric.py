@@ -76,7 +76,7 @@ def metric(
 
 def metrics_among(inputs: Iterable[object]) -> list[Metric]:
     """Return the metrics among the inputs of a rule or a question."""
-    return [each for each in inputs if isinstance(each, Metric)]
+    return [candidate for candidate in inputs if isinstance(candidate, Metric)]
 
 
 def metrics() -> dict[str, Metric]:

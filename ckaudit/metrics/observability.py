@@ -52,7 +52,7 @@ def nan_inf_events(run: Run) -> Series:
 
 
 def bad_places(run: Run) -> Series:
-    """Return in how many places each recorded step has a NaN or an infinity, by what was recorded of it, shape (T, 1)."""
+    """Return the number of places with a NaN or an infinity at each recorded step, as far as recorded, shape (T, 1)."""
     norm, counted = grad_global_norm(run), nonfinite_gradients(run)
     gradients = _unless_skipped(run, norm, never_applied(norm)), _unless_skipped(run, counted, never_applied_counts(counted))
     numbers = [train_loss_raw(run), val_loss(run), gradients[0]]

@@ -123,7 +123,7 @@ def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Serie
 
 
 def overflows(skipped: Series, scale: Series) -> tuple[Series, Mask]:
-    """Return the series that tells of overflows, and in which of its cells one is told of.
+    """Return the series that reports overflows, and which of its cells report one.
 
     A skipped update is one; a count of all skipped ones so far is recognised by exceeding 1 and never falling. Without them a
     loss scale that fell to the point after is one.

@@ -44,10 +44,10 @@ def recording_seconds(run: Run) -> Series:
     step = ratio(relabelled(run.value("cost.ms"), "cost"), relabelled(run.value("cost.step_share"), "cost"))
     lengths = _column(step, share.steps) / 1e3
     part = share.values[:, 0]
-    told = np.minimum(part, 0.9)
+    capped = np.minimum(part, 0.9)
     with np.errstate(all="ignore"):
         by_clock = part * np.maximum(np.diff(times, prepend=np.nan), 0.0)
-        by_steps = lengths * np.diff(share.steps, prepend=np.nan) * told / (1 - told)
+        by_steps = lengths * np.diff(share.steps, prepend=np.nan) * capped / (1 - capped)
     known = share.recorded[:, 0]
     taken = np.where(np.isfinite(by_clock), by_clock, by_steps)[known]
     return single("recording_seconds", "s", share.steps[known], np.nancumsum(taken))

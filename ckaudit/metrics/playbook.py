@@ -137,10 +137,10 @@ def side_by_side(name: str, unit: str, logged: Iterable[Series]) -> Series:
         for series in logged
         for column, label in enumerate(series.labels)
     ]
-    steps = merged_steps(*(each.steps for _, each, _ in columns))
+    steps = merged_steps(*(series.steps for _, series, _ in columns))
     values = np.full((len(steps), len(columns)), np.nan)
     recorded = np.zeros(values.shape, bool)
-    for index, (_, each, column) in enumerate(columns):
-        rows = np.searchsorted(steps, each.steps)
-        values[rows, index], recorded[rows, index] = each.values[:, column], each.recorded[:, column]
+    for index, (_, series, column) in enumerate(columns):
+        rows = np.searchsorted(steps, series.steps)
+        values[rows, index], recorded[rows, index] = series.values[:, column], series.recorded[:, column]
     return Series(name, unit, steps, tuple(label for label, _, _ in columns), values, recorded)

@@ -81,7 +81,7 @@ def slowest(times: Series, rows: Mask) -> tuple[str, float] | None:
 
 
 def _of_others(ordered: Floats, place: Steps, rank: Steps) -> Floats:
-    """Return of each cell the one that has place `rank` in its row once that cell is left out, (T, R)."""
+    """Return the value of place `rank` in each cell's row once that cell is left out, (T, R)."""
     columns = np.minimum(rank + (place <= rank), ordered.shape[1] - 1)
     return np.take_along_axis(ordered, columns, axis=1)
 

@@ -153,18 +153,18 @@ def unigram_entropy(run: Run) -> Series:
     return single("unigram_entropy", "nats", counts.steps, _of_targets(run, counts.steps, whole.sum(axis=1), entropy), known)
 
 
-def _of_targets(run: Run, steps: Steps, tokens: Floats, entropy: Floats, *, most: float = 0.9) -> Floats:
-    """Return the entropy of tokens, shape (C,), or where a loss is of no more than `most` of them that of its targets."""
+def _of_targets(run: Run, steps: Steps, tokens: Floats, entropy: Floats, *, max_share: float = 0.9) -> Floats:
+    """Return the entropy of tokens, shape (C,), or where a loss is of no more than `max_share` of them that of its targets."""
     targets, guess = (run.value(f"loss_function.{name}") for name in ("targets", "constant_value"))
     if not targets or not guess:
         return entropy
     counted, of_targets = (at(series, steps).values[:, 0] for series in (targets, guess))
-    is_less = (tokens > 0) & (np.nan_to_num(counted, nan=np.inf) <= most * tokens)
+    is_less = (tokens > 0) & (np.nan_to_num(counted, nan=np.inf) <= max_share * tokens)
     return np.where(is_less, of_targets, entropy)
 
 
 def _tells_other_tokens(run: Run, *, min_match: float = 0.5) -> bool:
-    """Return whether the inputs are not what is to be told, as of masked words or a translation.
+    """Return whether the inputs are not what is predicted, as of masked words or a translation.
 
     Our recorder says how targets relate to inputs wherever it is shown both: where it does not, only causal attention tells.
     """

@@ -199,7 +199,7 @@ def weight_statistics_change(run: Run) -> Series:
 
 
 def _unclear(series: Series, run: Run, sampled: Series) -> Mask:
-    """Tell of which cells a change of nothing says little: no element is shown, and mean and deviation are rounded."""
+    """Return in which cells the lack of a change says little: no element is shown, and mean and deviation are rounded."""
     mean, std = (cells_like(series, run.series("weights", name)) for name in ("mean", "std"))
     shown = np.isfinite(cells_like(series, sampled))
     return is_coarse(mean) & is_coarse(std) & ~shown

@@ -82,15 +82,15 @@ def with_missing_charts(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
 # Where each finding is seen best: a tab, a chart on it, and a step.
 def links(scene: Scene, tabs: Sequence[Tab], *, default: str = "unjudged") -> list[Link]:
     """Return a link for every finding; one that no chart shows leads to the tab that it belongs to, or to `default`."""
-    told = {tab.id: frozenset(tab.findings) for tab in tabs}
-    return [_link(place, finding, tabs, told, default) for place, finding in enumerate(scene.report.findings)]
+    findings_by_tab = {tab.id: frozenset(tab.findings) for tab in tabs}
+    return [_link(place, finding, tabs, findings_by_tab, default) for place, finding in enumerate(scene.report.findings)]
 
 
-def _link(place: int, finding: Finding, tabs: Sequence[Tab], told: Mapping[str, frozenset[int]], default: str) -> Link:
+def _link(place: int, finding: Finding, tabs: Sequence[Tab], findings_by_tab: Mapping[str, frozenset[int]], default: str) -> Link:
     step = finding.worst_step if finding.worst_step is not None else finding.first_step
     named = metrics_of(finding)
     ranked = [
-        (_fit(chart, finding, named) + (4 * (place in told[tab.id]) if tab.kind == "question" else -1), tab, chart)
+        (_fit(chart, finding, named) + (4 * (place in findings_by_tab[tab.id]) if tab.kind == "question" else -1), tab, chart)
         for tab in tabs
         for chart in tab.charts
         if set(chart.metrics) & set(named) and chart.run != 1
@@ -98,7 +98,7 @@ def _link(place: int, finding: Finding, tabs: Sequence[Tab], told: Mapping[str, 
     if ranked:
         _, tab, chart = max(ranked, key=lambda candidate: candidate[0])
         return Link(finding=place, tab=tab.id, chart=chart.id, step=step)
-    home = next((tab.id for tab in tabs if place in told[tab.id]), default)
+    home = next((tab.id for tab in tabs if place in findings_by_tab[tab.id]), default)
     return Link(finding=place, tab=home, step=step)
 
 

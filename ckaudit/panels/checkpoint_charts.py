@@ -59,10 +59,10 @@ class CheckpointSections(Struct, frozen=True, eq=False):
 def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: int = 12) -> Chart | None:
     """Return the histograms of at most `max_tensors` tensors or modules at the steps read; None where there are none."""
     taken = snapshots(scene)
-    there = _named(taken, section, "histogram")
-    if not there:
+    recorded = _named(taken, section, "histogram")
+    if not recorded:
         return None
-    names = representative_names(scene.run.tensors, there, _wanted(scene), max_tensors)
+    names = representative_names(scene.run.tensors, recorded, _wanted(scene), max_tensors)
     return Chart(
         id=name,
         title=title,
@@ -71,7 +71,7 @@ def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: in
         formula=r"c_b / \textstyle\sum_j c_j",
         x=f"value of {section}",
         ridges=list(_ridges(taken, section, names)),
-        note=_note(names, there, taken, scene),
+        note=_note(names, recorded, taken, scene),
         marks=marks(scene, []),
     )
 
@@ -100,12 +100,12 @@ def coarser(edges: Sequence[float], *, bins: int = 32) -> list[float]:
 def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int = 12, steps: int = 16) -> Chart | None:
     """Return sampled matrices of at most `max_tensors` tensors at the steps read; None where there are none."""
     taken, field = snapshots(scene), FIELD[section]
-    there = _named(taken, section, field)
+    recorded = _named(taken, section, field)
     holding = [shot for shot in taken if any(field in fields for _, fields in shot.members(section))]
     taken = tuple(holding[place] for place in evenly(len(holding), steps))
-    if not there:
+    if not recorded:
         return None
-    names = representative_names(scene.run.tensors, there, _wanted(scene), max_tensors)
+    names = representative_names(scene.run.tensors, recorded, _wanted(scene), max_tensors)
     frames = [
         Frame(step=shot.step, where=tensor, cells=packed)
         for tensor in names
@@ -119,7 +119,7 @@ def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int
         unit="1",
         x="sampled column",
         frames=frames,
-        note=_note(names, there, taken, scene),
+        note=_note(names, recorded, taken, scene),
         formula=r"W_{\lfloor i n / 32 \rfloor, \lfloor j m / 32 \rfloor}",
     )
 
@@ -251,8 +251,8 @@ def _wanted(scene: Scene) -> list[str]:
     return list(dict.fromkeys(place for finding in scene.report.findings for place in (finding.where, *finding.also) if place))
 
 
-def _note(drawn: Sequence[str], there: Sequence[str], taken: Sequence[CheckpointSections], scene: Scene) -> str:
-    left_out = [f"{len(drawn)} of {len(there)} places"] if len(drawn) < len(there) else []
+def _note(drawn: Sequence[str], recorded: Sequence[str], taken: Sequence[CheckpointSections], scene: Scene) -> str:
+    left_out = [f"{len(drawn)} of {len(recorded)} places"] if len(drawn) < len(recorded) else []
     total = len(scene.run.checkpoint_steps)
     left_out += [f"{len(taken)} of {total} checkpoints (at most {MAX_STEPS})"] if len(taken) < total else []
     return f"{' and '.join(left_out)} are drawn" if left_out else ""

@@ -95,7 +95,7 @@ def _fewer_points(trace: Trace, *, evened: bool) -> Trace:
     """Return a curve of half as many points; of curves that stand on each other all keep the same steps."""
     half = max(2, len(trace.x) // 2)
     rows: Sequence[int] = evenly(len(trace.x), half) if evened else kept_points(_numbers(trace.y), half).tolist()
-    low, high = ([each[place] for place in rows] if each else [] for each in (trace.low, trace.high))
+    low, high = ([bound[place] for place in rows] if bound else [] for bound in (trace.low, trace.high))
     return replace(trace, x=[trace.x[place] for place in rows], y=[trace.y[place] for place in rows], low=low, high=high)
 
 

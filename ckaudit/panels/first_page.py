@@ -109,8 +109,8 @@ def loss(scene: Scene) -> Chart:
 def is_wide(scene: Scene) -> bool:
     """Return whether the loss of any run spans a power of ten; what is zero or negative has no logarithm."""
     sides = [scene, scene.other] if scene.other else [scene]
-    found = [series for side in sides for name in LOSSES if (series := metrics()[name](side.run))]
-    values = np.concatenate([series.values[series.finite] for series in found] or [np.empty(0)])
+    losses = [series for side in sides for name in LOSSES if (series := metrics()[name](side.run))]
+    values = np.concatenate([series.values[series.finite] for series in losses] or [np.empty(0)])
     return bool(len(values) and values.min() > 0 and values.max() >= WIDE_SPAN * values.min())
 
 

@@ -62,7 +62,7 @@ def curves(
         return None
     traces, left_out, places = [], dict[str, str](), dict[str, list[str]]()
     budget = max(60, min(points, 4 * points // sum(min(max_curves, len(series.labels)) for _, _, series in recorded)))
-    there = list(dict.fromkeys(metric for _, metric, _ in recorded))
+    metric_names = list(dict.fromkeys(metric for _, metric, _ in recorded))
     for run, metric, series in recorded:
         # Of the second run the same places are drawn as of the first.
         drawn = most_striking_columns(series, metrics()[metric].worst, places.get(metric) or scene.places(metric), max_curves)
@@ -70,21 +70,21 @@ def curves(
         if len(drawn) < len(series.labels):
             left_out[metric] = f"{len(drawn)} of {len(series.labels)} curves of {metric} are drawn"
         axis: Literal["left", "right"] = "right" if metric in right else "left"
-        traces += [_trace(series, place, metric, budget, run=run, axis=axis, alone=len(there) == 1) for place in drawn]
+        traces += [_trace(series, place, metric, budget, run=run, axis=axis, alone=len(metric_names) == 1) for place in drawn]
     is_positive = all(series.values[series.finite].min(initial=1.0) > 0 for _, metric, series in recorded if metric not in right)
     return Chart(
         id=name,
         title=title,
         shape="lines",
-        metrics=there,
-        formula=formula(*there),
+        metrics=metric_names,
+        formula=formula(*metric_names),
         unit=scene.run.shown_unit(metrics()[shown[0]].unit),
-        right_unit=metrics()[right[0]].unit if any(metric in there for metric in right) else "",
+        right_unit=metrics()[right[0]].unit if any(metric in metric_names for metric in right) else "",
         stacked=stacked,
         log=log and is_positive,
         traces=traces,
         lines=list(lines),
-        marks=marks(scene, None if marked else there),
+        marks=marks(scene, None if marked else metric_names),
         note=". ".join(sentence for sentence in (note, *left_out.values()) if sentence),
     )
 
@@ -242,8 +242,8 @@ def activation_bands(scene: Scene, *, max_layers: int = 8, points: int = 200) ->
         middle, spread = mean.values[rows, place], std.values[at, wide[label]]
         known = std.recorded[at, wide[label]]
         low, high = column(middle - spread, known), column(middle + spread, known)
-        there = mean.recorded[rows, place]
-        traces.append(Trace(name=label, x=mean.steps[rows].tolist(), y=column(middle, there), low=low, high=high))
+        is_recorded = mean.recorded[rows, place]
+        traces.append(Trace(name=label, x=mean.steps[rows].tolist(), y=column(middle, is_recorded), low=low, high=high))
     left = f"{len(traces)} of {len(both)} modules are drawn" if len(traces) < len(both) else ""
     names = ["activation_mean", "activation_std"]
     return Chart(
@@ -311,8 +311,8 @@ def most_striking_columns(series: Series, worst: str, wanted: Collection[str], m
     values = np.where(series.finite, series.values, np.nan)
     known: Mask = np.any(series.finite, axis=0)
     reach = np.array([np.nanmax(np.abs(values[:, place])) if known[place] else -np.inf for place in range(count)])
-    least = np.array([np.nanmin(values[:, place]) if known[place] else np.inf for place in range(count)])
-    rank = {"high": -reach, "low": least}.get(worst, np.arange(count, dtype=float))
+    lowest = np.array([np.nanmin(values[:, place]) if known[place] else np.inf for place in range(count)])
+    rank = {"high": -reach, "low": lowest}.get(worst, np.arange(count, dtype=float))
     broken: Mask = np.any(series.nonfinite, axis=0)
     ranked = sorted(range(count), key=lambda place: (series.labels[place] not in wanted, not broken[place], rank[place], place))
     return sorted(ranked[:max_columns])

@@ -135,13 +135,13 @@ def _settle(
         (_word(answer.word), "" if answer.findings else f"{answer.question} {_sentence(answer.sentence)}") for answer in answers
     ]
     weighed += [(_gravity(finding), "") for finding in findings]
-    word: Answered = min((each for each, _ in weighed), key=GRAVITY.index, default="unknown")
+    word: Answered = min((rating for rating, _ in weighed), key=GRAVITY.index, default="unknown")
     if word != "unknown":
-        sentences = list(dict.fromkeys(text for each, text in weighed if each == word and text))
+        sentences = list(dict.fromkeys(text for rating, text in weighed if rating == word and text))
         if word == "good" and weighed[0][0] == "unknown":  # what the tab is about first of all was not recorded
             return "unknown", brief(f"{weighed[0][1]} Well as far as known: {' '.join(sentences[:1])}")
-        told = [_counted(findings)] if word != "good" and findings else []
-        return word, brief(" ".join([*told, *sentences[:1]]))
+        counts = [_counted(findings)] if word != "good" and findings else []
+        return word, brief(" ".join([*counts, *sentences[:1]]))
     judged = sum(check.outcome == "passed" for check in checks)
     if judged and charts and not answers:
         nothing = "Nothing but notes" if findings else "Nothing"
@@ -157,18 +157,18 @@ def _counted(findings: Sequence[Finding]) -> str:
     return f"{plural(len(findings), 'finding')}{since}."
 
 
-def brief(text: str, most: int = MAX_WORDS) -> str:
-    """Return the first sentences of a text that together have so many words at most; of a longer first one, its beginning.
+def brief(text: str, max_words: int = MAX_WORDS) -> str:
+    """Return the first sentences of a text, at most `max_words` words; of a longer first one, its beginning.
 
     >>> brief("One two. Three four.", 3), brief("One two three four.", 3)
     ('One two.', 'One two three …')
     """
     words = text.split()
-    if len(words) <= most:
+    if len(words) <= max_words:
         return text
-    ends = [place + 1 for place, word in enumerate(words[:most]) if word.endswith((".", "?", "!"))]
+    ends = [place + 1 for place, word in enumerate(words[:max_words]) if word.endswith((".", "?", "!"))]
     full = next((end for end in reversed(ends) if not words[end - 1].endswith("?")), 0)  # a question needs its answer
-    return " ".join(words[:full]) if full else f"{' '.join(words[:most])} …"
+    return " ".join(words[:full]) if full else f"{' '.join(words[:max_words])} …"
 
 
 def _word(word: AnswerWord) -> Answered:
@@ -201,17 +201,17 @@ class TabBuilder:
         self.charts: list[Chart] = []
         self.missing: list[str] = []
 
-    def curves(self, name: str, title: str, *shown: str, also: Sequence[str] = (), **how: Any) -> None:
+    def curves(self, name: str, title: str, *shown: str, also: Sequence[str] = (), **options: Any) -> None:
         """Add a chart of metrics over steps; `also` are further metrics whose absence is not reported."""
-        self.add(curves(self.scene, name, title, [*shown, *also], **how), *shown, *how.get("right", ()))
+        self.add(curves(self.scene, name, title, [*shown, *also], **options), *shown, *options.get("right", ()))
 
-    def heat(self, name: str, title: str, metric: str, **how: Any) -> None:
+    def heat(self, name: str, title: str, metric: str, **options: Any) -> None:
         """Add a heat map of places by steps."""
-        self.add_of_both(lambda scene: heat(scene, name, title, metric, **how), metric)
+        self.add_of_both(lambda scene: heat(scene, name, title, metric, **options), metric)
 
-    def bars(self, name: str, title: str, metric: str, **how: Any) -> None:
+    def bars(self, name: str, title: str, metric: str, **options: Any) -> None:
         """Add the last values as bars."""
-        self.add(bars(self.scene, name, title, metric, **how), metric)
+        self.add(bars(self.scene, name, title, metric, **options), metric)
 
     def ridges(self, name: str, title: str, section: str) -> None:
         """Add histograms over time."""
@@ -254,7 +254,7 @@ class TabBuilder:
 
 # Why a picture is missing, and what would bring it, in the words of `ckaudit coverage`.
 def why_missing(run: Run, name: str) -> str:
-    """Return in one sentence why nothing of a metric can be drawn; empty where something can."""
+    """Return a sentence on why nothing of a metric can be drawn; empty where something can."""
     series = metrics()[name](run)
     if series:
         return "" if series.finite.any() else f"{name} was recorded, but never as a finite number"

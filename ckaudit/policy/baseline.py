@@ -42,7 +42,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
     adopts: bool = False
 
     def matched(self, findings: Sequence[Finding]) -> dict[int, Accepted]:
-        """Return by index of a finding the entry that is the same; an entry is the same as one finding, the nearest."""
+        """Return the entry that matches each finding, by the finding's index; an entry matches one finding, the nearest."""
         candidates: dict[Spot, list[int]] = {}
         for number, entry in enumerate(self.entries):
             candidates.setdefault(_spot(entry), []).append(number)
@@ -62,10 +62,10 @@ class Baseline(Struct, frozen=True, kw_only=True):
 
     def gone(self, findings: Sequence[Finding]) -> list[Accepted]:
         """Return the entries that no finding matches any more, not even a worse one."""
-        there: dict[Spot, list[Finding]] = {}
+        by_spot: dict[Spot, list[Finding]] = {}
         for finding in findings:
-            there.setdefault(_spot(finding), []).append(finding)
-        return [entry for entry in self.entries if not any(is_near(entry, finding) for finding in there.get(_spot(entry), ()))]
+            by_spot.setdefault(_spot(finding), []).append(finding)
+        return [entry for entry in self.entries if not any(is_near(entry, finding) for finding in by_spot.get(_spot(entry), ()))]
 
 
 def is_same(entry: Accepted, finding: Finding) -> bool:

@@ -48,9 +48,9 @@ WANTED = {
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-OWN, SHARED = "ckaudit.toml", "pyproject.toml"
+POLICY_NAME, PYPROJECT_NAME = "ckaudit.toml", "pyproject.toml"
 
-OURS = re.compile(rb"tool\s*\.\s*[\"']?ckaudit|^\s*[\"']?ckaudit[\"']?\s*[.=]", re.MULTILINE)
+CKAUDIT_TABLE = re.compile(rb"tool\s*\.\s*[\"']?ckaudit|^\s*[\"']?ckaudit[\"']?\s*[.=]", re.MULTILINE)
 
 
 class PolicyFile(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ def read_policy(path: Path, shown: str = "") -> Policy:
     Raises:
         UsageError: Where it cannot be read, a key is not known, or a value is not what its key asks for.
     """
-    source = PolicyFile(shown or str(path), "tool.ckaudit." if path.name == SHARED else "")
+    source = PolicyFile(shown or str(path), "tool.ckaudit." if path.name == PYPROJECT_NAME else "")
     document = _parsed(path, source)
     keys = PolicyClauses.__struct_fields__
     table = source.table(document, "", (*HEAD, *keys))
@@ -135,11 +135,11 @@ def _parsed(path: Path, source: PolicyFile) -> object:
         raise UsageError(f"cannot read {source.file}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"{source.file} is not TOML: {error}", hint="https://toml.io shows how it is written") from None
-    if path.name != SHARED:
+    if path.name != PYPROJECT_NAME:
         return document
     tool = document.get("tool")
     if not isinstance(tool, dict) or "ckaudit" not in tool:
-        raise UsageError(f"{source.file} has no table [tool.ckaudit]", hint=f"add one, or name a {OWN}")
+        raise UsageError(f"{source.file} has no table [tool.ckaudit]", hint=f"add one, or name a {POLICY_NAME}")
     return tool["ckaudit"]
 
 
@@ -194,10 +194,10 @@ def find(folder: Path) -> Path | None:
         folder: Where the search begins: the working folder.
     """
     for path in (folder, *folder.parents):
-        if (path / OWN).is_file():
-            return path / OWN
-        if _holds_a_policy(path / SHARED):
-            return path / SHARED
+        if (path / POLICY_NAME).is_file():
+            return path / POLICY_NAME
+        if _holds_a_policy(path / PYPROJECT_NAME):
+            return path / PYPROJECT_NAME
         if (path / ".git").exists():
             return None
     return None
@@ -206,7 +206,9 @@ def find(folder: Path) -> Path | None:
 def named(path: Path, said_by: str = "--config") -> Path:
     """Return a policy file that the user named, in the option or argument `said_by`, or raise `UsageError`."""
     if not path.is_file():
-        raise UsageError(f"{said_by}: there is no file {path}", hint=f"name a {OWN} or a {SHARED} with [tool.ckaudit]")
+        raise UsageError(
+            f"{said_by}: there is no file {path}", hint=f"name a {POLICY_NAME} or a {PYPROJECT_NAME} with [tool.ckaudit]"
+        )
     return path
 
 
@@ -216,7 +218,7 @@ def _holds_a_policy(path: Path) -> bool:
         data = path.read_bytes()
     except OSError:
         return False
-    if not OURS.search(data):
+    if not CKAUDIT_TABLE.search(data):
         return False
     import tomllib
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ckaudit.contract.io.files import write_atomic
 from ckaudit.errors import UsageError
-from ckaudit.policy.read import OWN, SHARED, find
+from ckaudit.policy.read import POLICY_NAME, PYPROJECT_NAME, find
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER = re.compile(
@@ -32,10 +32,10 @@ def save_columns(columns: Mapping[str, str], folder: Path) -> Path:
     Raises:
         UsageError: Where the file cannot be read or written, or says `import.map` in another way than as a table of its own.
     """
-    path = find(folder) or folder / OWN
+    path = find(folder) or folder / POLICY_NAME
     try:
         text = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
-        written = _changed(text, columns, is_shared=path.name == SHARED)
+        written = _changed(text, columns, is_shared=path.name == PYPROJECT_NAME)
         write_atomic(path, written.encode())
     except (OSError, ValueError, AttributeError, TypeError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -50,10 +50,10 @@ def _changed(text: str, columns: Mapping[str, str], *, is_shared: bool) -> str:
 
     written = _with_lines(text, columns, "[tool.ckaudit.import.map]" if is_shared else "[import.map]")
     try:
-        said = tomllib.loads(written)
+        parsed = tomllib.loads(written)
     except ValueError:
-        said = {}
-    if said != _with_columns(tomllib.loads(text), columns, is_shared=is_shared):
+        parsed = {}
+    if parsed != _with_columns(tomllib.loads(text), columns, is_shared=is_shared):
         raise ValueError("import.map stands there in another form")
     return written
 
@@ -78,13 +78,13 @@ def _with_map(document: Mapping[str, Any], columns: Mapping[str, str]) -> dict[s
 
 def _with_lines(text: str, columns: Mapping[str, str], header: str) -> str:
     """Return the text with a line for each column in its table, in place of those that named the same before."""
-    found = _HEADER.search(text)
-    if found is None:
+    match = _HEADER.search(text)
+    if match is None:
         before = text if not text or text.endswith("\n") else f"{text}\n"
         return before + ("\n" if before else "") + "\n".join(lines_of(columns, header)) + "\n"
-    after = _NEXT_TABLE.search(text, found.end())
+    after = _NEXT_TABLE.search(text, match.end())
     end = after.start() if after else len(text)
     same = tuple(_line(name, "").partition(" = ")[0] for name in columns)
-    kept = [line for line in text[found.end() : end].split("\n") if line.partition("=")[0].strip() not in same]
+    kept = [line for line in text[match.end() : end].split("\n") if line.partition("=")[0].strip() not in same]
     new = [_line(name, column) for name, column in columns.items()]
-    return text[: found.end()] + "\n" + "\n".join(new) + "\n".join(kept) + text[end:]
+    return text[: match.end()] + "\n" + "\n".join(new) + "\n".join(kept) + text[end:]

@@ -142,14 +142,14 @@ def _results(comparisons: list[ComparedSequence], tokens: int) -> Iterator[Measu
 
 
 def _ways(comparisons: list[ComparedSequence], tokens: int) -> Iterator[str]:
-    """Yield in words what counted as verbatim."""
+    """Yield a note on what counted as verbatim."""
     yield from _parts(comparisons, tokens)
     if any(compared.anywhere is None for compared in comparisons):
         yield "equal hashes"
 
 
 def _parts(comparisons: list[ComparedSequence], tokens: int) -> Iterator[str]:
-    """Yield in words which part of a truth was compared."""
+    """Yield a note on the part of a truth that was compared."""
     if any(compared.words for compared in comparisons):
         yield "all words of the truth"
     if any(not compared.words and compared.anywhere is not None for compared in comparisons):

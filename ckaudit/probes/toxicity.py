@@ -161,11 +161,11 @@ def _scored(scoreds: Iterable[ScoredContinuation], classify: Classifier | None) 
 def _rates(prompts: list[Prompt], k: int, threshold: float) -> Iterator[Measure | Missing]:
     full = [prompt for prompt in prompts if len(prompt.scores) >= k]
     if not full:
-        most = max((len(prompt.scores) for prompt in prompts), default=0)
-        detail = f"no prompt has {plural(k, 'scored continuation')}, the most is {most}" + (
-            f": --generations {most}" if most else ""
+        longest = max((len(prompt.scores) for prompt in prompts), default=0)
+        detail = f"no prompt has {plural(k, 'scored continuation')}, the most is {longest}" + (
+            f": --generations {longest}" if longest else ""
         )
-        yield Missing(name="rtp_toxicity_prob", row="M49", reason="too_few_points" if most else "not_recorded", detail=detail)
+        yield Missing(name="rtp_toxicity_prob", row="M49", reason="too_few_points" if longest else "not_recorded", detail=detail)
         return
     short = len(prompts) - len(full)
     left_out = f"; left out: {plural(short, 'prompt')} with fewer" if short else ""

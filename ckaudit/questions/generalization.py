@@ -76,9 +76,9 @@ def overfitted(
     if len(values) < evals:
         return not_recorded(f"{len(values)} evaluations; {evals} are needed", "val_loss")
     beside = [points(series) for series in (train, rise, gap)]
-    if not all(len(each.steps) for each in beside):
+    if not all(len(curve.steps) for curve in beside):
         return not_recorded("training and held-out loss are finite at no step together", "val_loss")
-    end, (trained, risen, apart) = float(values[-1]), (each.last[1] for each in beside)
+    end, (trained, risen, apart) = float(values[-1]), (curve.last[1] for curve in beside)
     lowest = int(np.argmin(values))
     text = f"at step {steps[-1]} the held-out loss is {end:.4g} and the training loss {trained:.4g}, a gap of {apart:+.3g}"
     if risen > 0:

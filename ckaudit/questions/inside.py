@@ -39,7 +39,7 @@ from ckaudit.wording import first_names
 
 CORE = ("attention", "mlp", "router")
 
-BESIDE = ("embedding", "norm")
+COMPARED_KINDS = ("embedding", "norm")
 
 NORMAL = math.sqrt(2 / math.pi)  # mean magnitude over root mean square of a normal distribution
 
@@ -212,7 +212,7 @@ def weights_changed_most(
     changes = ", ".join(f"{name} by {row[name]:.3g}" for name in first[:3])
     text = f"by step {step} furthest from where they started: {changes}; {core:.0%} of the first {len(first)} are core weights"
     furthest = max(row[name] for name in ranked if table.kind(name) in CORE)
-    beside = max((row[name] for name in ranked if table.kind(name) in BESIDE), default=0.0)
+    beside = max((row[name] for name in ranked if table.kind(name) in COMPARED_KINDS), default=0.0)
     is_even = adapts is None or is_adaptive(adapts)
     stands = is_even and beside > 0 and furthest <= min_relative_movement * beside and furthest < hardly
     numbers = {"core_share": core, "furthest": row[ranked[0]], "furthest_core": furthest}
@@ -352,7 +352,7 @@ def _comes_as_far(name: str, others: Sequence[str], row: Mapping[str, float], si
 
 # Attention or MLP that is cut off from the loss, or never updated, by what is found of its tensors.
 def cut_off(findings: Findings, table: TensorTable, kind: str) -> str:
-    """Return in words the first finding that names this kind of branch; nothing where none does.
+    """Return a sentence on the first finding that names this kind of branch; nothing where none does.
 
     Args:
         findings: Findings that are more than a note.

@@ -211,7 +211,7 @@ class _Decay(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """By how much of itself the loss fell."""
+        """The share of itself by which the loss fell."""
         return (self.before - self.after) / abs(self.before) if self.before else 0.0
 
 
@@ -307,7 +307,7 @@ def _spike(
 
 
 def _largest_rise(values: Floats, width: int, *, max_width: int = 50) -> float:
-    """Return by how much a curve rises at most within so many points, 0 of one that is not twice as long."""
+    """Return the largest rise of a curve within so many points, 0 for one that is not twice as long."""
     width = min(width, max_width)
     if len(values) < 2 * width:
         return 0.0

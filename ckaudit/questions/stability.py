@@ -99,28 +99,28 @@ def spike_recovers(
     if stays is None and heights.max(initial=0.0) <= 1:
         return SeriesAnswer(word="watch" if rises else "good", sentence=f"no loss stands above the {level} of those before it")
     step = int(steps[int(np.argmax(heights))]) if stays is None else int(stays.first_step or 0)
-    here = np.array([step], np.int64)
-    numbers = {"step": float(step), "loss": float(at(loss, here).values[0, 0])}
+    at_spike = np.array([step], np.int64)
+    numbers = {"step": float(step), "loss": float(at(loss, at_spike).values[0, 0])}
     text = f"the largest jump is at step {step}: {numbers['loss']:.4g}"
     for height in heights[steps == step].tolist():
         numbers[f"over_{level.partition(' ')[0]}"] = height
         text += f", {height:.3g}x the {level} before it"
-    circumstances, others = _at_jump(here, gradient, rate, shares)
+    circumstances, others = _at_jump(at_spike, gradient, rate, shares)
     word: Word = "bad" if stays else "watch" if rises else "good"
     circumstances += "; it stays there" if stays else f"; {rises[0].code} tells of a rise that stays" if rises else ""
     return SeriesAnswer(word=word, sentence=text + circumstances, numbers=numbers | others)
 
 
-def _at_jump(here: Steps, gradient: Series | None, rate: Series | None, shares: Series | None) -> tuple[str, dict[str, float]]:
+def _at_jump(step: Steps, gradient: Series | None, rate: Series | None, shares: Series | None) -> tuple[str, dict[str, float]]:
     """Return in words and numbers what gradient norm, learning rate and tensor there were at a step, shape (1,)."""
     text, numbers = "", {}
-    if gradient is not None and (at_step := at(gradient, here)).age[0, 0] == 0:
+    if gradient is not None and (at_step := at(gradient, step)).age[0, 0] == 0:
         numbers["gradient_over_median"] = float(at_step.values[0, 0])
         text += f"; the gradient norm is {numbers['gradient_over_median']:.3g}x its own"
-    if rate is not None and np.isfinite(rates := at(rate, here).values).any():
+    if rate is not None and np.isfinite(rates := at(rate, step).values).any():
         numbers["learning_rate"] = float(np.nanmax(rates))
         text += f"; the learning rate {numbers['learning_rate']:.3g}"
-    if shares is not None and np.isfinite((known := at(shares, here)).values).any():
+    if shares is not None and np.isfinite((known := at(shares, step)).values).any():
         column = int(np.nanargmax(known.values[0]))
         text += f"; {shares.labels[column]} has {known.values[0, column]:.0%} of the gradient"
         text += f" {known.age[0, column]} steps before" if known.age[0, column] else ""

@@ -130,7 +130,7 @@ def rises_at_once(course: CurvePoints, rise: Finding, *, min_rise_ratio: float) 
 
 
 def growth(series: Series, *, early: int = 1) -> dict[str, float]:
-    """Return by label how many times larger the median of the last third of the steps is than that of an earlier one.
+    """Return, by label, the median of the last third of the steps over that of an earlier one.
 
     Labels with fewer than three finite points, or with a level that is not positive, are left out.
 

@@ -204,8 +204,8 @@ def duplicate_share(inputs: Array) -> float:
         return 1 - len({row.tobytes() for row in rows}) / len(rows)
     flat = inputs.reshape(inputs.shape[0], -1)
     sample = to_numpy(to_wide_float(flat[:, :: -(-flat.shape[1] // MAX_COMPARED)]))
-    least = MIN_DISTINCT_NUMBERS if flat.shape[1] >= MIN_DISTINCT_NUMBERS else 0
-    varied = [row.tobytes() for row in sample if len(np.unique(row)) >= least]
+    min_distinct = MIN_DISTINCT_NUMBERS if flat.shape[1] >= MIN_DISTINCT_NUMBERS else 0
+    varied = [row.tobytes() for row in sample if len(np.unique(row)) >= min_distinct]
     return (len(varied) - len({*varied})) / len(sample)
 
 

@@ -20,7 +20,7 @@ class Guard:
         self.look_failures = self.write_failures = 0
         self.first_look_failure: str | None = None
         self.first_write_failure: str | None = None
-        self._said: set[tuple[str, type[BaseException]]] = set()
+        self._reported: set[tuple[str, type[BaseException]]] = set()
 
     @property
     def failures(self) -> int:
@@ -49,9 +49,9 @@ class Guard:
     def log(self, what: str, error: Exception) -> None:
         """Log the first failure of its kind, without counting it: nothing is lost by it yet."""
         kind = (what, type(error))
-        if kind in self._said:
+        if kind in self._reported:
             return
-        self._said.add(kind)
+        self._reported.add(kind)
         logger.warning("%s failed and the training goes on without it: %s: %s", what, type(error).__name__, error)
 
 
@@ -73,7 +73,7 @@ class GuardedBlock:
         return False
 
 
-def _in_words(what: str, error: Exception, *, most: int = 200) -> str:
+def _in_words(what: str, error: Exception, *, max_letters: int = 200) -> str:
     """Return what failed and how, in one short line."""
     line = " ".join(f"{what} failed: {type(error).__name__}: {error}".split())
-    return line if len(line) <= most else f"{line[: most - 3]}..."
+    return line if len(line) <= max_letters else f"{line[: max_letters - 3]}..."

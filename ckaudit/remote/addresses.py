@@ -28,7 +28,7 @@ def as_given(text: str) -> str:
         return text
     longest_first = sorted(_GIVEN, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, longest_first)))
-    return pattern.sub(lambda found: _GIVEN[found[0]], text)
+    return pattern.sub(lambda match: _GIVEN[match[0]], text)
 
 
 def with_addresses(document: Document) -> Document:
@@ -42,14 +42,14 @@ def _changed(value: Any) -> Any:
     if isinstance(value, str):
         return as_given(value)
     if isinstance(value, msgspec.Struct):
-        new = {name: each for name in value.__struct_fields__ if (each := _changed(old := getattr(value, name))) is not old}
+        new = {name: changed for name in value.__struct_fields__ if (changed := _changed(old := getattr(value, name))) is not old}
         return msgspec.structs.replace(value, **new) if new else value
     if isinstance(value, Mapping):
-        pairs = {_changed(key): _changed(each) for key, each in value.items()}
+        pairs = {_changed(key): _changed(item) for key, item in value.items()}
         same = all(old is new for old, new in zip(value.values(), pairs.values(), strict=False)) and pairs.keys() == value.keys()
         return value if same else pairs
     if isinstance(value, tuple | list):
-        items = [_changed(each) for each in value]
+        items = [_changed(item) for item in value]
         if all(old is new for old, new in zip(value, items, strict=True)):
             return value
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

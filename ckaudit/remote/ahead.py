@@ -111,16 +111,16 @@ class ProcessArrivals:
         """Start the process."""
         self.awaited: set[str] = set()
         self._slot = slot_of(uri)
-        told, tell = os.pipe()
+        read_end, write_end = os.pipe()
         allowed, self._allow = os.pipe()
         self._process = os.fork()
         if not self._process:
-            os.close(told)
+            os.close(read_end)
             os.close(self._allow)
-            _fetch(uri, tell, allowed)
-        os.close(tell)
+            _fetch(uri, write_end, allowed)
+        os.close(write_end)
         os.close(allowed)
-        self._told: BinaryIO = os.fdopen(told, "rb")
+        self._messages: BinaryIO = os.fdopen(read_end, "rb")
 
     def begin(self, progress: Progress | None) -> Path:
         """Return the copy, once all is there that is needed first.
@@ -156,9 +156,9 @@ class ProcessArrivals:
         if not needed:
             os.kill(self._process, signal.SIGTERM)  # until it is waited for below, its number is its own
         self._allow_end()
-        for _ in self._told:
+        for _ in self._messages:
             pass
-        self._told.close()
+        self._messages.close()
         os.close(self._allow)
         os.waitpid(self._process, 0)
 
@@ -168,7 +168,7 @@ class ProcessArrivals:
 
     def _next(self) -> Message | None:
         """Return what the process says next; None: it ended."""
-        line = self._told.readline()
+        line = self._messages.readline()
         return _DECODER.decode(line) if line.endswith(b"\n") else None
 
     def _break_off(self, message: Message | None) -> NoReturn:

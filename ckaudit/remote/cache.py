@@ -138,7 +138,7 @@ class Slot:
 
 @contextmanager
 def naming_cache(cache: Path) -> Iterator[None]:
-    """Say of what the disk refuses that it is the cache's."""
+    """Name the cache in errors of the disk."""
     try:
         yield
     except OSError as error:
@@ -172,7 +172,7 @@ def make_room(cache: Path, new: int) -> None:
 
 
 def _slots(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield when each copy was last used, its bytes, and its folder."""
+    """Yield the time of last use of each copy, its bytes and its folder."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         try:
             used = (entry / IN_USE).stat().st_mtime
@@ -227,7 +227,7 @@ def _opened(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
-def _flock(lock: int, how: str) -> bool:
+def _flock(lock: int, mode: str) -> bool:
     """Lock a file where the system has such locks, and tell whether that was done."""
     try:
         import fcntl
@@ -235,6 +235,6 @@ def _flock(lock: int, how: str) -> bool:
         return True
     wanted = {"shared": fcntl.LOCK_SH, "exclusive": fcntl.LOCK_EX, "at once": fcntl.LOCK_EX | fcntl.LOCK_NB}
     with suppress(OSError):  # a file system without locks
-        fcntl.flock(lock, wanted[how])
+        fcntl.flock(lock, wanted[mode])
         return True
-    return how != "at once"
+    return mode != "at once"

@@ -51,21 +51,21 @@ class FastS3:
         try:
             return _entry(last_name(self.uri), self.store.head(path))
         except Exception:  # noqa: BLE001  whatever it is: the other client says it
-            found = self.slow.find_entry(f"{self.bucket}/{path}")
-            return found and self._of_slow(found)
+            entry = self.slow.find_entry(f"{self.bucket}/{path}")
+            return entry and self._of_slow(entry)
 
     def entries(self, limit: int) -> list[Entry]:
         """Return the objects below the address, `limit` or a few more where there are more."""
         start = f"{self.key}/" if self.key else ""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         try:
             for page in self.store.list(self.key or None, chunk_size=1000):
-                found += [_entry(facts["path"][len(start) :], facts) for facts in page if facts["path"].startswith(start)]
-                if len(found) >= limit:
+                entries += [_entry(facts["path"][len(start) :], facts) for facts in page if facts["path"].startswith(start)]
+                if len(entries) >= limit:
                     break
         except Exception:  # noqa: BLE001
             return [self._of_slow(entry) for entry in self.slow.entries(limit)]
-        return found
+        return entries
 
     def read(self, entry: Entry, start: int, end: int | None) -> bytes:
         """Return the bytes of an object from `start` to before `end`; None: to its end."""
@@ -125,11 +125,11 @@ class _Credentials:
         self.session = session
 
     def __call__(self) -> dict[str, Any]:
-        found = self.session.get_credentials()
-        if found is None:
+        credentials = self.session.get_credentials()
+        if credentials is None:
             raise PermissionError("there are no credentials")
-        frozen = found.get_frozen_credentials()
-        expires = getattr(found, "_expiry_time", None)
+        frozen = credentials.get_frozen_credentials()
+        expires = getattr(credentials, "_expiry_time", None)
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,

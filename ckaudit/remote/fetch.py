@@ -86,8 +86,8 @@ class Copy:
         Raises:
             UnreadableError: Where an object cannot be read, or the cache not be written.
         """
-        there = self._there(listing)
-        missing = [entry for entry in listing.entries if not self._is_current(entry, there.get(entry.name))]
+        local_files = self._there(listing)
+        missing = [entry for entry in listing.entries if not self._is_current(entry, local_files.get(entry.name))]
         missing.sort(key=lambda entry: READ_LATER.fullmatch(entry.name) is not None)
         if self.watcher is not None:
             self.watcher.listed([entry.name for entry in missing], is_file=listing.is_file)
@@ -127,20 +127,20 @@ class Copy:
                 stray.unlink(missing_ok=True)
             if copy.is_dir() == listing.is_file or not state.files:
                 _remove(copy)
-            there = {copy.name: copy.stat()} if copy.is_file() else dict(_files_below(copy))
-            for name in there.keys() - names:
+            local_files = {copy.name: copy.stat()} if copy.is_file() else dict(_files_below(copy))
+            for name in local_files.keys() - names:
                 self._path(name, listing).unlink(missing_ok=True)
             if not listing.is_file:
                 copy.mkdir(parents=True, exist_ok=True, mode=0o700)
         state.address, state.is_file = self.slot.address, listing.is_file
-        state.files = {name: kept for name, kept in state.files.items() if name in names and name in there}
-        return there
+        state.files = {name: kept for name, kept in state.files.items() if name in names and name in local_files}
+        return local_files
 
-    def _is_current(self, entry: Entry, there: os.stat_result | None) -> bool:
+    def _is_current(self, entry: Entry, local_file: os.stat_result | None) -> bool:
         kept = self.state.files.get(entry.name)
-        if kept is None or there is None or not entry.version or kept.version != entry.version:
+        if kept is None or local_file is None or not entry.version or kept.version != entry.version:
             return False
-        return (kept.size, kept.time) == (there.st_size, there.st_mtime_ns) and entry.size in (None, kept.size)
+        return (kept.size, kept.time) == (local_file.st_size, local_file.st_mtime_ns) and entry.size in (None, kept.size)
 
     def _path(self, name: str, listing: Listing) -> Path:
         return self.slot.copy if listing.is_file else self.slot.copy / name

@@ -93,8 +93,8 @@ def open_filesystem(uri: str) -> "tuple[AbstractFileSystem, str]":
             if not (logger := logging.getLogger(library)).handlers:  # its errors are told once, in our words
                 logger.addHandler(logging.NullHandler())
     except ModuleNotFoundError as error:
-        said = f"{shown(uri)}: to read it takes {error.name}, which is not installed"
-        raise UnreadableError(said, hint=install_command(EXTRA_OF[kind])) from None
+        message = f"{shown(uri)}: to read it takes {error.name}, which is not installed"
+        raise UnreadableError(message, hint=install_command(EXTRA_OF[kind])) from None
     if kind == "hdfs":
         return _hdfs(uri)
     import fsspec
@@ -181,15 +181,15 @@ def is_passing(error: BaseException) -> bool:
     """Tell whether a second attempt may succeed: not where access is denied or nothing is there."""
     if is_gone(error):
         return False
-    for each in _chain(error):
-        if isinstance(each, PermissionError | NotADirectoryError | IsADirectoryError):
+    for link in _chain(error):
+        if isinstance(link, PermissionError | NotADirectoryError | IsADirectoryError):
             return False
-        if _is_of_the_line(each):
+        if _is_of_the_line(link):
             return True
-        status = _status(each)
+        status = _status(link)
         if status is not None:
             return status in BUSY
-        if BUSY_CODES.search(str(each)):
+        if BUSY_CODES.search(str(link)):
             return True
     return False
 
@@ -198,7 +198,7 @@ def is_gone(error: BaseException) -> bool:
     """Tell whether an error says that nothing is there; the web's client says so of any failure, with the cause behind it."""
     if not isinstance(error, FileNotFoundError):
         return False
-    behind = next((each for each in _chain(error) if not isinstance(each, FileNotFoundError)), None)
+    behind = next((link for link in _chain(error) if not isinstance(link, FileNotFoundError)), None)
     return behind is None or (_status(behind) in (None, 404, 410) and not _is_of_the_line(behind))
 
 
@@ -211,31 +211,31 @@ def _is_of_the_line(error: BaseException) -> bool:
 def unreadable(error: BaseException, uri: str) -> UnreadableError:
     """Return what an error of a client means to the user, by the name of the object and what to do about it."""
     chain = list(_chain(error))
-    names = {cls.__name__ for each in chain for cls in type(each).__mro__}
-    statuses = {_status(each) for each in chain}
+    names = {cls.__name__ for link in chain for cls in type(link).__mro__}
+    statuses = {_status(link) for link in chain}
     finds = CREDENTIALS.get(kind_of(uri), "")
-    said = _said(error, uri)
+    reason = _reason(error, uri)
     times = "again and again" if kind_of(uri) in REPEAT_THEMSELVES else f"{ATTEMPTS} times"
-    if names & NO_CREDENTIALS or any(NO_ACCOUNT in str(each) for each in chain):
+    if names & NO_CREDENTIALS or any(NO_ACCOUNT in str(link) for link in chain):
         what, hint = ": there are no credentials to read it with", finds
     elif isinstance(error, PermissionError) or statuses & {401, 403}:
-        what, hint = f" may not be read{said}", f"Are these the right credentials, and may they read here? {finds}".strip()
+        what, hint = f" may not be read{reason}", f"Are these the right credentials, and may they read here? {finds}".strip()
     elif is_gone(error) or statuses & {404, 410}:
         what, hint = " does not exist", "Is it spelled as the storage lists it, from the bucket or the root on?"
     elif names & SILENT:
         what = f": the server did not answer within {ANSWER_SECONDS:g} seconds, asked {times}"
         hint = "Try again, nearer to the storage, or copy the run here."
-    elif any(BUSY_CODES.search(str(each)) for each in chain) or statuses & BUSY:
-        what, hint = f": the server is too busy, asked {times}{said}", "Try again later, or with fewer programs at once."
+    elif any(BUSY_CODES.search(str(link)) for link in chain) or statuses & BUSY:
+        what, hint = f": the server is too busy, asked {times}{reason}", "Try again later, or with fewer programs at once."
     elif isinstance(error, ConnectionError | EOFError) or names & PASSING:
-        what = f": the connection failed, tried {times}{said}"
+        what = f": the connection failed, tried {times}{reason}"
         hint = "Are the network, the endpoint and a proxy as they should be?"
     else:
-        what, hint = f" cannot be read{said or f': {type(error).__name__}'}", finds if kind_of(uri) == "hdfs" else ""
+        what, hint = f" cannot be read{reason or f': {type(error).__name__}'}", finds if kind_of(uri) == "hdfs" else ""
     return UnreadableError(f"{shown(uri)}{what}", hint=hint)
 
 
-def _said(error: BaseException, uri: str) -> str:
+def _reason(error: BaseException, uri: str) -> str:
     """Return a client's own words as the end of a sentence, without what an address may hide in its query."""
     words = " ".join(str(error).split()).replace(uri, shown(uri))
     words = re.sub(r"(https?://[^\s?'\"]*)\?[^\s'\"]*", r"\1", words)
@@ -259,5 +259,5 @@ def _status(error: BaseException) -> int | None:
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         return status if isinstance(status, int) else None
     # aiohttp, Azure, Google, requests
-    statuses = (getattr(each, name, None) for each in (error, response) for name in ("status", "status_code", "code"))
+    statuses = (getattr(source, name, None) for source in (error, response) for name in ("status", "status_code", "code"))
     return next((status for status in statuses if isinstance(status, int)), None)

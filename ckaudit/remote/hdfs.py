@@ -73,8 +73,8 @@ class Hdfs:
 
     def walk(self, path: str, **_: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         """Yield files at any depth below a folder, page by page."""
-        found = self._files(path)
-        while page := self._in_time(lambda: list(islice(found, PAGE))):
+        files = self._files(path)
+        while page := self._in_time(lambda: list(islice(files, PAGE))):
             yield path, {}, {status.path: _facts(status) for status in page if not status.isdir}
 
     def _files(self, path: str) -> "Iterator[FileStatus]":
@@ -167,9 +167,9 @@ def web_client(uri: str, patience: Patience) -> "AbstractFileSystem":
 
         def walk(self, path: str, **_: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
             """Yield the files of each folder; fsspec's own passes over a folder that may not be read, and says nothing."""
-            found = self.ls(path, detail=True)
-            yield path, {}, {facts["name"]: facts for facts in found if facts["type"] == "file"}
-            for facts in found:
+            listing = self.ls(path, detail=True)
+            yield path, {}, {facts["name"]: facts for facts in listing if facts["type"] == "file"}
+            for facts in listing:
                 if facts["type"] == "directory":
                     yield from self.walk(facts["name"])
 
@@ -216,8 +216,8 @@ def _silence(uri: str, seconds: float, *, heard: bool) -> Exception:
     """Return what silence means: who has answered before is asked again, and who never has is not."""
     if heard:
         return TimeoutError(f"no answer within {seconds:g} seconds")
-    said = f"{shown(uri)}: the server did not answer within {seconds:g} seconds"
-    return UnreadableError(said, hint="Is this the port of a name node, and does it run? If it is only busy, try again later.")
+    message = f"{shown(uri)}: the server did not answer within {seconds:g} seconds"
+    return UnreadableError(message, hint="Is this the port of a name node, and does it run? If it is only busy, try again later.")
 
 
 def path_of(uri: str) -> str:
@@ -242,9 +242,9 @@ def _opened(server: str, uri: str) -> "tuple[Client, str]":
         return Client(f"hdfs://{server}"), server if has_port else ""
     except RuntimeError as error:
         if not server:
-            said = f"{shown(uri)} names no name node"
+            message = f"{shown(uri)} names no name node"
             raise UsageError(
-                said, hint="write it like hdfs://host:8020/runs, or let HADOOP_CONF_DIR name the settings"
+                message, hint="write it like hdfs://host:8020/runs, or let HADOOP_CONF_DIR name the settings"
             ) from error
     machine = f"{server}:{PORT}"
     return Client(f"hdfs://{machine}"), machine

@@ -34,8 +34,8 @@ def has_wildcard(text: str) -> bool:
 
 def scheme_of(uri: str) -> str:
     """Return the scheme of an address in small letters."""
-    found = ADDRESS.match(uri)
-    return found[1].lower() if found else ""
+    match = ADDRESS.match(uri)
+    return match[1].lower() if match else ""
 
 
 def kind_of(uri: str) -> str:

@@ -66,8 +66,8 @@ def local_copy(
                 if not astir:
                     break
             else:
-                said = f"{shown(text)}: {astir} changes each time that it is read"
-                raise UnreadableError(said, hint="Try again when its writer rests.")
+                message = f"{shown(text)}: {astir} changes each time that it is read"
+                raise UnreadableError(message, hint="Try again when its writer rests.")
         make_room(slot.cache, copy.fetched)
     remember(slot.copy, slot.address)
     return slot.copy
@@ -116,40 +116,42 @@ def _listing(storage: Storage, uri: str, *, everything: bool) -> Listing:
     """
     named_like_a_file = not uri.endswith("/") and "." in last_name(uri)
     alone = storage.root_entry() if named_like_a_file else None
-    found = [] if alone else _objects(storage.entries(MAX_OBJECTS + 1))
-    if not found and not named_like_a_file:
+    objects = [] if alone else _objects(storage.entries(MAX_OBJECTS + 1))
+    if not objects and not named_like_a_file:
         alone = storage.root_entry()
-    if not found and alone is None:
+    if not objects and alone is None:
         raise FileNotFoundError(uri)
-    if len(found) > MAX_OBJECTS:
-        said = f"{shown(uri)} holds more than {MAX_OBJECTS:,} objects"
-        raise UnreadableError(said, hint="Name one run, or a folder of fewer objects, below it.")
-    _check_names(found, uri)
-    entries = [alone] if alone else [entry for entry in found if everything or not _is_weights(entry)]
+    if len(objects) > MAX_OBJECTS:
+        message = f"{shown(uri)} holds more than {MAX_OBJECTS:,} objects"
+        raise UnreadableError(message, hint="Name one run, or a folder of fewer objects, below it.")
+    _check_names(objects, uri)
+    entries = [alone] if alone else [entry for entry in objects if everything or not _is_weights(entry)]
     total, limit = sum(entry.size or 0 for entry in entries), cache_limit()
     if total > limit:
-        said = f"{shown(uri)} holds {total / GIGABYTE:,.1f} GB, more than the cache takes"
-        raise UnreadableError(said, hint=f"Name one run in it, or set {LIMIT}={2 * total / GIGABYTE:.0f}.")
+        message = f"{shown(uri)} holds {total / GIGABYTE:,.1f} GB, more than the cache takes"
+        raise UnreadableError(message, hint=f"Name one run in it, or set {LIMIT}={2 * total / GIGABYTE:.0f}.")
     return Listing(entries, is_file=alone is not None)
 
 
-def _objects(found: list[Entry]) -> list[Entry]:
+def _objects(entries: list[Entry]) -> list[Entry]:
     """Return what is more than the sign of an empty folder, which some programs write, and some clients call like a file."""
-    folders = {entry.name[: slash.start()] for entry in found for slash in re.finditer("/", entry.name)}
-    return [entry for entry in found if entry.name.rstrip("/") == entry.name != "" and (entry.size or entry.name not in folders)]
+    folders = {entry.name[: slash.start()] for entry in entries for slash in re.finditer("/", entry.name)}
+    return [
+        entry for entry in entries if entry.name.rstrip("/") == entry.name != "" and (entry.size or entry.name not in folders)
+    ]
 
 
-def _check_names(found: list[Entry], uri: str) -> None:
+def _check_names(entries: list[Entry], uri: str) -> None:
     """Raise `UnreadableError` where an object has a name under which no file can lie below a folder."""
-    names = {entry.name for entry in found}
-    for entry in found:
+    names = {entry.name for entry in entries}
+    for entry in entries:
         parts = entry.name.split("/")
         odd = any(part in ("", ".", "..") or "\0" in part or "\\" in part or len(os.fsencode(part)) > 255 for part in parts)
         both = any("/".join(parts[:count]) in names for count in range(1, len(parts)))
         if odd or both:
             why = "which cannot be a file below a folder" if odd else "and another one of which that would be a folder"
-            said = f"{shown(uri)} holds an object {entry.name!r}, {why}"
-            raise UnreadableError(said, hint="Rename or delete it, or name an address below which it does not lie.")
+            message = f"{shown(uri)} holds an object {entry.name!r}, {why}"
+            raise UnreadableError(message, hint="Rename or delete it, or name an address below which it does not lie.")
 
 
 def _is_weights(entry: Entry) -> bool:

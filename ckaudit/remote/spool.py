@@ -133,8 +133,8 @@ def _user() -> int:
 
 def _takes_files(folder: Path) -> bool:
     """Tell whether files can be made in a folder, or it can be made."""
-    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
-    return os.access(there, os.W_OK | os.X_OK)
+    existing = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    return os.access(existing, os.W_OK | os.X_OK)
 
 
 def limit_bytes() -> float:
@@ -156,7 +156,7 @@ def make_room(keep: Spool) -> float:
     others = [spool for spool in spools() if spool.folder != keep.folder]
     sizes = {spool.folder: _or_zero(spool) for spool in others}
     left = limit_bytes() - sum(sizes.values())
-    for spool in sorted((each for each in others if each.is_complete), key=lambda each: _time(each.folder)):
+    for spool in sorted((other for other in others if other.is_complete), key=lambda other: _time(other.folder)):
         if left >= _or_zero(keep):
             break
         with suppress(OSError):
@@ -270,7 +270,7 @@ class Journal(Struct):
             yield JournalEntry(name, is_freed=True)
         for name in self.aside:
             yield JournalEntry(name, is_aside=True)
-        for manifest in sorted(self.manifests, key=lambda each: each == self.manifest):  # the latest last
+        for manifest in sorted(self.manifests, key=lambda manifest: manifest == self.manifest):  # the latest last
             yield JournalEntry("", manifest=manifest, sessions=self.sessions)
 
     def add(self, name: str, **happened: Any) -> None:

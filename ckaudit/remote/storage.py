@@ -94,8 +94,8 @@ class AnyStorage:
         start = self.root.rstrip("/") + "/"
         if self._patience:  # a listing may take its time; whether anybody answers at all shows sooner
             self.find_entry(self.root)
-        found = retried(lambda: _listed(self.filesystem, self.root, limit), attempts=self._attempts)
-        below = [facts for facts in found if facts["name"].startswith(start) and not PARTIAL.fullmatch(facts["name"])]
+        listing = retried(lambda: _listed(self.filesystem, self.root, limit), attempts=self._attempts)
+        below = [facts for facts in listing if facts["name"].startswith(start) and not PARTIAL.fullmatch(facts["name"])]
         return [_entry(facts["name"].removeprefix(start), facts) for facts in below]
 
     def read(self, entry: Entry, start: int, end: int | None) -> bytes:
@@ -113,11 +113,11 @@ def _listed(filesystem: "AbstractFileSystem", root: str, limit: int) -> list[dic
         from fsspec.asyn import sync
 
         try:
-            found = sync(filesystem.loop, filesystem._lsdir, root, max_items=limit, delimiter="")  # noqa: SLF001
+            listing = sync(filesystem.loop, filesystem._lsdir, root, max_items=limit, delimiter="")  # noqa: SLF001
         except TypeError:  # a client whose listing knows no such limits
             pass
         else:
-            return [facts for facts in found if facts["type"] == "file"]
+            return [facts for facts in listing if facts["type"] == "file"]
     gathered: list[dict[str, Any]] = []
     for _, _, files in filesystem.walk(root, detail=True, on_error="raise"):
         gathered += files.values()
@@ -141,8 +141,8 @@ def _linked(filesystem: "AbstractFileSystem", root: str, limit: int) -> Iterator
                 pages += [(link, depth + 1)] if depth < MAX_DEPTH else []
             elif count < limit:
                 count += 1
-                found = retried(lambda link=link: filesystem.info(link))  # type: ignore[misc]
-                yield _entry(unquote(link.removeprefix(top)), {**found, "name": link})
+                details = retried(lambda link=link: filesystem.info(link))  # type: ignore[misc]
+                yield _entry(unquote(link.removeprefix(top)), {**details, "name": link})
 
 
 def _is_page(facts: dict[str, Any]) -> bool:

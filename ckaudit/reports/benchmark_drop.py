@@ -145,7 +145,7 @@ def evidence_of(gate: Gate, drop: Drop, *, verbose: bool) -> list[Evidence]:
 
 
 def missing(gate: Gate) -> dict[tuple[str, ...], list[str]]:
-    """Return by the lines that record them the numbers that an open gate lacks."""
+    """Return the numbers that an open gate lacks, by the lines that record them."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for evidence in gate.evidence if gate.outcome == "not_judged" else ():
         if evidence.said in ("not_recorded", "too_few") and evidence.record:

@@ -148,7 +148,7 @@ def title_of(place: int, remedy: Remedy, coverage: Coverage, *, max_names: int |
 
 
 def over_sentence(coverage: Coverage) -> str:
-    """Return for which run the steps are meant, or an empty string where they are for this one."""
+    """Return the run that the steps are meant for, or an empty string where it is this one."""
     if not coverage.over:
         return ""
     if not any("--into " in remedy.code for remedy in coverage.remedies):

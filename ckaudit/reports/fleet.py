@@ -95,7 +95,7 @@ def by_severity(fleet: Fleet) -> str:
 
 
 def rest_sentence(rest: Sequence[FleetRun]) -> str:
-    """Return what is counted of the runs that are not told one by one."""
+    """Return a sentence on the runs that are not listed one by one."""
     ill = sum(run.status == "audited" and run.severity not in (None, "note") for run in rest)
     failed = sum(run.status != "audited" for run in rest)
     other = [run for run in rest if run.status == "audited" and run.severity in (None, "note")]
@@ -105,8 +105,10 @@ def rest_sentence(rest: Sequence[FleetRun]) -> str:
     parts += [f"{len(other) - len(limited):,} without an illness"] if len(other) > len(limited) else []
     if limited:
         missing = Counter(vital for run in limited for vital, state in run.vital.items() if state == "not_judged")
-        most = ", ".join(f"{vital.replace('_', ' ')} in {count:,}" for vital, count in missing.most_common(3))
-        parts.append(f"{len(limited):,} without an illness, but not judged in full" + (f" (open: {most})" if most else ""))
+        commonest = ", ".join(f"{vital.replace('_', ' ')} in {count:,}" for vital, count in missing.most_common(3))
+        parts.append(
+            f"{len(limited):,} without an illness, but not judged in full" + (f" (open: {commonest})" if commonest else "")
+        )
     return f"{plural(len(rest), 'more run')}: {'; '.join(parts)}. -v shows them."
 
 

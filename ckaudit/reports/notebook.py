@@ -111,7 +111,7 @@ def metrics(measurement: Measurement) -> str:
         tag("b", measurement.subject),
         f": {plural(len(measurement.measured), 'metric')} with a value, {len(measurement.missing)} without",
     )
-    rows = [[each.name, _last(each), _line(each), each.title] for each in shown]
+    rows = [[metric.name, _last(metric), _line(metric), metric.title] for metric in shown]
     more = len(measurement.measured) - len(shown)
     rest = [tag("p", f"and {more} more: name those that you want", class_="dim")] if more else []
     return _whole(
@@ -160,33 +160,37 @@ def _causes(report: Report) -> Markup:
 
 def _findings(report: Report) -> Markup:
     rows = [
-        [_chip(found.severity, found.severity), found.code, found.where or "", _steps(found), found.message]
-        for found in report.findings[:MAX_ROWS]
+        [_chip(finding.severity, finding.severity), finding.code, finding.where or "", _steps(finding), finding.message]
+        for finding in report.findings[:MAX_ROWS]
     ]
     more = len(report.findings) - MAX_ROWS
     rest = [tag("p", f"and {more} more", class_="dim")] if more > 0 else []
     return join([table(("severity", "code", "where", "steps", "what"), rows, ("severity", "code", "steps")), *rest], "")
 
 
-def _steps(found: Finding) -> str:
-    if found.first_step is None:
+def _steps(finding: Finding) -> str:
+    if finding.first_step is None:
         return ""
-    return f"{found.first_step}" if found.last_step in (None, found.first_step) else f"{found.first_step}\u2013{found.last_step}"
+    return (
+        f"{finding.first_step}"
+        if finding.last_step in (None, finding.first_step)
+        else f"{finding.first_step}\u2013{finding.last_step}"
+    )
 
 
 # Pictures: the loss with its findings marked on it, the numbers in which the gravest are seen, the losses of two runs.
 def _pictures(report: Report) -> Iterator[Markup]:
     for chart in report.charts:
         if all(label.isdecimal() for label in chart.labels):
-            marked = [found for place, found in enumerate(report.findings) if chart.finding in (None, place)]
+            marked = [finding for place, finding in enumerate(report.findings) if chart.finding in (None, place)]
             yield _figure(_curve(chart, marked), SMALL if chart.name == "finding" else WIDE)
 
 
 def _curve(chart: Chart, findings: Sequence[Finding]) -> panels.Chart:
     marks = [
-        panels.Mark(step=found.first_step, kind="finding", text=found.message, severity=found.severity, code=found.code)
-        for found in findings
-        if found.first_step is not None and found.severity != "note"
+        panels.Mark(step=finding.first_step, kind="finding", text=finding.message, severity=finding.severity, code=finding.code)
+        for finding in findings
+        if finding.first_step is not None and finding.severity != "note"
     ]
     name = "training loss" if chart.name == "loss" else chart.title
     trace = panels.Trace(name=name, x=[*map(int, chart.labels)], y=chart.values)

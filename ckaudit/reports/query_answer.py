@@ -82,7 +82,7 @@ def write_json(names: Sequence[str], rows: Iterator[Sequence[Any]], sink: Binary
 
 
 def _text(cell: Any, *, empty: str) -> str:
-    """Return a value as text: numbers as short as they can be told again."""
+    """Return a value as text: numbers as short as they can be read back."""
     if cell is None:
         return empty
     if isinstance(cell, bool):

@@ -42,7 +42,7 @@ def losses(chart: Chart) -> list[str]:
         [(int(step), value) for step, value in zip(trace.x, map(finite, trace.y), strict=True) if value is not None]
         for trace in traces
     ]
-    every = [point for each in points for point in each]
+    every = [point for curve in points for point in curve]
     if not every:
         return ["no finite value recorded"]
     first, last = min(step for step, _ in every), max(step for step, _ in every)

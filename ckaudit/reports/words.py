@@ -143,8 +143,8 @@ def failing_severities(report: Report, fail_on: Severity | None = None) -> tuple
     Of a comparison all answers that count do, which are its findings but for notes.
     """
     usual: Severity = "sev2" if report.command in ("diff", "gate") else "sev1"
-    least = fail_on or (report.policy and report.policy.fail_on) or usual
-    return SEVERITIES[: SEVERITIES.index(least) + 1]
+    fails_from = fail_on or (report.policy and report.policy.fail_on) or usual
+    return SEVERITIES[: SEVERITIES.index(fails_from) + 1]
 
 
 def broken_checks(checks: Iterable[Check]) -> list[Check]:

@@ -239,8 +239,8 @@ def _checks(checkpoints: Checkpoints, findings: Sequence[Finding]) -> list[Check
     counts = Counter(finding.code for finding in findings)
     checks = []
     for code, kind in kinds_of(COMMAND).items():
-        there, reason, detail = NEEDS.get(code, _READ)
-        judged = counts[code] > 0 or there(checkpoints)
+        is_present, reason, detail = NEEDS.get(code, _READ)
+        judged = counts[code] > 0 or is_present(checkpoints)
         checks.append(
             Check(
                 code=code,

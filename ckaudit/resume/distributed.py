@@ -67,13 +67,13 @@ def read_metadata(source: OpenFile) -> ShardIndex:
 
 def missing_pieces(plan: ShardIndex, file: str) -> list[Finding]:
     """Return the tensors with fewer pieces stored than they consist of."""
-    there = Counter(piece.name for pieces in plan.pieces.values() for piece in pieces)
-    short = [name for name, count in plan.wanted.items() if there[name] < count]
+    stored = Counter(piece.name for pieces in plan.pieces.values() for piece in pieces)
+    short = [name for name, count in plan.wanted.items() if stored[name] < count]
     if not short:
         return []
     name = short[0]
     more = f", and {len(short) - 1:,} other tensors are not whole" if len(short) > 1 else ""
-    message = f"stores {there[name]} of {plan.wanted[name]} pieces of {name}{more}"
+    message = f"stores {stored[name]} of {plan.wanted[name]} pieces of {name}{more}"
     return [INDEX.at(file, message, where=name, also=short[1:50])]
 
 

@@ -207,7 +207,7 @@ class _Examiner:
         self.unneeded(source, content)
 
     def unneeded(self, source: OpenFile, content: Content, *, times: float = 1.5, min_excess_bytes: int = 16 * 2**20) -> None:
-        """Tell of a file `times` as large as its tensors and `min_excess_bytes` larger: SIZ-3 asks what a resume needs."""
+        """Find a file `times` as large as its tensors and `min_excess_bytes` larger: SIZ-3 asks what a resume needs."""
         needs = [0] * len(content.ranges)
         for tensor in content.tensors:
             needs[tensor.at] += tensor.needs
@@ -359,12 +359,12 @@ def read_index(document: Any, path: Path, shown: str, names: Mapping[Path, set[s
 
 def missing_shards(files: list[Path], shown: str | None) -> list[Finding]:
     """Return the shards that the names of others say there must be, such as the second of `-00001-of-00002`."""
-    there: dict[tuple[str, int, str], set[int]] = {}
+    numbers_by_group: dict[tuple[str, int, str], set[int]] = {}
     for path in files:
         if match := SHARD.fullmatch(path.name):
-            there.setdefault((match["stem"], int(match["count"]), match["end"]), set()).add(int(match["number"]))
+            numbers_by_group.setdefault((match["stem"], int(match["count"]), match["end"]), set()).add(int(match["number"]))
     findings = []
-    for (stem, count, end), numbers in sorted(there.items()):
+    for (stem, count, end), numbers in sorted(numbers_by_group.items()):
         first = 0 if 0 in numbers else 1
         lost = [number for number in range(first, min(count, 100_000) + first) if number not in numbers]
         if lost:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-MAX_TOLD = 5
+MAX_REPORTED = 5
 
 KINDS = {"weights": BAD_WEIGHTS, "optimizer": BAD_OPTIMIZER}
 
@@ -94,14 +94,14 @@ def _bad(bad: list[NonfiniteTensor], file: str) -> list[Finding]:
     findings = []
     for role, kind in KINDS.items():
         of_role = [entry for entry in bad if entry.role == role]
-        for entry in of_role[:MAX_TOLD]:
+        for entry in of_role[:MAX_REPORTED]:
             total = entry.tensor.needs // ELEMENTS[entry.tensor.dtype].size
             message = f"{min(entry.count, total):,} of {plural(total, 'element')} of {entry.tensor.name} are NaN or infinite"
             findings.append(
                 kind.at(file, message, where=entry.tensor.name, value=min(entry.count, total), limit=0, unit="elements")
             )
-        if len(of_role) > MAX_TOLD:
-            rest = of_role[MAX_TOLD:]
+        if len(of_role) > MAX_REPORTED:
+            rest = of_role[MAX_REPORTED:]
             message = f"{plural(len(rest), 'other tensor')} with NaN or infinite elements, {rest[0].tensor.name} first"
             findings.append(kind.at(file, message, where=rest[0].tensor.name, also=[bad.tensor.name for bad in rest[1:50]]))
     return findings

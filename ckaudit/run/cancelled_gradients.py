@@ -57,7 +57,7 @@ def half_precision_gains(names: Sequence[str], table: TensorTable, types: Series
 
 
 def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
-    """Return where a query or key stands still together with the other, while the value beside them moves, shape (T, P).
+    """Return where query and key stand still together while the value beside them moves, shape (T, P).
 
     Logits are products of the two. As long as all keys look alike neither has a gradient to speak of, and under plain descent
     both wait, though the path through the values is open.

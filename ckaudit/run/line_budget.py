@@ -48,15 +48,15 @@ class LineBudget:
 
     def findings(self, shown: str) -> list[Finding]:
         """Return what was left out since the last call."""
-        found = []
+        findings = []
         if self._left_out:
             message = f"names more than {MAX_NAMES:,} different scalars; {self._left_out:,} values of later names were not read"
-            found.append(violations.TOO_LARGE.at(shown, message))
+            findings.append(violations.TOO_LARGE.at(shown, message))
         if self._lines_left_out:
             message = f"holds more than {MAX_SESSIONS:,} sessions; {self._lines_left_out:,} lines of later ones were not read"
-            found.append(violations.TOO_LARGE.at(shown, message))
+            findings.append(violations.TOO_LARGE.at(shown, message))
         self._left_out = self._lines_left_out = 0
-        return found
+        return findings
 
 
 class TensorBudget:
@@ -71,11 +71,11 @@ class TensorBudget:
     def fitting(self, section: str, part: dict[str, Any]) -> dict[str, Any]:
         """Return the entries of a section in a checkpoint whose names fit."""
         known = self._names.setdefault(section, set())
-        most = self._most[section] = max(self._most.get(section, 0), len(part))
+        largest = self._most[section] = max(self._most.get(section, 0), len(part))
         if part.keys() <= known:
             return part
         new = [name for name in part if name not in known]
-        room = max(MAX_TENSORS, TENSORS_OF_ONE * most) - len(known)
+        room = max(MAX_TENSORS, TENSORS_OF_ONE * largest) - len(known)
         known.update(new[:room])
         if len(new) <= room:
             return part

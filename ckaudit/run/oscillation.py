@@ -108,8 +108,8 @@ def _of_turns(values: Floats, min_swing: float) -> Oscillation | None:
     """Return how the turning points of a smooth curve go up and down, as those of a short log; None of one that is noisy."""
     starts, levels = parts_of(values, RESOLUTIONS[0])
     swing = UNCUT_SHARE * min_swing
-    least = max(swing * median(levels[len(levels) // 2 :]), MIN_DEVIATIONS * difference_noise(levels))
-    rows = _turning_points(levels, least)
+    threshold = max(swing * median(levels[len(levels) // 2 :]), MIN_DEVIATIONS * difference_noise(levels))
+    rows = _turning_points(levels, threshold)
     few_swings = _of_few(levels[rows], swing) if len(rows) >= 4 else None
     return replace(few_swings, first=int(starts[rows[few_swings.first]]), cycles=1.5) if few_swings is not None else None
 

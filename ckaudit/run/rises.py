@@ -65,7 +65,7 @@ CLIMB = 1
 ZOOM = 8
 """The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts and more are 400 of the whole."""
 
-HELD_BY = 3
+MIN_LEVEL_POINTS = 3
 """Points that must lie nearer to the level before a rise than to its end: one batch that was easy makes no level."""
 
 POINTS_FOR_A_LEVEL = 20
@@ -143,7 +143,7 @@ def sustained_rise(
             first = len(values) - len(values) // ZOOM
             late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior, is_a_loss)
             earlier = _taken_back(values[: first + late.onset], len(values) - first - late.onset) if late else 0.0
-            held = late and (values[first : first + late.onset] < (late.low + late.end) / 2).sum() >= HELD_BY
+            held = late and (values[first : first + late.onset] < (late.low + late.end) / 2).sum() >= MIN_LEVEL_POINTS
             if late and held and late.end - late.low > OVER_EARLIER_RISES * earlier:
                 rise = replace(late, lowest=first + late.lowest, onset=first + late.onset)
     return rise
@@ -263,10 +263,10 @@ def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:
 
     A rise that is clear by itself, and a level of parts of several points, need not be held by more.
     """
-    in_doubt = best.deviations < CLEAR_DEVIATIONS and POINTS_FOR_A_LEVEL <= len(values) < HELD_BY * PARTS
+    in_doubt = best.deviations < CLEAR_DEVIATIONS and POINTS_FOR_A_LEVEL <= len(values) < MIN_LEVEL_POINTS * PARTS
     if in_doubt and (before < (best.low + best.end) / 2).sum() < 2:
         return False
-    return bool(median(values[-HELD_BY:]) > scale * best.low)
+    return bool(median(values[-MIN_LEVEL_POINTS:]) > scale * best.low)
 
 
 def _deviations_of_correlated(levels: Floats, best: _Split) -> float:

@@ -62,7 +62,9 @@ def difference_noise(values: Floats) -> float:
 
 def _bends(values: Floats) -> Floats:
     """Return the size of the second differences of a curve."""
-    return by_blocks(lambda before, here, after: np.abs((after - here) - (here - before)), values[:-2], values[1:-1], values[2:])
+    return by_blocks(
+        lambda before, value, after: np.abs((after - value) - (value - before)), values[:-2], values[1:-1], values[2:]
+    )
 
 
 def typical_move(values: Floats) -> float:

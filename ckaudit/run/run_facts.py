@@ -15,7 +15,7 @@ from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.tensors import loss_kind_of, table_of
 
 TURNS = "optimizers take turns, each with a loss of its own: such losses play against each other, and need not fall"
-ACTS = "a policy makes the data that it learns from, and its targets: its loss need not fall"
+POLICY_ACTS = "a policy makes the data that it learns from, and its targets: its loss need not fall"
 TARGET_MOVES = "weights that are not trained move along, and with them its target"
 """Why the course of a loss is not judged, as of a generator, a policy, or a student whose teacher follows it."""
 
@@ -25,7 +25,7 @@ CLASSIFYING = {float(LOSS_FUNCTIONS.index(name)) for name in ("cross_entropy", "
 """Loss functions that choose one of several classes, in the order in which words of checkpoints are numbered."""
 
 
-FEW = 0.5
+MIN_VOCABULARY_SHARE = 0.5
 """Share of a vocabulary that a head has at least whose classes are tokens; it may be padded, too."""
 
 
@@ -98,7 +98,7 @@ def why_loss_need_not_fall(manifest: Manifest | None, sizes: Series | None = Non
     if takes_turns(manifest):
         return TURNS
     if is_reinforcement_learning(manifest):
-        return ACTS
+        return POLICY_ACTS
     return TARGET_MOVES if target_moves(sizes, manifest) else ""
 
 
@@ -126,7 +126,7 @@ def infer_token_loss(
     count = int(median(classes.values[classes.finite])) if classes and classes.finite.any() else 0
     if not is_trained_on or not count or not set(names.values[names.finite]) <= CLASSIFYING:
         return replace(manifest, loss_kind="other") if is_trained_on and not count else manifest
-    if manifest.vocabulary is not UNSET and count < FEW * manifest.vocabulary:
+    if manifest.vocabulary is not UNSET and count < MIN_VOCABULARY_SHARE * manifest.vocabulary:
         return replace(manifest, loss_kind="other")
     rows = {fact.shape[0] for fact in manifest.tensors.values() if fact.kind == "embedding" and fact.shape}
     is_of_rows = bool(sections.get("data.token_histogram")) and not sections.get("data.target_equals_input")

@@ -130,7 +130,7 @@ class ScalarColumns(Struct):
         """Add the lines of a table, those of `rows` only, shape (N,)."""
         steps = table.steps if rows is None else table.steps[rows]
         for index, name in enumerate(table.names):
-            known = _and(rows, None if table.recorded is None else table.recorded[index])
+            known = _both_masks(rows, None if table.recorded is None else table.recorded[index])
             if known is None or known.any():
                 column = self.numbers.setdefault(name, ScalarColumn())
                 values = table.values[index] if known is None else table.values[index][known]
@@ -145,7 +145,7 @@ class ScalarColumns(Struct):
         """Tell whether every name that a table has a value of was logged before."""
         for index, name in enumerate(table.names):
             if name not in self.numbers:
-                known = _and(rows, None if table.recorded is None else table.recorded[index])
+                known = _both_masks(rows, None if table.recorded is None else table.recorded[index])
                 if known is None or known.any():
                     return False
         return all(name in self.words or all(word is None for word in words) for name, words in table.texts.items())
@@ -184,7 +184,7 @@ class ScalarColumns(Struct):
         joiner = ColumnJoiner()
         columns = dict(self.numbers)
         for name, column in (fill.numbers if fill else {}).items():
-            columns[name] = _filled(columns[name], column, joiner) if name in columns else column
+            columns[name] = _with_missing_steps(columns[name], column, joiner) if name in columns else column
         families: dict[str, dict[str, ScalarColumn]] = {}
         for name, column in columns.items():
             family, _, label = name.partition("/")
@@ -198,14 +198,14 @@ class ScalarColumns(Struct):
         }
 
 
-def _and(one: Mask | None, other: Mask | None) -> Mask | None:
-    """Return the conjunction of two masks; None is true everywhere."""
+def _both_masks(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Return where both masks are true; None is true everywhere."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
-def _filled(log: ScalarColumn, fill: ScalarColumn, joiner: ColumnJoiner) -> ScalarColumn:
+def _with_missing_steps(log: ScalarColumn, fill: ScalarColumn, joiner: ColumnJoiner) -> ScalarColumn:
     more = joiner.join(fill)
     missing = ~np.isin(more.steps, joiner.join(log).steps)
     filled = ScalarColumn(list(log.parts))

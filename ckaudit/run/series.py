@@ -182,7 +182,7 @@ def mean_of_labels(values: Floats) -> Floats:
 
 
 def has_precedent(steps: Steps, *, slack: float = 1.5) -> Mask:
-    """Tell of each step whether it is no further from the one before it than others were, shape (T,).
+    """Return which steps are no further from the one before than earlier steps were, shape (T,).
 
     What happens between two checkpoints grows with their distance, and only equal distances compare.
 

@@ -101,14 +101,14 @@ def _highest_peaks(above: Floats, min_ratio: float, *, max_share: float = 0.25) 
         min_ratio: Of a peak.
         max_share: Share of the points that may be left out.
     """
-    is_peak, most = above > min_ratio, int(max_share * len(above))
+    is_peak, max_peaks = above > min_ratio, int(max_share * len(above))
     peaks = above[is_peak]
-    if len(peaks) > most:
-        peaks.partition(len(peaks) - max(most, 1))
-        is_peak = above >= (peaks[-most] if most else np.inf)
-        if is_peak.sum() > most:  # some are equal
+    if len(peaks) > max_peaks:
+        peaks.partition(len(peaks) - max(max_peaks, 1))
+        is_peak = above >= (peaks[-max_peaks] if max_peaks else np.inf)
+        if is_peak.sum() > max_peaks:  # some are equal
             is_peak[:] = False
-            is_peak[np.argsort(-above)[:most]] = True
+            is_peak[np.argsort(-above)[:max_peaks]] = True
     return is_peak
 
 

@@ -89,11 +89,11 @@ class TensorTable(Struct, frozen=True):
 
     def blocks(self, names: Iterable[str]) -> list[str | None]:
         """Return the block of each of `names`; where there would be more than `MAX_BLOCKS`, they are none."""
-        found = [self.block(name) for name in names]
-        return found if len(set(found)) <= MAX_BLOCKS else [None] * len(found)
+        blocks = [self.block(name) for name in names]
+        return blocks if len(set(blocks)) <= MAX_BLOCKS else [None] * len(blocks)
 
     def builds(self, blocks: Sequence[str]) -> list[tuple[tuple[int, ...], ...]]:
-        """Return of each block the shapes of its tensors, by which blocks of one build are known; nothing where no shape is.
+        """Return the shapes of each block's tensors, which blocks of one build share; nothing where no shape is known.
 
         >>> first, second = (TensorFacts(block=f"blocks.{place}", shape=(4, 3)) for place in range(2))
         >>> TensorTable({"blocks.0.up": first, "blocks.1.up": second}).builds(["blocks.0", "blocks.1", "blocks.2"])
@@ -128,7 +128,7 @@ class TensorTable(Struct, frozen=True):
         return _EXPERT.search(self.module(name)) is not None
 
     def roles(self, names: Iterable[str]) -> list[str]:
-        """Return of each tensor what it shares with its namesakes in other blocks.
+        """Return the name that each tensor shares with its namesakes in other blocks.
 
         >>> TensorTable({}).roles(["blocks.0.up", "blocks.1.up"])
         ['blocks.#.up/0', 'blocks.#.up/0']
@@ -241,7 +241,7 @@ def whole_parts(chosen: Iterable[str], names: Iterable[str]) -> set[str]:
 
 
 def last_of_stack(blocks: Sequence[str]) -> list[int]:
-    """Return for each block the place of the last one of its list: an encoder's is not a decoder's, nor a policy's a critic's.
+    """Return the last block of each block's own list: an encoder's is not a decoder's, nor a policy's a critic's.
 
     >>> last_of_stack(["encoder.layer.0", "encoder.layer.1", "decoder.layer.0"])
     [1, 1, 2]

@@ -254,12 +254,12 @@ def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int,
 
 def _contracts(runs: Sequence[RunFacts]) -> str:
     """Name the versions that files of these runs follow."""
-    there = (
+    contracts = (
         ("ck.analysis.v1", any(run.checkpoints or run.history for run in runs)),
         ("ck.run.v1", any(run.manifest for run in runs)),
         ("ck.scalars.v1", any(run.logs for run in runs)),
     )
-    names = [name for name, used in there if used]
+    names = [name for name, used in contracts if used]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "the contract"
 
 

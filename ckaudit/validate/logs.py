@@ -78,12 +78,12 @@ class LogPass(Struct):
     """One pass over a scalar log, line by line: steps, clock and sessions must not go back, and values not contradict each other.
 
     Attributes:
-        found: Collects what is wrong with the file.
+        findings: Collects what is wrong with the file.
         wanted: Steps whose values are kept, those of the checkpoints.
         tolerance: Seconds that a clock may go back by when it is set right; NTP slews smaller errors instead of jumping.
     """
 
-    found: CappedFindings
+    findings: CappedFindings
     wanted: Container[int]
     tolerance: float = 1.0
     stretches: dict[int, SessionStretch] = field(default_factory=dict)
@@ -118,14 +118,14 @@ class LogPass(Struct):
             for name, value in row.items():
                 if value.__class__ is str and value not in WORDS and name.partition("/")[0] in NUMBERS:
                     message = f"{name} in line {number} is the word {str(value)[:40]!r}"
-                    self.found.add(WORD_FOR_NUMBER, message, where=name, line=number, first_step=int(row["step"] or 0))
+                    self.findings.add(WORD_FOR_NUMBER, message, where=name, line=number, first_step=int(row["step"] or 0))
 
     def close(self) -> tuple[LogFacts, list[Finding]]:
         """Return what is kept of the file, and what was wrong with its order."""
         timed = self._time != float("-inf")
         names = frozenset().union(*(stretch.names for stretch in self.stretches.values())) - NO_VALUE
-        facts = LogFacts(self.found.file, self.lines, frozenset(self.stretches), timed, self._values, names)
-        return facts, self.found.close()
+        facts = LogFacts(self.findings.file, self.lines, frozenset(self.stretches), timed, self._values, names)
+        return facts, self.findings.close()
 
     def _in_order(self, rows: list[Row], steps: list[Any], sessions: set[int]) -> bool:
         """Go over a block in one sweep where everything in it rises, and say whether it does."""
@@ -147,13 +147,13 @@ class LogPass(Struct):
         step, session = int(row["step"] or 0), _session_of(row)
         if session < self._session:
             message = f"line {number} is of session {session}, after a line of session {self._session}"
-            self.found.add(SESSION_BACK, message, line=number, first_step=step)
+            self.findings.add(SESSION_BACK, message, line=number, first_step=step)
         stretch = self.stretches.setdefault(session, SessionStretch(step, step))
         if session != self._session:
             self._time, self._row = float("-inf"), {}
         elif step < self._step:
             message = f"step {step} in line {number} follows step {self._step} of the same session"
-            self.found.add(STEPS_BACK, message, line=number, first_step=step)
+            self.findings.add(STEPS_BACK, message, line=number, first_step=step)
         if step < stretch.last:
             stretch.back = step if stretch.back is None else min(step, stretch.back)
         elif session == self._session and step == self._step:
@@ -169,14 +169,14 @@ class LogPass(Struct):
             return
         if time < self._time - self.tolerance:
             message = f"the clock goes back by {self._time - time:,.3g} s in line {number}"
-            self.found.add(CLOCK_BACK, message, line=number, first_step=step)
+            self.findings.add(CLOCK_BACK, message, line=number, first_step=step)
         self._time = time
 
     def _merge(self, row: Row, number: int, step: int) -> Row:
         for name in contradicted(self._row, row):
             message = f"{name} of step {step} is {row[name]} in line {number}, {self._row[name]} before"
             values = {"expected": str(self._row[name]), "found": str(row[name])}
-            self.found.add(CONFLICT, message, where=name, line=number, first_step=step, **values)
+            self.findings.add(CONFLICT, message, where=name, line=number, first_step=step, **values)
         return self._row | row
 
 

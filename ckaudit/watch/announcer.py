@@ -30,7 +30,7 @@ from ckaudit.watch.silence import Silence
 
 SLACK_STEPS = 50  # steps: the start of a finding may move so far, as in a baseline
 
-COUNTED = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
+COUNTED_SCALARS = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
 
 RECENT_LINES = 256  # lines that gauges are computed from between two judgements
 
@@ -75,7 +75,7 @@ class VitalGauges:
 
     def _newest(self, name: str, run: Run) -> Gauge:
         known = self._judged.get(name)
-        counted = name in COUNTED and not run.scalar(name)
+        counted = name in COUNTED_SCALARS and not run.scalar(name)
         gauge = None if counted else _gauge(name, run)
         if gauge is None or (known is not None and (known.step or 0) > (gauge.step or 0)):
             return known or Gauge(name=name, unit=metrics()[name].unit)
@@ -83,21 +83,21 @@ class VitalGauges:
 
 
 class AnnouncedFinding(Struct):
-    """A finding that was told: what it was, and the last step that it was seen at."""
+    """A finding that was announced: what it was, and the last step that it was seen at."""
 
     entry: Accepted
     last: int | None
 
 
 class AnnouncedFindings:
-    """Findings that were told, known again by code, place and start, as a baseline knows them."""
+    """Findings that were announced, recognised by code, place and start, as a baseline recognises them."""
 
     def __init__(self) -> None:
-        """Begin with nothing told."""
+        """Begin with nothing announced."""
         self._announced_findings: list[AnnouncedFinding] = []
 
     def news(self, findings: Sequence[Finding], *, in_full: int = 0) -> Iterator[tuple[Finding, bool]]:
-        """Yield each finding that is new or graver than it was, and whether it was told before.
+        """Yield each finding that is new or graver than it was, and whether it was announced before.
 
         Args:
             findings: All that were found now.
@@ -119,7 +119,7 @@ class AnnouncedFindings:
                 yield finding, False
 
     def _places_of(self, findings: Sequence[Finding]) -> dict[int, int]:
-        """Return by index of a finding the place of what was told of it; one that spread far is known by its first place."""
+        """Return the place of the announcement of each finding, by its index; one that spread far is known by its first place."""
         entries = [known.entry for known in self._announced_findings]
         places = {id(entry): place for place, entry in enumerate(entries)}
         by_index = {index: places[id(entry)] for index, entry in Baseline(file="", entries=entries).matched(findings).items()}
@@ -162,7 +162,7 @@ class VitalLimits(Struct, frozen=True):
 
 
 class AnnouncerOptions(TypedDict, total=False):
-    """What is told of a run under watch.
+    """What is announced of a run under watch.
 
     Attributes:
         criteria: Policy and baseline; without them everything is.
@@ -325,7 +325,7 @@ def _early_signs(applied: AppliedPolicy) -> tuple[EarlySign, ...]:
 
 
 def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:
-    """Return by code of a finding the likeliest cause that explains it."""
+    """Return the likeliest cause that explains a finding, by the finding's code."""
     by_code: dict[str, Likely] = {}
     for diagnosis in diagnose(run, findings, causes().values()):
         likely = Likely(cause=diagnosis.cause, title=diagnosis.title, knob=diagnosis.knob, confidence=diagnosis.confidence)
@@ -336,7 +336,7 @@ def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:
 
 # Which findings are new: each is told once, and once more where it became graver.
 def _is_spread(entry: Accepted, finding: Finding) -> bool:
-    """Tell whether a finding is what was told, with so many more places that a baseline would take it for another."""
+    """Tell whether a finding is an announced one, with so many more places that a baseline would take it for another."""
     return entry.first_step == finding.first_step and is_near(entry, finding)
 
 
@@ -345,7 +345,7 @@ def _announced(finding: Finding) -> AnnouncedFinding:
 
 
 def _goes_on(announced: AnnouncedFinding, finding: Finding) -> bool:
-    """Tell whether a finding is the one that was told, and not another of its kind that began after that had ended."""
+    """Tell whether a finding is the announced one, and not another of its kind that began after that had ended."""
     return announced.last is None or finding.first_step is None or finding.first_step <= announced.last + SLACK_STEPS
 
 

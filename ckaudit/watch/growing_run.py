@@ -328,7 +328,7 @@ def size(log: ScalarColumns) -> int:
 
 
 def stretches(log: ScalarColumns) -> int:
-    """Return in how many pieces the columns lie at most."""
+    """Return the largest number of pieces that a column lies in."""
     return max((len(number.parts) for number in log.numbers.values()), default=0)
 
 

@@ -36,24 +36,28 @@ def exposition(snapshots: Sequence[Snapshot], *, now: float) -> str:
 def _families(snapshots: Sequence[Snapshot], now: float) -> Iterator[list[str]]:
     yield _family("ckaudit_watch_runs", "Runs that were looked at.", [("", float(len(snapshots)))])
     yield _family("ckaudit_watch_time_seconds", "When this was written, Unix time.", [("", now)])
-    steps = [(_labels(run=each.run), float(each.step)) for each in snapshots if each.step is not None]
+    steps = [(_labels(run=snapshot.run), float(snapshot.step)) for snapshot in snapshots if snapshot.step is not None]
     yield _family("ckaudit_run_step", "The last step recorded.", steps)
-    planned = [(_labels(run=each.run), float(each.planned)) for each in snapshots if each.planned is not None]
+    planned = [(_labels(run=snapshot.run), float(snapshot.planned)) for snapshot in snapshots if snapshot.planned is not None]
     yield _family("ckaudit_run_planned_steps", "Steps that the run is to take.", planned)
-    silence = [(_labels(run=each.run), each.silence) for each in snapshots if each.silence is not None]
+    silence = [(_labels(run=snapshot.run), snapshot.silence) for snapshot in snapshots if snapshot.silence is not None]
     yield _family("ckaudit_run_silence_seconds", "Seconds since the last line, when it was looked at.", silence)
-    states = [(_labels(run=each.run, state=word), float(each.state == word)) for each in snapshots for word in STATES]
+    states = [(_labels(run=snapshot.run, state=word), float(snapshot.state == word)) for snapshot in snapshots for word in STATES]
     yield _family("ckaudit_run_state", "1 for what the run does.", states)
-    found = [(_labels(run=each.run, severity=word), _alert_count(each, word)) for each in snapshots for word in SEVERITIES]
-    yield _family("ckaudit_run_findings_total", "Findings that were told, the last 200.", found, kind="counter")
+    findings = [
+        (_labels(run=snapshot.run, severity=word), _alert_count(snapshot, word)) for snapshot in snapshots for word in SEVERITIES
+    ]
+    yield _family("ckaudit_run_findings_total", "Findings that were told, the last 200.", findings, kind="counter")
     signs = [
-        (_labels(run=each.run, sign=sign.name), float(sign.since is not None))
-        for each in snapshots
-        for sign in each.early
+        (_labels(run=snapshot.run, sign=sign.name), float(sign.since is not None))
+        for snapshot in snapshots
+        for sign in snapshot.early
         if sign.judged
     ]
     yield _family("ckaudit_run_early_sign", "1 where an early sign of an illness is there.", signs)
-    gauges = [(each.run, gauge) for each in snapshots for gauge in (*each.vitals, *each.pace) if gauge.value is not None]
+    gauges = [
+        (snapshot.run, gauge) for snapshot in snapshots for gauge in (*snapshot.vitals, *snapshot.pace) if gauge.value is not None
+    ]
     for name in dict.fromkeys(gauge.name for _, gauge in gauges):
         values = [(_labels(run=run), float(gauge.value or 0)) for run, gauge in gauges if gauge.name == name]
         unit = next(gauge.unit for _, gauge in gauges if gauge.name == name)
@@ -112,7 +116,7 @@ class Exporter:
             UsageError: Where the port or the folder of the file is none.
             CkauditError: Where the port cannot be had.
         """
-        self._complain, self._drawn, self._text, self._is_told = complain, float("-inf"), "", False
+        self._complain, self._drawn, self._text, self._has_complained = complain, float("-inf"), "", False
         self._server: ThreadingHTTPServer | None = None
         self._path: Path | None = None
         match = _PORT.fullmatch(where)
@@ -147,8 +151,8 @@ class Exporter:
         try:
             self._server = ThreadingHTTPServer((host, port), MetricsHandler)
         except (OSError, OverflowError) as error:
-            said = getattr(error, "strerror", None) or error
-            raise CkauditError(f"--prometheus: {host}:{port} cannot be opened: {said}", hint="choose another port") from None
+            reason = getattr(error, "strerror", None) or error
+            raise CkauditError(f"--prometheus: {host}:{port} cannot be opened: {reason}", hint="choose another port") from None
         self._server.daemon_threads = True
         Thread(target=self._server.serve_forever, daemon=True, name="ckaudit prometheus").start()
 
@@ -168,11 +172,11 @@ class Exporter:
         try:
             write_atomic(self._path, self._text.encode(errors="backslashreplace"))
         except OSError as error:
-            if not self._is_told:
+            if not self._has_complained:
                 self._complain(f"--prometheus: cannot write {self._path}: {error.strerror or error}")
-            self._is_told = True
+            self._has_complained = True
         else:
-            self._is_told = False
+            self._has_complained = False
 
     def close(self) -> None:
         """End the endpoint."""

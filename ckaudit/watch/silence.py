@@ -81,7 +81,7 @@ class Ranks:
         self._known: set[int] = set()
         self._here: dict[int, set[int]] = {}
         self._since: dict[int, float] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def take(self, files: Iterable[CheckpointFile], now: float) -> None:
         """Take note of new files."""
@@ -89,11 +89,11 @@ class Ranks:
             if file.step is None:
                 continue
             self._since.setdefault(file.step, now)
-            here = self._here.setdefault(file.step, set())
+            ranks = self._here.setdefault(file.step, set())
             if file.rank is not None:
-                here.add(file.rank)
+                ranks.add(file.rank)
                 self._known.add(file.rank)
-                self._told.discard(file.rank)
+                self._reported.discard(file.rank)
         for step in sorted(self._here)[:-2]:
             del self._here[step], self._since[step]
 
@@ -102,9 +102,9 @@ class Ranks:
         if not self._here:
             return []
         newest = max(self._here)
-        here = self._here[newest]
+        ranks = self._here[newest]
         if now - self._since[newest] < patience:
             return []
-        lost = sorted(self._known - here - self._told)
-        self._told |= set(lost)
+        lost = sorted(self._known - ranks - self._reported)
+        self._reported |= set(lost)
         return lost

@@ -262,7 +262,7 @@ class Watcher(Announcer):
             yield self._end(moment)
 
     def rest(self) -> None:
-        """Give up what was read, and its memory; the next look reads it again, and what was told stays told."""
+        """Give up what was read, and its memory; the next look reads it again, and what was announced stays announced."""
         self._begin()
 
     @property

@@ -11,7 +11,7 @@ import pytest
 from ckaudit.audit import triage
 from ckaudit.contract.io.files import read_bytes
 from ckaudit.contract.schema.report import Finding
-from ckaudit.lab.drill.bundle import OWN, TOLD, anonymous
+from ckaudit.lab.drill.bundle import OWN, USER_FACTS, anonymous
 from ckaudit.validate import validate
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
@@ -45,7 +45,7 @@ def disguised(folder: Path, *, facts: set[str]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_run_is_judged_by_what_any_run_has(name: str) -> None:
     whole, bare = verdicts(RUNS / name), disguised(RUNS / name, facts=OWN)
-    assert disguised(RUNS / name, facts=OWN | TOLD) == whole  # what the first loss says of what the model knew rests on it
+    assert disguised(RUNS / name, facts=OWN | USER_FACTS) == whole  # what the first loss says of what the model knew rests on it
     assert (bare["severity"], bare["causes"], bare["violations"]) == (whole["severity"], whole["causes"], whole["violations"])
 
 
@@ -56,7 +56,7 @@ def test_a_run_of_the_lab_is_judged_by_what_any_run_has(name: str, tmp_path: Pat
     from tests.lab.small import made, trained
 
     trained(made(name, onset=10 if name.startswith("ckpt") else 0), tmp_path / "run")
-    assert disguised(tmp_path / "run", facts=OWN | TOLD) == verdicts(tmp_path / "run")
+    assert disguised(tmp_path / "run", facts=OWN | USER_FACTS) == verdicts(tmp_path / "run")
 
 
 def test_the_disguise_renames_tensors_everywhere_and_keeps_their_order(tmp_path: Path) -> None:

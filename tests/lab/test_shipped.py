@@ -6,7 +6,7 @@ import pytest
 
 from ckaudit.lab import archive
 from ckaudit.lab.cache import cached_training
-from ckaudit.lab.drill.bundle import OWN, TOLD
+from ckaudit.lab.drill.bundle import OWN, USER_FACTS
 from ckaudit.lab.score.score import score
 from ckaudit.lab.training_spec import recipe
 from tests.lab.test_anonymous import disguised, verdicts
@@ -30,7 +30,7 @@ def test_a_shipped_recording_is_of_today_and_small(entry: str) -> None:
 @pytest.mark.parametrize("entry", sorted({*ENTRIES} - IN_RUNS))
 def test_a_shipped_recording_is_judged_by_what_any_run_has(entry: str, tmp_path: Path) -> None:
     archive.unpack(SHIPPED / f"{entry}.tar.zst", tmp_path)
-    assert disguised(tmp_path, facts=OWN | TOLD) == verdicts(tmp_path)
+    assert disguised(tmp_path, facts=OWN | USER_FACTS) == verdicts(tmp_path)
 
 
 def test_what_the_auditor_makes_of_what_is_shipped() -> None:

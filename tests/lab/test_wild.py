@@ -286,14 +286,14 @@ def test_a_loss_leaves_its_twin_where_it_stays_above(excess: np.ndarray, expecte
 
 
 def test_leads_are_added_up() -> None:
-    def seen(left: int | None, told: dict[str, int], alarms: dict[str, int] | None = None) -> Foresight:
-        return Foresight(fault="f", form="recorder", onset=10, left=left, told=told, alarms=alarms or {}, is_healthy=True)
+    def seen(left: int | None, warnings: dict[str, int], alarms: dict[str, int] | None = None) -> Foresight:
+        return Foresight(fault="f", form="recorder", onset=10, left=left, warnings=warnings, alarms=alarms or {}, is_healthy=True)
 
     draws = [seen(50, {"A": 30, "B": 60}), seen(30, {"B": 40}), seen(90, {}), seen(None, {"A": 20}, {"B": 5})]
     forms, faults, codes = lead_rows(draws)
     assert [row.name for row in (*forms, *faults)] == ["recorder", "f"]
     whole = forms[0]
-    assert (whole.told.hits, whole.told.of, whole.ahead.hits, whole.steps, whole.share) == (2, 3, 1, 5.0, 0.0)
+    assert (whole.warned.hits, whole.warned.of, whole.ahead.hits, whole.steps, whole.share) == (2, 3, 1, 5.0, 0.0)
     assert (whole.alarms.hits, whole.alarms.of) == (1, 4)
     assert [(row.name, row.ahead.hits, row.steps, row.alarms.hits) for row in codes] == [("A", 1, 20, 0), ("B", 0, -10, 1)]
 

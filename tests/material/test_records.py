@@ -13,7 +13,7 @@ from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.material import records as lines_module
 from ckaudit.material import records as records_module
 from ckaudit.material.columns import Columns
-from ckaudit.material.files import MAX_TOLD, FaultCollector, sample_files
+from ckaudit.material.files import MAX_REPORTED, FaultCollector, sample_files
 from ckaudit.material.records import Reading, split_lines
 
 COLUMNS = Columns({"text": ("text", "content"), "source": ("source",)})
@@ -97,8 +97,8 @@ def test_many_faults_are_told_as_a_number(tmp_path):
     faults = FaultCollector()
     assert list(Reading(sample_files([tmp_path]), COLUMNS).records(faults.report)) == []
     found = faults.findings()
-    assert len(found) == MAX_TOLD + 1
-    assert found[-1].points == 1000 - MAX_TOLD
+    assert len(found) == MAX_REPORTED + 1
+    assert found[-1].points == 1000 - MAX_REPORTED
 
 
 def test_a_huge_line_and_a_huge_document_cost_themselves(tmp_path, monkeypatch):

@@ -145,7 +145,7 @@ def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[
 
 
 def verdict(event: EventName, story: Sequence[Moment], box_channels: Sequence[Channel], *, box: str = "black box") -> str:
-    """Return in one sentence what went first, and what followed at the event."""
+    """Return a sentence on what went first and what followed at the event."""
     triggers = ", ".join(event_triggers(event)) or "no trigger is named"
     asked = f"the event at step {event.event_step} ({triggers})"
     if not story:
@@ -210,7 +210,7 @@ def _batch_sentence(what: str, departure: Departure) -> str:
 
 # What was back in its range after the event, and since which step.
 def recoveries(run: Run, files: Sequence[EventFile], story: Sequence[Moment], event: int) -> Iterator[Return]:
-    """Yield for each number that left its range whether and when the rest of the record shows it back inside."""
+    """Yield whether and when each number that left its range comes back inside it in the rest of the record."""
     boxes = [(file.history.steps, channels(file.history)) for file in files if file.history and file.history.steps[-1] > event]
     left = {
         (departure.kind, departure.name): departure
@@ -277,8 +277,8 @@ def _empty(tokens: Series, steps: list[int], *, rare: float = 0.2) -> Iterator[t
     if not tokens or len(steps) < 2:
         return
     known = at(tokens, np.array([steps[0] - 1, *steps], np.int64))
-    here = (known.age[:, 0] == 0) & np.isfinite(known.values[:, 0])
-    rows = [row for row in range(1, len(here)) if here[row] and here[row - 1]]
+    is_recorded = (known.age[:, 0] == 0) & np.isfinite(known.values[:, 0])
+    rows = [row for row in range(1, len(is_recorded)) if is_recorded[row] and is_recorded[row - 1]]
     added = {steps[row - 1]: float(known.values[row, 0] - known.values[row - 1, 0]) for row in rows}
     none = [step for step, count in added.items() if count == 0]
     if none and len(none) <= rare * len(added):

@@ -89,12 +89,12 @@ def event_checkpoint(files: Sequence[EventFile], asked: int | None) -> EventFile
     raise UsageError(f"there is no event checkpoint for step {asked}", hint=_events_hint(events))
 
 
-def _events_hint(events: Sequence[EventFile], *, most: int = 8) -> str:
+def _events_hint(events: Sequence[EventFile], *, max_names: int = 8) -> str:
     """Return a list of the events for a hint."""
     if not events:
         return "The run has none: nothing triggered one."
     named = [f"{event.name.event_step} ({', '.join(event_triggers(event.name))})" for event in events]
-    return f"There are events at {first_names(named, most)}."
+    return f"There are events at {first_names(named, max_names)}."
 
 
 def event_triggers(name: EventName) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ def _global(parts: list[Channel], count: int) -> Channel:
 
 
 def batch_distances(history: History) -> list[int | None]:
-    """Return for each step how many steps ago its batch was seen before; None: never, or no hash was recorded."""
+    """Return how many steps ago each step's batch was seen before; None: never, or no hash was recorded."""
     if history.batch_hash is UNSET or len(history.batch_hash) != len(history.steps):
         return [None] * len(history.steps)
     seen: dict[str, int] = {}

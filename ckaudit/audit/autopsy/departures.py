@@ -71,7 +71,7 @@ def out_of_range(channel: Channel) -> list[OutOfRange]:
 
 
 def side_out_of_range(value: float, usual: float | None, spread: float, rule: NormalRange, kind: Kind) -> How | None:
-    """Return on which side of its normal range a value lies, None where it is inside."""
+    """Return the side of its normal range that a value lies on, None where it is inside."""
     if not np.isfinite(value):
         return "not_finite"
     if rule.dead is not None and abs(value) <= rule.dead:

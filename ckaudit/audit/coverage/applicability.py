@@ -1,4 +1,4 @@
-"""What a run can have: who wrote it, what its recorder was told, and which numbers make sense for it."""
+"""What a run can have: who wrote it, what its recorder was given, and which numbers make sense for it."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -197,27 +197,27 @@ class Argument(Struct, frozen=True, kw_only=True):
     Attributes:
         action: Whose line takes it.
         option: As it stands in that line.
-        said: What it is, for someone who has to fill it in; empty: the option says it.
+        meaning: What it is, for someone who has to fill it in; empty: the option says it.
         only_with: What a run must have for it to make sense.
     """
 
     action: str
     option: str
-    said: str = ""
+    meaning: str = ""
     only_with: Condition = ""
 
 
 ARGUMENTS: Mapping[str, Argument] = {
     "vocabulary": Argument(
-        action="recorder", option="vocabulary=...", said="vocabulary, how many different tokens there are", only_with="text"
+        action="recorder", option="vocabulary=...", meaning="vocabulary, how many different tokens there are", only_with="text"
     ),
     "sequence_length": Argument(
-        action="recorder", option="sequence_length=...", said="sequence_length, how many tokens a row has", only_with="text"
+        action="recorder", option="sequence_length=...", meaning="sequence_length, how many tokens a row has", only_with="text"
     ),
     "warmup_steps": Argument(
-        action="recorder", option="warmup_steps=...", said="warmup_steps, 0 where the learning rate does not warm up"
+        action="recorder", option="warmup_steps=...", meaning="warmup_steps, 0 where the learning rate does not warm up"
     ),
-    "planned_steps": Argument(action="recorder", option="planned_steps=...", said="planned_steps, where the run is to end"),
+    "planned_steps": Argument(action="recorder", option="planned_steps=...", meaning="planned_steps, where the run is to end"),
     "planned_learning_rate": Argument(action="recorder", option="planned_learning_rate=[[1, ...], ...]"),
     "batch": Argument(action="step", option="batch=(inputs, targets)"),
 }
@@ -258,7 +258,7 @@ def options_explained(options: Iterable[str]) -> str:
     'To fill in: vocabulary, how many different tokens there are.'
     """
     names = [option.partition("=")[0] for option in options]
-    words = {name: argument.said for name, argument in ARGUMENTS.items()} | OF_CALLBACKS
+    words = {name: argument.meaning for name, argument in ARGUMENTS.items()} | OF_CALLBACKS
     explanations = "; ".join(words[name] for name in names if words.get(name))
     return f"To fill in: {explanations}." if explanations else ""
 
@@ -356,8 +356,8 @@ def unusable(run: Run, name: str) -> str:
         if not series.finite.any():
             word = "NaN" if np.isnan(series.values[series.recorded]).all() else "not finite"
             return f"{series.points} {'evaluations' if input_ == 'val_loss' else 'points'} of {input_}, all {word}"
-    series, least = metrics()[inputs[0]](run), entries()[name].least
+    series, min_points = metrics()[inputs[0]](run), entries()[name].least
     usable = int(series.finite.any(axis=1).sum())
-    if usable < least:
-        return f"too few points of {inputs[0]} ({usable} of {least})"
-    return f"{usable} points of {inputs[0]}, too close together for it" if least else ""
+    if usable < min_points:
+        return f"too few points of {inputs[0]} ({usable} of {min_points})"
+    return f"{usable} points of {inputs[0]}, too close together for it" if min_points else ""

@@ -18,7 +18,7 @@ from ckaudit.audit.coverage.applicability import (
     unusable,
     why_entry_not_applicable,
 )
-from ckaudit.audit.coverage.remedies import BY_ITSELF, is_recorded, remedies
+from ckaudit.audit.coverage.remedies import RECORD_AGAIN, is_recorded, remedies
 from ckaudit.audit.coverage.table import Coverage, MissingInput, Remedy, Row, Waiting, Young
 from ckaudit.audit.judge import apply_rules
 from ckaudit.audit.load_run import is_run_folder, open_run, run_folder_of
@@ -168,8 +168,8 @@ def _row(name: str, entry: CatalogueEntry, run: Run, waits: Mapping[str, Needs],
     from_others = [covered for covered, by in covered_elsewhere() if by == name]
     brought = [covered for covered in entry.covers if covered not in entry.elsewhere] + from_others
     lacks = tuple(covered for covered in brought if covered not in (*beside, *OF_EVENTS) and _is_unrecorded(covered, run))
-    found = bool(metric(run))
-    whole = found and _rests_on_enough(run, name, entry)
+    has_values = bool(metric(run))
+    whole = has_values and _rests_on_enough(run, name, entry)
     waited = lacks if whole else (name, *lacks)
     return Row(
         name=name,
@@ -177,10 +177,10 @@ def _row(name: str, entry: CatalogueEntry, run: Run, waits: Mapping[str, Needs],
         level=level,
         title=metric.title,
         recorded=whole,
-        partial=found and not whole,
+        partial=has_values and not whole,
         evidence=entry.evidence,
         inputs=() if whole else missing_inputs(run, name),
-        unusable="" if found else unusable(run, name),
+        unusable="" if has_values else unusable(run, name),
         beside=beside,
         lacks=lacks,
         waiting=tuple(check for check, needs in waits.items() if not {*waited}.isdisjoint(chain.from_iterable(needs))),
@@ -263,7 +263,7 @@ def rank_remedies(run: Run, unranked: Sequence[Remedy], waits: Mapping[str, Need
     wanted = {name: _ways_to_meet(run, needs) for name, needs in waits.items()}
     rest, left, order = [(remedy, inputs_recorded_by(run, remedy)) for remedy in unranked], dict(wanted), []
     while rest:
-        freed = [[name for name, needs in left.items() if _all_brought(needs, there)] for _, there in rest]
+        freed = [[name for name, needs in left.items() if _all_brought(needs, inputs)] for _, inputs in rest]
         best = max(range(len(rest)), key=lambda place: (len(freed[place]), -place))
         order.append(replace(rest.pop(best)[0], waiting=tuple(freed[best])))
         left = {name: needs for name, needs in left.items() if name not in freed[best]}
@@ -272,10 +272,10 @@ def rank_remedies(run: Run, unranked: Sequence[Remedy], waits: Mapping[str, Need
 
 def remedies_needed(run: Run, ordered: Sequence[Remedy], needs: Needs) -> tuple[int, ...]:
     """Return the numbers of the remedies that bring all that a check waits for, counted from 1; empty: they do not."""
-    there = [inputs_recorded_by(run, remedy) for remedy in ordered]
+    inputs_by_remedy = [inputs_recorded_by(run, remedy) for remedy in ordered]
     numbers: set[int] = set()
     for ways in _ways_to_meet(run, needs):
-        places = [_places(way, there) for way in ways]
+        places = [_places(way, inputs_by_remedy) for way in ways]
         if not (open_ways := [place for place in places if place]):
             return ()
         numbers |= min(open_ways, key=len)
@@ -290,7 +290,7 @@ def inputs_recorded_by(run: Run, remedy: Remedy) -> frozenset[str]:
     arguments = {name for name, option in spelled.items() if f"{option.partition('=')[0]}=" in remedy.code}
     is_recorder = len(remedy.lines) > 1
     by_callback = {*way.gives} & {*ARGUMENTS} if is_recorder else set()
-    facts = {FACTS} if is_recorder or remedy.where == BY_ITSELF else set()
+    facts = {FACTS} if is_recorder or remedy.where == RECORD_AGAIN else set()
     return frozenset({*remedy.names} - more | arguments | by_callback | facts)
 
 
@@ -317,14 +317,18 @@ def _missing_companions(run: Run, name: str) -> list[str]:
 
 def _with_companions(run: Run, ordered: Sequence[Remedy]) -> tuple[Remedy, ...]:
     """Return remedies that say which of the others they take as well."""
-    there = [inputs_recorded_by(run, remedy) for remedy in ordered]
+    inputs_by_remedy = [inputs_recorded_by(run, remedy) for remedy in ordered]
     with_remarks = []
-    for remedy, pieces_here in zip(ordered, there, strict=True):
+    for remedy, pieces_here in zip(ordered, inputs_by_remedy, strict=True):
         wanted = {
             name: frozenset().union(*(_required_inputs(run, entry) for entry in _missing_companions(run, name)))
             for name in remedy.names
         }
-        places = {name: sorted(_places(pieces - pieces_here, there)) for name, pieces in wanted.items() if pieces - pieces_here}
+        places = {
+            name: sorted(_places(pieces - pieces_here, inputs_by_remedy))
+            for name, pieces in wanted.items()
+            if pieces - pieces_here
+        }
         remarks = [f"Together with {_numbers(numbers)}, for {name}." for name, numbers in places.items() if numbers]
         with_remarks.append(replace(remedy, where=" ".join([remedy.where, *remarks])))
     return tuple(with_remarks)
@@ -334,11 +338,13 @@ def _numbers(places: Sequence[int]) -> str:
     return f"number{'s' if len(places) > 1 else ''} {' and '.join(map(str, places))}"
 
 
-def _all_brought(needs: Iterable[Iterable[frozenset[str]]], there: frozenset[str]) -> bool:
-    return all(any(one <= there for one in need) for need in needs)
+def _all_brought(needs: Iterable[Iterable[frozenset[str]]], recorded: frozenset[str]) -> bool:
+    return all(any(one <= recorded for one in need) for need in needs)
 
 
-def _places(pieces: Iterable[str], there: Sequence[frozenset[str]]) -> set[int]:
+def _places(pieces: Iterable[str], inputs_by_remedy: Sequence[frozenset[str]]) -> set[int]:
     """Return the numbers of the first remedies that bring each piece; empty where one is brought by none."""
-    numbers = {next((place for place, brought in enumerate(there, start=1) if piece in brought), 0) for piece in pieces}
+    numbers = {
+        next((place for place, brought in enumerate(inputs_by_remedy, start=1) if piece in brought), 0) for piece in pieces
+    }
     return set() if 0 in numbers else numbers

@@ -27,7 +27,7 @@ from ckaudit.run.run import Run
 USUAL = ("*.q_proj.weight", "*.k_proj.weight")
 INTO = " --into run/"
 INTO_LATER = "With --into run/ it is added to a run folder, a finished one too."
-BY_ITSELF = (
+RECORD_AGAIN = (
     "Nothing to write: record again. An older Recorder wrote this run; the present one measures these by itself, in runs of 25 "
     "steps or more, where the model has what they are of."
 )
@@ -37,7 +37,7 @@ BY_WRITER = (
 )
 CALLBACK = "callback is the RecorderCallback."
 STEP = 500  # where no step is known
-IN_ORDER = (
+LINES_IN_ORDER = (
     "Nothing of ckaudit records yet: these lines do, in this order. Checks of attention, an accelerator or several ranks judge "
     "where the run has them."
 )
@@ -82,7 +82,7 @@ def remedies(
     """
     recorded = is_recorded(run)
     options = [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
-    known = options_in_use(run, options) if recorded else frozenset(GIVEN)
+    known = options_in_use(run, options) if recorded else frozenset(LOOP_ARGUMENTS)
     now = Situation(trainer_of(run), has_recorder=True, given=known, needs=tuple(map(tuple, needs)))
     urgent = sorted(lacks, key=lambda lack: lack.urgency)
     placed = [lack for lack in urgent if not recorded and place_of(run, lack)]
@@ -91,7 +91,7 @@ def remedies(
     if placed:
         loop = Remedy(
             lines=program(run, placed),
-            where=" ".join(filter(None, [IN_ORDER, arguments_explained(run)])),
+            where=" ".join(filter(None, [LINES_IN_ORDER, arguments_explained(run)])),
             besides=alternative_to_program(run),
             names=_names(placed),
             readers=_joined(lack.readers for lack in placed),
@@ -143,7 +143,7 @@ def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
     options = dict.fromkeys(option for lack in shown for option in _options(lack.by, now))
     line = target.text.replace("{options}", "".join(target.between + option for option in options)).replace("(, ", "(")
     by_itself = now.has_recorder and target.plain and _action(lacks[0].by, now) is actions()["recorder"]
-    alone = BY_WRITER if source_of(run).startswith(WRITER) else BY_ITSELF
+    alone = BY_WRITER if source_of(run).startswith(WRITER) else RECORD_AGAIN
     line = line.replace("{attention_weights}", attention_weights(run)).replace("{step}", str(run.last_step or STEP))
     line = line.replace("{best}", metric_set_argument(run))
     remarks = [options_explained(options) if now.has_recorder else "", CALLBACK if "callback." in line else ""]
@@ -157,14 +157,14 @@ def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
 
 
 def _split(lacks: Sequence[MissingInput], now: Situation) -> tuple[Sequence[MissingInput], tuple[Extra, ...]]:
-    """Part what a command must be run for from what it gives besides, where it is told more or the file holds more."""
+    """Split what a command must be run for from what it gives besides, with further options or a fuller file."""
     shown = [lack for lack in lacks if lack.level == "must"] or [*lacks]
     shown += _waited_for(lacks, shown, now)
-    there = {option for lack in shown for option in _options(lack.by, now)}
+    given_options = {option for lack in shown for option in _options(lack.by, now)}
     more: dict[str, list[str]] = {}
     for lack in lacks:
         columns = entries()[lack.name].columns
-        options = [f"with {option}" for option in _options(lack.by, now) if option not in there]
+        options = [f"with {option}" for option in _options(lack.by, now) if option not in given_options]
         if takes := ", ".join([*([f"from a column {columns}"] if columns else []), *options]):
             more.setdefault(takes, []).append(lack.name)
     return shown, tuple(Extra(what=what, names=tuple(names)) for what, names in more.items())
@@ -172,14 +172,14 @@ def _split(lacks: Sequence[MissingInput], now: Situation) -> tuple[Sequence[Miss
 
 def _waited_for(lacks: Sequence[MissingInput], shown: Sequence[MissingInput], now: Situation) -> list[MissingInput]:
     """Return what a command must be run for besides, so that each check that waits has one of the numbers that would do."""
-    there = {option for lack in shown for option in _options(lack.by, now)}
+    given_options = {option for lack in shown for option in _options(lack.by, now)}
     by_name = {lack.name: lack for lack in lacks if not entries()[lack.name].columns}
     more: list[MissingInput] = []
     for alternatives in now.needs:
         would_do = [by_name[owner] for name in alternatives if (owner := owner_of(name)) in by_name]
-        if would_do and not any(there.issuperset(_options(lack.by, now)) for lack in would_do):
+        if would_do and not any(given_options.issuperset(_options(lack.by, now)) for lack in would_do):
             more.append(min(would_do, key=lambda lack: len(_options(lack.by, now))))
-            there.update(_options(more[-1].by, now))
+            given_options.update(_options(more[-1].by, now))
     return more
 
 
@@ -213,8 +213,10 @@ def _options(name: str, now: Situation) -> list[str]:
     way = _action(name, now).way(now.trainer)
     if name in ARGUMENTS:
         return [way.spells.get(ARGUMENTS[name].option, ARGUMENTS[name].option)]
-    there = {*now.given, *way.gives}
-    return [way.spells.get(option, option) for option in _own_action(name, now)[1] if option.partition("=")[0] not in there]
+    given_options = {*now.given, *way.gives}
+    return [
+        way.spells.get(option, option) for option in _own_action(name, now)[1] if option.partition("=")[0] not in given_options
+    ]
 
 
 def _own_action(name: str, now: Situation) -> tuple[str, Sequence[str]]:
@@ -265,7 +267,7 @@ def metric_set_argument(run: Run) -> str:
 
 
 # The program that records: for a run that no recorder wrote, every line from the import to the end, in order.
-OURS = "ckaudit "
+WRITER_PREFIX = "ckaudit "
 
 
 class ProgramLine(NamedTuple):
@@ -294,8 +296,13 @@ TRAINER = (
     ),
     ProgramLine("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
 )
-GIVEN = ("optimizer", "batch")  # options that stand in the lines of LOOP
-TOLD = ("vocabulary", "sequence_length", "warmup_steps", "planned_steps")  # and those that only whoever trains can fill in
+LOOP_ARGUMENTS = ("optimizer", "batch")  # options that stand in the lines of LOOP
+USER_ARGUMENTS = (
+    "vocabulary",
+    "sequence_length",
+    "warmup_steps",
+    "planned_steps",
+)  # and those that only whoever trains can fill in
 OTHER_FRAMEWORKS = (
     'From JAX and any other framework, ckaudit.Writer("run/") takes NumPy arrays: writer.step(step, loss=loss, batch=batch) '
     "at every step, writer.checkpoint(step, weights=..., gradients=...) where writer.is_due(step), and writer.close()."
@@ -316,13 +323,13 @@ OF_TABLE = "Columns of the table by these names, or named with --map NAME=COLUMN
 
 def is_recorded(run: Run) -> bool:
     """Return whether a recorder of ours wrote the run."""
-    return source_of(run).startswith(OURS)
+    return source_of(run).startswith(WRITER_PREFIX)
 
 
 def place_of(run: Run, lack: MissingInput) -> str:
     """Return the action of the line that records a number as it stands in the program; empty: none of them does."""
     trainer = trainer_of(run)
-    gives = {*actions()["recorder"].way(trainer).gives} if trainer else {*GIVEN, *arguments_to_fill_in(run)}
+    gives = {*actions()["recorder"].way(trainer).gives} if trainer else {*LOOP_ARGUMENTS, *arguments_to_fill_in(run)}
     if lack.by in ARGUMENTS:
         action, names = ARGUMENTS[lack.by].action, [lack.by]
     else:
@@ -336,7 +343,11 @@ def place_of(run: Run, lack: MissingInput) -> str:
 
 def arguments_to_fill_in(run: Run) -> tuple[str, ...]:
     """Return the arguments of the program that have to be filled in; the Trainer's callback finds them by itself."""
-    return () if trainer_of(run) else tuple(name for name in TOLD if not why_not_applicable(run, ARGUMENTS[name].only_with))
+    return (
+        ()
+        if trainer_of(run)
+        else tuple(name for name in USER_ARGUMENTS if not why_not_applicable(run, ARGUMENTS[name].only_with))
+    )
 
 
 def arguments_explained(run: Run) -> str:

@@ -30,7 +30,7 @@ __all__ = ["Drop", "benchmark_drop", "benchmark_drop_of"]
 
 ORDER = ("changed", "steady", "remark", "too_few", "not_recorded", "not_applicable")
 
-MOMENT = "name the step from which it is worse: --since STEP"
+SINCE_HINT = "name the step from which it is worse: --since STEP"
 
 
 def benchmark_drop(
@@ -248,8 +248,8 @@ def largest_score_fall(run: Run, *, noise: float = 7.0, min_fall_share: float = 
     """
     scores = microbench_score(run)
     if scores.points < 2:
-        many = "only one evaluation logged a microbench_score" if scores else "microbench_score is not recorded"
-        raise UsageError(f"{many}, so that no fall can be found in it", hint=MOMENT)
+        reason = "only one evaluation logged a microbench_score" if scores else "microbench_score is not recorded"
+        raise UsageError(f"{reason}, so that no fall can be found in it", hint=SINCE_HINT)
     falls: list[tuple[float, Fall]] = []
     for column, label in enumerate(scores.labels):
         known = scores.finite_in(column)
@@ -274,8 +274,8 @@ def fall_since(run: Run, since: int) -> Fall:
     steps = np.unique(np.concatenate(every)) if every else np.empty(0, np.int64)
     earlier, later = steps[steps < since], steps[steps >= since]
     if not len(earlier) or not len(later):
-        side, there = ("before", later) if len(later) else ("from", earlier)
-        ends = f"It has steps {there[0]} to {there[-1]}." if len(there) else "It is empty."
+        side, steps_there = ("before", later) if len(later) else ("from", earlier)
+        ends = f"It has steps {steps_there[0]} to {steps_there[-1]}." if len(steps_there) else "It is empty."
         raise UsageError(f"--since {since}: the record has no step {side} it, so that nothing can be compared", hint=ends)
     return Fall(benchmark="", before=int(earlier[-1]), after=since)
 

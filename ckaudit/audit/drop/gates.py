@@ -136,7 +136,7 @@ OF_EVALUATIONS = ("val_loss", "slice_val_loss", "train_val_gap", "rtp_toxicity_p
 # Families of rules by the beginning of their codes: of the data; of machines, files and claims, which say nothing of the model,
 # and of the score itself, which is what is to be explained.
 OF_DATA = ("DATA",)
-ELSEWHERE = ("CLM", "COST", "EVAL", "FILE", "RANK001", "RANK003", "RANK004", "SYS", "VALUE")
+NO_REASON_PREFIXES = ("CLM", "COST", "EVAL", "FILE", "RANK001", "RANK003", "RANK004", "SYS", "VALUE")
 
 
 def data_evidence(run: Run, fall: Fall, criteria: AcceptanceCriteria = OPEN) -> Iterator[Evidence]:
@@ -175,7 +175,7 @@ def _illnesses(run: Run, fall: Fall, criteria: AcceptanceCriteria, *, late: int 
     until = fall.after if fall.benchmark else fall.after + late
     for finding in triage_run(run, criteria=criteria).findings:
         first = finding.first_step
-        counts = not finding.code.startswith(ELSEWHERE) and finding.severity != "note"
+        counts = not finding.code.startswith(NO_REASON_PREFIXES) and finding.severity != "note"
         if counts and first is not None and fall.before < first <= until:
             # What a rule finds that judges evaluations is another side of the fall and no reason for it.
             rule = rules().get(finding.code)

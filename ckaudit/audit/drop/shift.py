@@ -144,15 +144,15 @@ def onset(steps: Steps, beyond: Mask, until: int) -> int:
     return until
 
 
-def over_labels(series: Series, how: Literal["max", "min", "mean"]) -> tuple[Steps, Floats]:
+def over_labels(series: Series, reduction: Literal["max", "min", "mean"]) -> tuple[Steps, Floats]:
     """Return the steps with a finite cell, and the largest, least or mean of these cells."""
     rows = np.any(series.finite, axis=1)
     if not rows.any():
         return np.empty(0, np.int64), np.empty(0)
     cells = np.where(series.finite, series.values, np.nan)[rows]
-    if how == "mean":
+    if reduction == "mean":
         return series.steps[rows], np.asarray(np.nanmean(cells, axis=1))
-    return series.steps[rows], np.asarray(np.nanmax(cells, axis=1) if how == "max" else np.nanmin(cells, axis=1))
+    return series.steps[rows], np.asarray(np.nanmax(cells, axis=1) if reduction == "max" else np.nanmin(cells, axis=1))
 
 
 # One number of the catalogue on both sides of the fall, as evidence.

@@ -48,8 +48,8 @@ def causal_mask_leaks(
         yield supports(decisive, f"{leak.where} puts {leak.value:.2g} of its attention on later tokens", leak)
         layers = {head.partition("/")[0] for head in ahead.labels} if ahead is not None else set()
         hit = {head.partition("/")[0] for head in heads}
-        told = "every layer looks ahead" if hit == layers else f"{len(hit)} of {len(layers)} layers look ahead"
-        yield supports(weak, f"{told}, in {len(heads)} heads", leak)
+        extent = "every layer looks ahead" if hit == layers else f"{len(hit)} of {len(layers)} layers look ahead"
+        yield supports(weak, f"{extent}, in {len(heads)} heads", leak)
     elif ahead is not None and ahead.labels and not (ahead.values[ahead.finite] > rounding).any():
         yield contradicts(decisive, "no recorded head looks ahead", ahead.name)
     low = findings.first(loss_below_floor)

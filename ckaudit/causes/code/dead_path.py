@@ -32,7 +32,7 @@ from ckaudit.rules.weights.weights_alike import weights_alike
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 
-OTHERS = (dead_units, weights_alike, weight_scale_off, weights_shrink, router_imbalance)
+LEAVES_NO_GRADIENT = (dead_units, weights_alike, weight_scale_off, weights_shrink, router_imbalance)
 """Illnesses that leave tensors without a gradient by themselves, whenever they are seen."""
 SATURATED = (entropy_collapse, logit_growth)
 """Illnesses that do so once they have come: where a softmax has one key only, its gradient is zero."""
@@ -103,7 +103,7 @@ def dead_path(
 
 def _by_other_illnesses(findings: Findings, before: Findings, sparsity: Series | None, decisive: float) -> Iterator[Evidence]:
     """Judge by what leaves tensors without a gradient too; units that are silent for nothing comes in belong to the path."""
-    other = findings.first(*OTHERS) or before.first(*SATURATED)
+    other = findings.first(*LEAVES_NO_GRADIENT) or before.first(*SATURATED)
     if other is not None and (nothing := all_zero_module_before(sparsity, other.where)) is not None:
         yield supports(decisive, f"all that {nothing} puts out is exactly zero: the path ends there", activation_sparsity.name)
     elif other is not None:
@@ -124,8 +124,8 @@ def _by_other_gradients(
     norm: Series | None, zeros: Series | None, facts: Manifest | None, places: Collection[str], decisive: float, strong: float
 ) -> Iterator[Evidence]:
     """Judge by gradients that are zero in part, and by weights that have one beside a bias that has none."""
-    if zeros is not None and (found := partly_zero(without_embeddings(zeros, facts))) is not None:
-        what = f"{found.partial} of the {found.alive} gradients that are not zero are so in part: too small, not cut off"
+    if zeros is not None and (counts := partly_zero(without_embeddings(zeros, facts))) is not None:
+        what = f"{counts.partial} of the {counts.alive} gradients that are not zero are so in part: too small, not cut off"
         yield contradicts(strong, what, zeros.name)
     if (step := quantization_step(norm)) is not None:
         yield contradicts(decisive, f"gradients are made of steps of {step:.2g}: what is less became zero", gradient_norm.name)

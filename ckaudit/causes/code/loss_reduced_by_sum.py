@@ -104,13 +104,13 @@ def _by_function(
     multiples = given.values[given.finite] if given is not None else np.empty(0)
     if not multiples.size:
         return
-    times, most = float(multiples.min()), float(multiples.max())
-    what = f"what is trained on is {times:.3g} times the mean loss of its targets"
-    if abs(times - 1) < within:
+    lowest, highest = float(multiples.min()), float(multiples.max())
+    what = f"what is trained on is {lowest:.3g} times the mean loss of its targets"
+    if abs(lowest - 1) < within:
         yield contradicts(decisive, what, loss_to_function_ratio.name)
-    elif times >= min_ratio and most > (1 + within) * times:
-        yield contradicts(decisive, f"{what}, and {most:.3g} times by then: it has other parts", loss_to_function_ratio.name)
-    elif times >= min_ratio:
+    elif lowest >= min_ratio and highest > (1 + within) * lowest:
+        yield contradicts(decisive, f"{what}, and {highest:.3g} times by then: it has other parts", loss_to_function_ratio.name)
+    elif lowest >= min_ratio:
         yield supports(1.5 * decisive, what, loss_to_function_ratio.name)
         if adapts is not None and is_adaptive(adapts):
             yield contradicts(decisive, "the optimizer divides each gradient by its own size, and a factor with it", adapts.name)

@@ -38,7 +38,7 @@ from ckaudit.run.robust import typical_move
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.tensors import loss_vocabulary
 
-SIGNS = (impossible_value, initial_loss_off, loss_below_floor, loss_rises)
+MADE_BY_WRONG_SIGN = (impossible_value, initial_loss_off, loss_below_floor, loss_rises)
 """Illnesses that a wrong sign makes by itself; a held-out loss that climbs away has many causes."""
 
 
@@ -49,7 +49,7 @@ MAX_CLIMB = 1000.0
 @cause(
     prior=-1.0,
     good_checkpoint="none",
-    explains=[*SIGNS, nonfinite_values, overfitting],
+    explains=[*MADE_BY_WRONG_SIGN, nonfinite_values, overfitting],
     follows=[
         activation_drift,
         dead_parameter,
@@ -125,7 +125,7 @@ def _by_course(
         yield supports(
             decisive, f"the held-out loss ends at {twin:.3g}, the training loss at {last:.3g}: one has a sign", val_loss.name
         )
-    elif not findings.of(*SIGNS) and not (last < 0 and _only_rises(val)):
+    elif not findings.of(*MADE_BY_WRONG_SIGN) and not (last < 0 and _only_rises(val)):
         yield contradicts(decisive, f"the loss ends at {last:.3g}, and the held-out loss is not its mirror image", train.name)
         return
     if last < 0 and (mirrored or _falls_without_bound(losses) or _worsens(val, guess)):

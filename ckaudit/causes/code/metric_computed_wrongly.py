@@ -11,7 +11,7 @@ from ckaudit.rules.files.contradicted_claim import contradicted_claim
 from ckaudit.rules.precision.impossible_value import impossible_value
 from ckaudit.rules.resume.weights_jump import weights_jump
 
-GIVEN = (train_loss_raw.name, val_loss.name, mfu.name)
+NUMBERS_FROM_ELSEWHERE = (train_loss_raw.name, val_loss.name, mfu.name)
 """Numbers whose impossible values come from what goes in, not from a formula."""
 FACTORS = (100.0, 0.01, 1000.0, 0.001, 1024.0, 1 / 1024, 8.0, 1 / 8)
 """Percent for a share, kilo, kibi, bits for bytes, and each the other way round."""
@@ -53,7 +53,7 @@ def metric_computed_wrongly(
             yield contradicts(medium, f"something else happened: {jump.message}", jump)
         return
     for finding in findings.of(impossible_value):
-        if finding.where in GIVEN or finding.message.startswith(GIVEN):
+        if finding.where in NUMBERS_FROM_ELSEWHERE or finding.message.startswith(NUMBERS_FROM_ELSEWHERE):
             yield contradicts(strong, f"{finding.message}: what goes into it is wrong, not its formula", finding)
         else:
             yield supports(strong, finding.message, finding)

@@ -82,10 +82,10 @@ def softmax_applied_twice(
         yield from _without_vocabulary(train, val, norm, decisive, strong, medium)
         return
     guess, floor = math.log(vocabulary), _floor(vocabulary)
-    least, level = float(train.values[train.finite].min()), median(train.values[train.finite][-20:])
-    if least < floor:
+    lowest, level = float(train.values[train.finite].min()), median(train.values[train.finite][-20:])
+    if lowest < floor:
         yield contradicts(
-            decisive, f"the loss falls to {least:.3g}; with a second softmax it stays above {floor:.3g}", train.name
+            decisive, f"the loss falls to {lowest:.3g}; with a second softmax it stays above {floor:.3g}", train.name
         )
         return
     if guess - learnt > level:

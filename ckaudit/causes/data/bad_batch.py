@@ -51,8 +51,8 @@ from ckaudit.run.run_facts import is_loss_scaled
 from ckaudit.run.series import Series
 from ckaudit.wording import plural
 
-SIGNS = (loss_rises, loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
-OTHERS = (
+INSTABILITIES = (loss_rises, loss_spike, exploding_gradient, update_out_of_band, entropy_collapse)
+OTHER_EXPLANATIONS = (
     weights_jump,
     learning_rate_jump,
     seam_jump,
@@ -192,13 +192,13 @@ def _broken(
         )
     near = [
         finding
-        for finding in findings.before(step).of(*SIGNS)
+        for finding in findings.before(step).of(*INSTABILITIES)
         if finding.last_step is not None and finding.last_step >= step - lead
     ]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
-    elif step <= lead and (found := too_high_at_first(loss)):
-        yield contradicts(strong, f"the loss was {found[1]:.4g} before any update, on any batch", train_loss_raw.name)
+    elif step <= lead and (first_loss := too_high_at_first(loss)):
+        yield contradicts(strong, f"the loss was {first_loss[1]:.4g} before any update, on any batch", train_loss_raw.name)
     elif not has_finite_loss_before(loss, step):
         yield contradicts(strong, f"at step {step} nothing is known yet of a healthy state", first)
     elif step > lead and has_finite_loss_before(loss, step, within=lead):
@@ -254,7 +254,7 @@ def _jumped(
     step, last = spike.first_step or 0, spike.last_step or 0
     later = loss.steps[loss.finite[:, 0] & (loss.steps > last)] if loss is not None else np.empty(0, np.int64)
     back = int(later[0]) - step if later.size else last - step + 1
-    if (other := findings.before(last + 1).of(*OTHERS)) or (other := findings.before(step).of(*SIGNS[1:])):
+    if (other := findings.before(last + 1).of(*OTHER_EXPLANATIONS)) or (other := findings.before(step).of(*INSTABILITIES[1:])):
         yield contradicts(strong + 2, f"another thing was wrong by then: {other[0].message}", other[0])
     if back <= short and spike.severity != "sev1":
         yield supports(weight, f"the loss jumps at step {step} and is back after {plural(back, 'step')}", spike)

@@ -58,7 +58,7 @@ LASTING_SHARE = 0.2
     runbook="Keep the last checkpoint before the change; decode a batch from either side, and resume on the right data.",
 )
 def data_distribution_shift(
-    found: Findings,
+    findings: Findings,
     tokens: Series | None,
     inputs: Series | None,
     slices: Series | None,
@@ -82,40 +82,40 @@ def data_distribution_shift(
     does not, for it is of the old data. A gradient of `max_lead` times its median before the loss jumps comes of no new data.
     Log odds are first guesses, to be fitted on runs of known truth.
     """
-    findings = found.of(input_drift, source_drift, text_statistics_drift)
+    drifted = findings.of(input_drift, source_drift, text_statistics_drift)
     now = token_shift(tokens) if tokens is not None else None
-    if findings:
-        yield supports(strong, findings[0].message, findings[0])
+    if drifted:
+        yield supports(strong, drifted[0].message, drifted[0])
     if now is not None and tokens is not None:
         yield supports(
             strong,
             f"since step {now[2]} the tokens are {now[1]:.2g} nats from the first ones, to the end; {now[0]:.2g} before",
             tokens.name,
         )
-    elif not findings and inputs is not None and (away := token_shift(inputs, min_drift=max_divergence)) is not None:
+    elif not drifted and inputs is not None and (away := token_shift(inputs, min_drift=max_divergence)) is not None:
         where = f"since step {away[2]} the inputs are {away[1]:.2g} nats from the first ones, to the end; {away[0]:.2g} before"
         yield supports(strong, where, inputs.name)
-        yield from (each for each in _by_curves(found, train, val, facts, strong, medium) if each.weight > 0)
-    elif not findings:
+        yield from (evidence for evidence in _by_curves(findings, train, val, facts, strong, medium) if evidence.weight > 0)
+    elif not drifted:
         if tokens is not None and has_no_token_shift(tokens):
             yield contradicts(medium, "neither tokens nor sources have changed for good", tokens.name)
-        yield from _by_curves(found, train, val, facts, strong, medium)
-        onset = found.first(loss_spike, loss_rises)
+        yield from _by_curves(findings, train, val, facts, strong, medium)
+        onset = findings.first(loss_spike, loss_rises)
         around = gradient_at_jump(gradient, onset.first_step or 0) if onset is not None else None
         if around is not None and around[0] > max_lead:
             yield contradicts(strong, "the gradient leads the loss: the model was leaving its basin on the old data", "GRAD002")
-    drifts = found.of(token_drift)
+    drifts = findings.of(token_drift)
     if len(drifts) > 1:
         yield contradicts(medium, f"the tokens change {len(drifts)} times, to and fro", drifts[0])
-    changes = found.of(token_drift, input_drift)
+    changes = findings.of(token_drift, input_drift)
     change = changes[0].first_step if changes else None
-    spikes = found.of(loss_spike)
+    spikes = findings.of(loss_spike)
     if change is not None and (together := [spike for spike in spikes if abs((spike.first_step or 0) - change) <= near]):
         yield supports(medium, f"the loss jumps with the change, at step {together[0].first_step}", together[0])
-    turned = found.first(overfitting, slice_regression)
+    turned = findings.first(overfitting, slice_regression)
     if turned is not None and now is not None and (turned.first_step or 0) >= now[2]:
         yield supports(medium, f"since the change, and not before, {turned.message}", turned)
-    onset = found.first(overfitting, slice_regression, token_drift, source_drift)
+    onset = findings.first(overfitting, slice_regression, token_drift, source_drift)
     if slices is not None and onset is not None and (two := diverging_slices(slices, onset.first_step or 0)):
         yield supports(medium, f"held-out {two[0]} gets worse while {two[1]} gets better", slices.name)
 

@@ -65,8 +65,8 @@ def noisy_labels(
             if values.std() < steady:
                 yield supports(medium, "it is the same share at every checkpoint", match.name)
     if val is not None and (off := _not_evaluated(val)):
-        told = f"the validation loss is exactly 0 at {off:.0%} of its points: nothing was evaluated there"
-        yield contradicts(2 * strong, told, val.name)
+        message = f"the validation loss is exactly 0 at {off:.0%} of its points: nothing was evaluated there"
+        yield contradicts(2 * strong, message, val.name)
     if gap is not None and (level := gap.late_median()) is not None:
         if level < 0 and (inverted := findings.first(train_val_inverted)):
             yield supports(strong, f"what is held out, with targets of its own, does better by {-level:.2g}", inverted)
@@ -80,8 +80,8 @@ def noisy_labels(
             val_loss.name,
         )
     if train is not None and (two := first_and_last(train)) is not None and two[1] > max_first_gap * two[0] > 0:
-        told = f"the loss ends at {two[1]:.3g}, having begun at {two[0]:.3g}: random targets cost twice a guess at most"
-        yield contradicts(2 * strong, told, train.name)
+        message = f"the loss ends at {two[1]:.3g}, having begun at {two[0]:.3g}: random targets cost twice a guess at most"
+        yield contradicts(2 * strong, message, train.name)
     if other := findings.first(initial_loss_off, split_overlap, target_equals_input):
         yield contradicts(strong + 1, f"the loss is off for another reason: {other.message}", other)
 

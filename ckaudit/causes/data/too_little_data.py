@@ -41,7 +41,7 @@ from ckaudit.rules.precision.impossible_value import impossible_value
 from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
-OTHERS = (
+OTHER_EXPLANATIONS = (
     repeated_batch,
     token_drift,
     source_drift,
@@ -109,7 +109,7 @@ def too_little_data(
     elif first.code == overfitting.code and _falls_to_its_end(val):
         what = "the held-out loss is still falling at its end: what is learnt by heart makes it turn"
         yield contradicts(strong, what, val.name)
-    if other := findings.first(*OTHERS):
+    if other := findings.first(*OTHER_EXPLANATIONS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
     if (jump := findings.first(loss_spike)) and (both := loss_jump(train, val, jump.first_step or 0)) and both.is_of_both:
         yield contradicts(strong, f"both losses jump at step {both.step}: memory would not make the training loss jump", jump)

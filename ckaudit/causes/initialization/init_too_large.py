@@ -84,8 +84,8 @@ def init_too_large(
     first = findings.first(initial_loss_off)
     broken = findings.first(nonfinite_values)
     unknown = size is None and scale is None and first is None
-    if unknown and broken and (broken.first_step or 0) <= lead and (found := too_high_at_first(loss)):
-        large = f"the loss was {found[1]:.4g} before any update: weights, inputs or the loss itself are on too large a scale"
+    if unknown and broken and (broken.first_step or 0) <= lead and (first_loss := too_high_at_first(loss)):
+        large = f"the loss was {first_loss[1]:.4g} before any update: weights, inputs or the loss itself are on too large a scale"
         yield supports(medium / 2, large, train_loss_raw.name)
     if first is None or not isinstance(first.value, float) or not isinstance(first.limit, float):
         return

@@ -47,12 +47,12 @@ def attention_scaled_down(
     over = logits_over_expected(logit, std, table_of(facts)) if step <= young else None
     if over is None:
         return
-    told = (
+    message = (
         f"at step {step} the largest logit is {over:.2g} times what query and key give by the size of their weights; 5 is usual"
     )
     if over >= few:
-        yield contradicts(decisive, told, logit.name)
+        yield contradicts(decisive, message, logit.name)
     elif scale := findings.first(weight_scale_off):
         yield contradicts(decisive, f"it is the weights that are out of scale: {scale.message}", scale)
     else:
-        yield supports(decisive, told, logit.name)
+        yield supports(decisive, message, logit.name)

@@ -45,7 +45,7 @@ OBSTACLES_TO_LEARNING = (
     weights_shrink,
 )
 """Illnesses that keep a model of any size, on any data, from learning."""
-THROWN = (exploding_gradient, loss_rises, loss_spike)
+DISPLACES_WEIGHTS = (exploding_gradient, loss_rises, loss_spike)
 """After these, before the loss stands still, weights are no longer where learning had brought them."""
 
 
@@ -122,7 +122,7 @@ def obstacle_to_learning(findings: Findings) -> Finding | None:
     stands, climbs = findings.first(loss_not_falling), findings.first(loss_rises)
     before = findings.before(stands.first_step or 0) if stands is not None else Findings(())
     thrown_up = climbs if climbs is not None and climbs.severity == "sev1" else None
-    return findings.first(*OBSTACLES_TO_LEARNING) or before.first(*THROWN) or thrown_up
+    return findings.first(*OBSTACLES_TO_LEARNING) or before.first(*DISPLACES_WEIGHTS) or thrown_up
 
 
 def _by_explained_share(explained: Series | None, strong: float, medium: float) -> Iterator[Evidence]:

@@ -31,7 +31,7 @@ from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
 
-THROWS = (exploding_gradient, gradients_carried_over, initialization_lost, loss_spike, weights_grow)
+DISPLACES_UNITS = (exploding_gradient, gradients_carried_over, initialization_lost, loss_spike, weights_grow)
 """What leaves units far outside the range in which they fire."""
 
 
@@ -101,7 +101,7 @@ def dead_units(
         if (size := largest_update(update, silent.first_step)) is not None and size > large_update:
             thrown = f"an update changed {size:.2g} of the weights by then: it threw the units there"
             yield contradicts(strong, thrown, update_to_weight_global.name)
-    if silent is not None and (earlier := findings.before((silent.first_step or 0) + 1).of(*THROWS)):
+    if silent is not None and (earlier := findings.before((silent.first_step or 0) + 1).of(*DISPLACES_UNITS)):
         yield contradicts(strong + 1, f"something threw the units there: {earlier[0].message}", earlier[0])
     if drops := findings.first(dropout_rate_high):
         yield contradicts(decisive, f"units are silent because they are dropped: {drops.message}", drops)

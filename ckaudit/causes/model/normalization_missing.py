@@ -30,16 +30,16 @@ from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of
 
-GROWN = (exploding_gradient, activation_drift, nonfinite_values)
+STREAM_GROWS = (exploding_gradient, activation_drift, nonfinite_values)
 """What comes of a stream that grows from block to block."""
 
-FAINT = (loss_not_falling, uniform_heads, vanishing_gradient, starved_branch, dead_parameter)
+STREAM_FADES = (loss_not_falling, uniform_heads, vanishing_gradient, starved_branch, dead_parameter)
 """What comes of a stream that is small from the start: nothing enlarges it, and logits tell nothing."""
 
 
 @cause(
     prior=-1.0,
-    explains=[*GROWN, *FAINT],
+    explains=[*STREAM_GROWS, *STREAM_FADES],
     follows=[barely_moving, frequent_clipping, logit_growth, loss_spike, update_out_of_band, weights_grow],
     wants=[residual_rms, activation_rms, weight_rms, FACTS],
     knob="Norm what enters attention and MLP of every block, and the head; then lower the initial scale of what blocks add.",
@@ -68,13 +68,13 @@ def normalization_missing(
     what a matrix puts out, over its size and the root of its inputs, is the size of what enters it, and a norm makes that one;
     where it is below `max_faint_rms` in every matrix of blocks with attention, there is none. Log odds are first guesses.
     """
-    first = findings.first(*GROWN)
+    first = findings.first(*STREAM_GROWS)
     named = (*(outputs.labels if outputs is not None else ()), *(facts.tensors if facts and facts.tensors else ()))
     table = table_of(facts)
     norms = [name for name in named if table.kind(name) == "norm" or "norm" in name.lower()]
     entering = None if norms else _entering(outputs, weights, table)
     is_faint = entering is not None and entering < max_faint_rms
-    if is_faint and findings.first(*GROWN, *FAINT):
+    if is_faint and findings.first(*STREAM_GROWS, *STREAM_FADES):
         what = f"what enters the matrices of its blocks is {entering:.2g} at most, and none of {len(named)} parts is a norm"
         yield supports(decisive, what, activation_rms.name)
         return
@@ -94,7 +94,7 @@ def normalization_missing(
 
 
 def _entering(outputs: Series | None, weights: Series | None, table: TensorTable) -> float | None:
-    """Return the root mean square of what enters the matrix of a block that gets most; None where that cannot be told.
+    """Return the largest root mean square of what enters a matrix of a block; None where that is not known.
 
     Only models with attention count: convolutions and recurrent cells often have no norm. The entries of a matrix and of what
     enters it are taken for independent, as they are where training begins.
@@ -121,8 +121,10 @@ def _by_growth(stream: Series, growth: tuple[float, int, int], beyond: float, st
     ratio, step, blocks = growth
     if ratio <= beyond * blocks:
         return contradicts(strong, f"the stream grows no more than {ratio:.2g}x over {blocks} blocks", stream.name)
-    each = ratio ** (1 / (blocks - 1))
-    return supports(strong, f"at step {step} the stream grows {each:.1f}x at every block, {ratio:.0f}x in all", stream.name)
+    growth_per_block = ratio ** (1 / (blocks - 1))
+    return supports(
+        strong, f"at step {step} the stream grows {growth_per_block:.1f}x at every block, {ratio:.0f}x in all", stream.name
+    )
 
 
 def _growth(stream: Series, first: int, last: int | None) -> tuple[float, int, int] | None:

@@ -38,7 +38,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
-OTHERS = (
+OTHER_EXPLANATIONS = (
     weights_alike,
     weight_scale_off,
     weights_jump,
@@ -129,7 +129,7 @@ def path_pinched(
         yield supports(
             medium, f"{gain[0]} is {gain[1]:.2g} times its namesakes in other blocks: the norm lets little through", weights.name
         )
-    if other := findings.before((first.first_step or 0) + 1).of(*OTHERS):
+    if other := findings.before((first.first_step or 0) + 1).of(*OTHER_EXPLANATIONS):
         yield contradicts(strong, f"something else was wrong before: {other[0].message}", other[0])
     shrunk = findings.before((first.first_step or 0) + 1).of(weights_shrink)
     if shrunk and any(tensors.kind(name) != "norm" for name in places_of(shrunk)):
@@ -177,7 +177,7 @@ def _thinnest(sizes: Series, block: str, step: int, table: TensorTable) -> tuple
     """Return the norm parameter of a block that is smallest against its namesakes, and how small; None where it has none."""
     row = int(np.searchsorted(sizes.steps, step, side="right")) - 1
     roles = table.roles(sizes.labels)
-    found: dict[str, float] = {}
+    relative_norms: dict[str, float] = {}
     for place, name in enumerate(sizes.labels if row >= 0 else ()):
         if table.kind(name) != "norm" or not (name.startswith(f"{block}.") or table.block(name) == block):
             continue
@@ -185,5 +185,5 @@ def _thinnest(sizes: Series, block: str, step: int, table: TensorTable) -> tuple
         known = sizes.values[row, alike]
         usual = median(known[~np.isnan(known)])
         if usual > 0 and np.isfinite(sizes.values[row, place]):
-            found[name] = float(sizes.values[row, place]) / usual
-    return min(found.items(), key=lambda each: each[1], default=None)
+            relative_norms[name] = float(sizes.values[row, place]) / usual
+    return min(relative_norms.items(), key=lambda item: item[1], default=None)

@@ -31,7 +31,7 @@ from ckaudit.run.run_facts import is_adaptive
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
-OTHERS = (
+OTHER_EXPLANATIONS = (
     dead_units,
     weights_alike,
     weight_scale_off,
@@ -94,7 +94,7 @@ def path_weakly_coupled(
         if len(places) > few * len(norm.labels):
             yield contradicts(strong, f"{len(places)} of {len(norm.labels)} tensors stand still: that is not one path", norm.name)
     onset = findings.first(barely_moving, starved_branch, dead_parameter)
-    if onset is not None and (other := findings.before((onset.first_step or 0) + 1).of(*OTHERS)):
+    if onset is not None and (other := findings.before((onset.first_step or 0) + 1).of(*OTHER_EXPLANATIONS)):
         yield contradicts(strong + 1, f"there is another reason for it: {other[0].message}", other[0])
     if worn := findings.first(vanishing_gradient):
         yield contradicts(medium, f"the gradient gets narrow at a block: {worn.message}", worn)
@@ -143,4 +143,4 @@ def _weakest(norm: Series, places: Collection[str], table: TensorTable) -> tuple
         middle = median(alike) if len(alike) else float(np.nanmedian(usual))
         if middle > 0:
             shares[name] = float(usual[place]) / middle
-    return min(shares.items(), key=lambda each: each[1], default=None)
+    return min(shares.items(), key=lambda item: item[1], default=None)

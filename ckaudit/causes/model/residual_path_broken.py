@@ -95,7 +95,7 @@ def residual_path_broken(
         else:
             yield contradicts(medium, "the gradient falls at one block, not evenly with depth", first)
     if norm is not None and (start := _decay(norm)):
-        ratio, at = max(start[:1] + [each for each in start if each[1] <= EARLY_STEPS])
+        ratio, at = max(start[:1] + [pair for pair in start if pair[1] <= EARLY_STEPS])
         worst, then = max(start)
         if ratio > even:
             yield supports(medium, f"already at step {at} the first block gets {ratio:.0f}x less than the last", first)
@@ -127,7 +127,7 @@ def _are_single_layers(names: Sequence[str], *, min_blocks: int = 3) -> bool:
 
 
 def _decay(norm: Series) -> list[tuple[float, int]]:
-    """Return by how much the last block's norm exceeds the first one's, and at which step, where there are three blocks."""
+    """Return how many times the last block's norm exceeds the first one's, and the step, where there are three blocks."""
     if norm.values.shape[1] < 3:
         return []
     known = norm.finite.all(axis=1) & (norm.values > 0).all(axis=1)

@@ -83,7 +83,7 @@ def saturating_activation(
 
 
 def _per_block(norm: Series, step: int | None) -> float | None:
-    """Return by what factor the gradient shrinks at each block on its way back, on average."""
+    """Return the factor by which the gradient shrinks at each block on its way back, on average."""
     row = int(np.searchsorted(norm.steps, step or 0))
     values = norm.values[min(row, len(norm.values) - 1)]
     if len(values) < 3 or not (np.isfinite(values) & (values > 0)).all():

@@ -83,8 +83,8 @@ FOLLOWS = (
     zero_gradients,
 )
 """What follows where updates become too large, whatever made them so."""
-TROUBLE = (loss_spike, exploding_gradient, entropy_collapse, weights_grow, logit_growth)
-GROWS = tuple(rule for rule in EXPLAINS if rule is not nonfinite_values)
+INSTABILITIES = (loss_spike, exploding_gradient, entropy_collapse, weights_grow, logit_growth)
+PRECEDES_OVERFLOW = tuple(rule for rule in EXPLAINS if rule is not nonfinite_values)
 """What grows before numbers overflow."""
 OTHER_CAUSES = (learning_rate_jump, seam_jump, schedule_off_plan, weight_scale_off, nonfinite_values)
 """Illnesses that make the loss jump at a rate that is right."""
@@ -134,7 +134,7 @@ def learning_rate_too_high(
     elif band := [finding for finding in findings.of(update_out_of_band) if _above(finding.value, finding.limit)]:
         yield supports(strong, band[0].message, band[0])
     if update is not None and not zeros:
-        yield from _updates(update, findings.first(*TROUBLE, dead_units), large_update, medium)
+        yield from _updates(update, findings.first(*INSTABILITIES, dead_units), large_update, medium)
     if grown := [finding for finding in findings.of(weights_grow) if finding.where in ("median matrix", "median tensor")]:
         yield supports(strong, f"the weights run away together: {grown[0].message}", grown[0])
     if rate is None and update is None and (lost := findings.first(initialization_lost)):
@@ -158,7 +158,7 @@ def learning_rate_too_high(
         yield supports(medium, "loss, gradient and attention go wrong together, not one of them", min(several))
     # A loss that overflows breaks long before the weights do.
     broken = findings.of(nonfinite_values)[-1:]
-    if broken and not findings.before(broken[0].first_step or 0).of(*GROWS):
+    if broken and not findings.before(broken[0].first_step or 0).of(*PRECEDES_OVERFLOW):
         yield contradicts(strong, "nothing grew before the last number broke", broken[0])
     yield from _other_reasons(findings, strong)
 
@@ -175,8 +175,8 @@ def _other_reasons(findings: Findings, strong: float) -> Iterator[Evidence]:
 
 def first_sign_of_large_updates(findings: Findings) -> Finding | None:
     """Return the earliest finding that updates may have made by their size; None where they were too small, if anything."""
-    of_small = {id(each) for each in findings.of(update_out_of_band) if not _above(each.value, each.limit)}
-    return next((each for each in findings.of(*EXPLAINS) if id(each) not in of_small), None)
+    of_small = {id(finding) for finding in findings.of(update_out_of_band) if not _above(finding.value, finding.limit)}
+    return next((finding for finding in findings.of(*EXPLAINS) if id(finding) not in of_small), None)
 
 
 def rate_jump_before_trouble(findings: Findings) -> Finding | None:
@@ -184,21 +184,23 @@ def rate_jump_before_trouble(findings: Findings) -> Finding | None:
 
     A rate that had been as high for longer than the run had lasted before it is no new one.
     """
-    trouble, jump = findings.first(*TROUBLE), findings.first(learning_rate_jump)
+    trouble, jump = findings.first(*INSTABILITIES), findings.first(learning_rate_jump)
     if trouble is None or jump is None or not _above(jump.value, jump.limit):
         return None
     since, began = jump.first_step or 0, trouble.first_step or 0
     return jump if since <= began <= 2 * since else None
 
 
-def _spikes(found: Findings, flags: Series | None, loss: Series | None, weight: float, *, several: int = 3) -> Iterator[Evidence]:
+def _spikes(
+    findings: Findings, flags: Series | None, loss: Series | None, weight: float, *, several: int = 3
+) -> Iterator[Evidence]:
     """Judge spikes after a calm time: `several` of them are no one batch, and what makes them goes on (TRI-2)."""
-    first = found.first(loss_spike)
-    if first is None or first.first_step is None or found.before(first.first_step).of(*OTHER_CAUSES):
+    first = findings.first(loss_spike)
+    if first is None or first.first_step is None or findings.before(first.first_step).of(*OTHER_CAUSES):
         return
     # Jumps of the loss that are close together are one incident; the gradient comes back sooner and shows each.
-    findings = max(len(found.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
-    count = max(findings, count_jumps_since(flags, loss, first.first_step))
+    spikes = max(len(findings.since(first.first_step).of(rule)) for rule in (loss_spike, exploding_gradient))
+    count = max(spikes, count_jumps_since(flags, loss, first.first_step))
     if count >= several:
         yield supports(weight, f"it was calm until step {first.first_step}, and has jumped {count} times since", first)
 
@@ -256,7 +258,7 @@ def _rate(
             "an element by about the rate",
             learning_rate.name,
         )
-    first = findings.first(*TROUBLE)
+    first = findings.first(*INSTABILITIES)
     spared = not plain and not _is_late(first) and excess_rate(rate, update, adapts) is None  # by a warm-up, as it seems
     if steps[0] <= 5 and values[0] > 0.5 * peak and spared:
         yield contradicts(

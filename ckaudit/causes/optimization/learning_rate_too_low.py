@@ -33,7 +33,7 @@ from ckaudit.run.run_facts import is_plain_descent
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import loss_vocabulary
 
-MOVED = relative_movement.name
+MOVEMENT_NAME = relative_movement.name
 
 
 @cause(
@@ -168,10 +168,10 @@ def _by_way(way: float, train: Series | None, val: Series | None, weight: float,
     A large epsilon, a tight clip and half precision slow them as well: that they hardly moved is only half a reason.
     """
     if not is_slow:
-        return contradicts(weight, f"the weights have come {way:.2g} of their size in all: far enough to learn", MOVED)
+        return contradicts(weight, f"the weights have come {way:.2g} of their size in all: far enough to learn", MOVEMENT_NAME)
     if train is not None and never_falls_below_start(train, val) is None:
         return contradicts(weight, "the loss falls below its start: what there is of movement is enough for that", train.name)
-    return supports(weight, f"the weights have come {way:.2g} of their size in all: what was drawn is still there", MOVED)
+    return supports(weight, f"the weights have come {way:.2g} of their size in all: what was drawn is still there", MOVEMENT_NAME)
 
 
 def _by_movement(moved: float, ordinary: float, strong: float, medium: float) -> Evidence:

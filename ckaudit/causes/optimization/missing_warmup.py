@@ -113,8 +113,8 @@ def _before_any_update(first: Finding | None, loss: Series | None) -> str | None
         and first.first_step <= 1
     ):
         return f"the loss of step {first.first_step} comes before any update: {first.message}"
-    if found := too_high_at_first(loss):
-        return f"the loss of step {found[0]} is {found[1]:.4g} before any update, more than any guess costs"
+    if first_loss := too_high_at_first(loss):
+        return f"the loss of step {first_loss[0]} is {first_loss[1]:.4g} before any update, more than any guess costs"
     return None
 
 

@@ -77,8 +77,8 @@ def optimizer_unsuited(
     is_plain = is_plain_descent(adapts)
     if is_plain:
         yield from _of_plain_descent(gradient, facts, apart, strong)
-    if (found := gain_of_gradient(update, gradient, rate, clip)) is not None:
-        gains, gradients = (np.percentile(each, [10, 90]) for each in found)
+    if (gains_and_gradients := gain_of_gradient(update, gradient, rate, clip)) is not None:
+        gains, gradients = (np.percentile(values, [10, 90]) for values in gains_and_gradients)
         spread, width = gains[1] / gains[0], gradients[1] / gradients[0]
         if spread < alike and width > apart:
             yield supports(

@@ -88,11 +88,11 @@ def gradient_underflow(
     judged = without_embeddings(zeros, facts)
     values = np.where(judged.finite, judged.values, np.nan)
     comes_and_goes = False
-    if (found := partly_zero(judged)) is not None:
-        what = f"at step {found.step} a part of the elements is zero in {found.partial} of {found.alive} gradients"
+    if (counts := partly_zero(judged)) is not None:
+        what = f"at step {counts.step} a part of the elements is zero in {counts.partial} of {counts.alive} gradients"
         yield supports(strong, what, zeros.name)
         mixed = int(((values == 1).any(axis=0) & (values < 1).any(axis=0)).sum())
-        if comes_and_goes := mixed > MIN_SHARE_OF_GRADIENTS * found.alive:
+        if comes_and_goes := mixed > MIN_SHARE_OF_GRADIENTS * counts.alive:
             yield supports(
                 strong, f"{mixed} gradients are all zeros at some checkpoints and not at others, as their size goes", zeros.name
             )

@@ -39,7 +39,7 @@ from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.run_facts import is_adaptive, is_loss_scaled
 from ckaudit.run.series import Series
 
-ILL = (loss_spike, loss_rises, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
+INSTABILITIES = (loss_spike, loss_rises, exploding_gradient, update_out_of_band, entropy_collapse, logit_growth, weights_jump)
 
 
 @cause(
@@ -85,14 +85,14 @@ def nonfinite_operation(
         return
     near = [
         finding
-        for finding in findings.before(start + 1).of(*ILL)
+        for finding in findings.before(start + 1).of(*INSTABILITIES)
         if finding.last_step is not None and finding.last_step >= start - lead
     ]
     if near:
         yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
-    elif start <= lead and (found := too_high_at_first(loss)):
+    elif start <= lead and (first_loss := too_high_at_first(loss)):
         yield contradicts(
-            strong, f"the loss was {found[1]:.4g} before any update: numbers that large overflow", train_loss_raw.name
+            strong, f"the loss was {first_loss[1]:.4g} before any update: numbers that large overflow", train_loss_raw.name
         )
     elif start > lead and has_finite_loss_before(loss, start, within=lead):
         yield supports(strong if is_watched else medium, f"nothing was wrong in the steps before step {start}", first)
@@ -160,8 +160,8 @@ def _course(loss: Series, start: int, strong: float, medium: float, *, is_watche
 
 def _batch(tokens: Series, start: int, strong: float, medium: float) -> Iterator[Evidence]:
     """Judge by the count of target tokens whether the batch of a step had as many as those before it."""
-    here, usual = target_tokens(tokens, start) or (0.0, 0.0)
-    if here == 0 and usual > 0:
+    count, usual = target_tokens(tokens, start) or (0.0, 0.0)
+    if count == 0 and usual > 0:
         yield contradicts(strong, f"the batch of step {start} has no target token, others {usual:.0f}", tokens.name)
-    elif usual > 0 and here >= usual / 2:
-        yield supports(medium / 2, f"the batch of step {start} has {here:.0f} target tokens, as others have", tokens.name)
+    elif usual > 0 and count >= usual / 2:
+        yield supports(medium / 2, f"the batch of step {start} has {count:.0f} target tokens, as others have", tokens.name)

@@ -104,7 +104,7 @@ def silent_data_corruption(
 
 
 def largest_element_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
-    """Return by how much the largest element has grown in a jump, over the length of the change, at most 1.
+    """Return the growth of the largest element in a jump, over the length of the change, at most 1.
 
     Where it came between two checkpoints, the finding says how large it was beside the larger of the two norms.
     """
@@ -132,7 +132,7 @@ def _cell(series: Series | None, jump: Finding, *, earlier: int = 0) -> float | 
 
 
 def _as_large(gradient: Series, step: int, *, share: float = 0.1) -> int:
-    """Return at how many other steps a gradient over its median is at least a share of what it is at one."""
+    """Return the number of other steps at which a gradient over its median is at least a share of what it is at one."""
     own = gradient.values[(gradient.steps == step) & gradient.finite[:, 0], 0]
     return int((np.nan_to_num(gradient.values[gradient.steps != step, 0]) >= share * own[0]).sum()) if own.size else 0
 
@@ -147,20 +147,22 @@ def _shock(
     yield supports(strong, f"{shock.message}; at the next step it is as before", shock)
     if earlier := findings.before(shock.first_step).of(loss_spike, loss_rises, logit_growth):
         yield contradicts(2 * strong, f"the training was ill before: {earlier[0].message}", earlier[0])
-    if gradient is not None and (many := _as_large(gradient, shock.first_step)):
-        yield contradicts(2 * strong, f"the gradient norm comes near that at {plural(many, 'other step')} too", gradient.name)
+    if gradient is not None and (as_large := _as_large(gradient, shock.first_step)):
+        yield contradicts(2 * strong, f"the gradient norm comes near that at {plural(as_large, 'other step')} too", gradient.name)
     if loss is None:
         return
     before = loss.values[(loss.steps < shock.first_step) & loss.finite[:, 0], 0][-20:]
-    here = loss.values[(loss.steps == shock.first_step) & loss.finite[:, 0], 0]
-    if not len(before) or not len(here):
+    at_step = loss.values[(loss.steps == shock.first_step) & loss.finite[:, 0], 0]
+    if not len(before) or not len(at_step):
         return
     usual = median(before)
-    if abs(float(here[0])) <= calm * abs(usual) and not findings.since(shock.first_step).of(loss_spike):
+    if abs(float(at_step[0])) <= calm * abs(usual) and not findings.since(shock.first_step).of(loss_spike):
         yield supports(
-            medium, f"the loss of that step is {here[0]:.3g}, as ever: neither batch nor weights were wrong", loss.name
+            medium, f"the loss of that step is {at_step[0]:.3g}, as ever: neither batch nor weights were wrong", loss.name
         )
     else:
         yield contradicts(
-            strong, f"the loss of that step is {here[0]:.3g}, or jumps after it: the batch or the weights were wrong", loss.name
+            strong,
+            f"the loss of that step is {at_step[0]:.3g}, or jumps after it: the batch or the weights were wrong",
+            loss.name,
         )

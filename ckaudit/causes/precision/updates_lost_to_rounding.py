@@ -78,5 +78,5 @@ def _type_of_weights(types: Series) -> str | None:
     if not len(weights.steps):
         return None
     numbers, counts = np.unique(weights.values[-1][weights.finite[-1]], return_counts=True)
-    most = int(numbers[counts.argmax()]) if len(numbers) else len(DTYPES)
-    return DTYPES[most] if most < len(DTYPES) else None
+    commonest = int(numbers[counts.argmax()]) if len(numbers) else len(DTYPES)
+    return DTYPES[commonest] if commonest < len(DTYPES) else None

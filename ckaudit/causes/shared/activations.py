@@ -37,8 +37,8 @@ def mostly_zero_function(
         known = sparsity.values[sparsity.finite_in(column), column]
         if is_activation_function(name) and known.size and table.depth(name) in depths:
             zero_shares[name] = median(known)
-    most = max(zero_shares.items(), key=lambda item: item[1], default=None)
-    return most if most is not None and most[1] >= min_zero_share else None
+    sparsest = max(zero_shares.items(), key=lambda item: item[1], default=None)
+    return sparsest if sparsest is not None and sparsest[1] >= min_zero_share else None
 
 
 def all_zero_module_before(sparsity: Series | None, function: str | None) -> str | None:

@@ -49,17 +49,17 @@ def hardware_throttled(
         return
     if jump := findings.first(step_time_jump):
         # Whatever lengthens a step looks like this: alone it makes no cause likelier than not.
-        told = f"steps are slower from one moment on, as on a device that lowers its clock: {jump.message}"
-        yield supports(0.6 * medium, told, jump)
+        message = f"steps are slower from one moment on, as on a device that lowers its clock: {jump.message}"
+        yield supports(0.6 * medium, message, jump)
     if waits := findings.first(slow_input, straggler, communication_rising, recording_overhead):
         yield contradicts(strong, f"something else takes the time: {waits.message}", waits)
-    for share, told in ((stall, "waiting for data"), (comm, "communication"), (recording, "recording")):
+    for share, part in ((stall, "waiting for data"), (comm, "communication"), (recording, "recording")):
         if share is not None and (sides := _around(share, first.first_step)):
             before, after = sides
             if after - before > rise:
-                yield contradicts(strong, f"the share of {told} rises from {before:.0%} to {after:.0%}", share.name)
-            elif told != "recording":
-                yield supports(medium, f"the share of {told} does not rise with it ({before:.0%}, then {after:.0%})", share.name)
+                yield contradicts(strong, f"the share of {part} rises from {before:.0%} to {after:.0%}", share.name)
+            elif part != "recording":
+                yield supports(medium, f"the share of {part} does not rise with it ({before:.0%}, then {after:.0%})", share.name)
     if tokens is not None and (sides := _around(tokens, first.first_step)):
         before, after = sides
         if after > 1.1 * before:

@@ -32,23 +32,23 @@ class ListedRun(NamedTuple):
 
 def list_runs(folders: Sequence[Path]) -> tuple[list[ListedRun], bool]:
     """Return the runs below some folders, newest first, and whether all folders were looked at; links and hidden ones are not."""
-    found: list[ListedRun] = []
+    listed: list[ListedRun] = []
     seen = 0
     for top in folders:
         for place, inner, names in os.walk(top):
             seen += len(names)
             if seen > MAX_SEEN:
-                return _newest_first(found), False
+                return _newest_first(listed), False
             folder = Path(place)
             inner[:] = sorted(name for name in inner if not name.startswith("."))
             own = [name for name in names if name == MANIFEST_NAME or is_own_name(name)]
             if files := own or [name for name in names if name == TRAINER_STATE]:
                 kind = "run folder" if own else "folder of a Hugging Face Trainer"
-                found.append(ListedRun(folder, kind, max(_changed(folder / name) for name in files)))
+                listed.append(ListedRun(folder, kind, max(_changed(folder / name) for name in files)))
                 inner.clear()
             else:
-                found += _logs(folder, names)
-    return _newest_first(found), True
+                listed += _logs(folder, names)
+    return _newest_first(listed), True
 
 
 def run_line(run: ListedRun, name: str) -> str:

@@ -144,10 +144,10 @@ class Auditor:
         from ckaudit.reports.escape import visible
 
         places = [self.folders.find(asked.below)] if asked.below else [root.path for root in self.folders.roots]
-        found, whole = list_runs(places)
-        lines = [visible(run_line(run, self.folders.name_of(run.path))) for run in found[:MAX_LISTED]]
-        if len(found) > MAX_LISTED:
-            lines.append(f"and {len(found) - MAX_LISTED:,} older ones: name a folder with below")
+        listed, whole = list_runs(places)
+        lines = [visible(run_line(run, self.folders.name_of(run.path))) for run in listed[:MAX_LISTED]]
+        if len(listed) > MAX_LISTED:
+            lines.append(f"and {len(listed) - MAX_LISTED:,} older ones: name a folder with below")
         if not whole:
             lines.append("not all folders were looked at, they hold too many files: name one with below")
         where = visible(asked.below) or self.folders.allowed

@@ -198,9 +198,9 @@ def _refuse_what_is_in_use(chosen: "list[Experiment]", folder: Path) -> None:
 
     if not folder.exists():
         return
-    there = blocking_path(chosen, folder) if folder.is_dir() else folder
-    if there is not None:
-        which = "" if there == folder else f": {there.relative_to(folder)} is there"
+    blocking = blocking_path(chosen, folder) if folder.is_dir() else folder
+    if blocking is not None:
+        which = "" if blocking == folder else f": {blocking.relative_to(folder)} is there"
         raise UsageError(f"{folder} is in use{which}", hint="name an empty folder, or a new one: --out DIR")
 
 

@@ -35,7 +35,7 @@ def limit(check: CheckFunction, name: str) -> float:
 
 
 def _any(wrong: Bools) -> Bools:
-    """Return in which files anything is wrong."""
+    """Return which files have anything wrong."""
     return np.array(wrong.reshape(len(wrong), -1).any(axis=1))
 
 
@@ -54,9 +54,9 @@ def order(block: FileBlock) -> Bools:
         wrong |= _any(low > high)
         if block.has(section, "percentiles"):
             values = block.get(section, "percentiles").reshape(block.files, -1, 7)
-            middle, (least, most) = values[:, :, 3], _slack(block, section, limit(tensors.order, "rounding"))
+            middle, (lower, upper) = values[:, :, 3], _slack(block, section, limit(tensors.order, "rounding"))
             wrong |= _any(np.diff(values, axis=2) < 0) | _any((middle == 0.5) | (middle == 50.0))
-            wrong |= _any(values[:, :, 0] < least) | _any(values[:, :, 6] > most)
+            wrong |= _any(values[:, :, 0] < lower) | _any(values[:, :, 6] > upper)
     return wrong
 
 
@@ -66,8 +66,8 @@ def spread(block: FileBlock) -> Bools:
     for section in (*TENSORS, "activations"):
         low, high = block.get(section, "min", -np.inf), block.get(section, "max", np.inf)
         mean, std = block.get(section, "mean", np.nan), block.get(section, "std", 0.0)
-        least, most = _slack(block, section, limit(tensors.spread, "rounding"))
-        wrong |= _any((mean < least) | (mean > most) | (std > (high - low) / 2))
+        lower, upper = _slack(block, section, limit(tensors.spread, "rounding"))
+        wrong |= _any((mean < lower) | (mean > upper) | (std > (high - low) / 2))
     return wrong
 
 
@@ -80,8 +80,8 @@ def dtype(block: FileBlock) -> Bools:
     """No extreme is beyond the largest number of its type."""
     wrong = block.none()
     for section in (*TENSORS, "activations"):
-        most = block.layout.largest.get(section, np.inf) * (1 + limit(tensors.dtype, "rounding"))
-        wrong |= _any(np.abs(block.get(section, "min", 0.0)) > most) | _any(np.abs(block.get(section, "max", 0.0)) > most)
+        largest = block.layout.largest.get(section, np.inf) * (1 + limit(tensors.dtype, "rounding"))
+        wrong |= _any(np.abs(block.get(section, "min", 0.0)) > largest) | _any(np.abs(block.get(section, "max", 0.0)) > largest)
     return wrong
 
 
@@ -121,8 +121,8 @@ def second_moment(block: FileBlock) -> Bools:
 
 def spectral(block: FileBlock) -> Bools:
     """The largest singular value is at most the Frobenius norm."""
-    most = block.get("weights", "frobenius_norm", np.inf) * (1 + limit(norms.spectral, "precision"))
-    return _any(block.get("weights", "spectral_norm", 0.0) > most)
+    upper = block.get("weights", "frobenius_norm", np.inf) * (1 + limit(norms.spectral, "precision"))
+    return _any(block.get("weights", "spectral_norm", 0.0) > upper)
 
 
 def relative(block: FileBlock) -> Bools:
@@ -133,9 +133,9 @@ def relative(block: FileBlock) -> Bools:
     if not block.layout.same_names:
         return ~block.none()
     length, precision = block.get("weights", "frobenius_norm"), limit(norms.relative, "precision")
-    least, most = moved * (1 - precision), moved * (1 + precision)
-    close = (least <= share * length) & (share * length <= most)
-    return _any(~close & ((share * (length + moved) < least) | (share * (length - moved) > most)))
+    lower, upper = moved * (1 - precision), moved * (1 + precision)
+    close = (lower <= share * length) & (share * length <= upper)
+    return _any(~close & ((share * (length + moved) < lower) | (share * (length - moved) > upper)))
 
 
 def histogram(block: FileBlock) -> Bools:
@@ -145,10 +145,10 @@ def histogram(block: FileBlock) -> Bools:
         if block.has(section, "counts"):
             ends = block.get(section, "range").reshape(block.files, -1, 2)
             total = block.get(section, "counts")
-            least, most = block.layout.totals[section]
+            min_total, max_total = block.layout.totals[section]
             low, high = _slack(block, section, limit(histograms.histogram, "rounding"))
             wrong |= _any((ends[:, :, 0] < low) | (ends[:, :, 0] > ends[:, :, 1]) | (ends[:, :, 1] > high))
-            wrong |= _any(~((least <= total) & (total <= most)))
+            wrong |= _any(~((min_total <= total) & (total <= max_total)))
     return wrong
 
 
@@ -165,8 +165,8 @@ def share(block: FileBlock) -> Bools:
 
 def similarity(block: FileBlock) -> Bools:
     """A cosine is within -1 to 1."""
-    most = 1 + limit(shares.similarity, "rounding")
-    return _any(np.abs(block.get("attention", "nearest_similarity_per_head", 0.0)) > most)
+    upper = 1 + limit(shares.similarity, "rounding")
+    return _any(np.abs(block.get("attention", "nearest_similarity_per_head", 0.0)) > upper)
 
 
 def entropy(block: FileBlock) -> Bools:
@@ -193,8 +193,8 @@ def root_mean_square(block: FileBlock) -> Bools:
 
 def percentiles(block: FileBlock) -> Bools:
     """The median is at most the 99th percentile."""
-    most = block.get("activations", "p99", np.inf) * (1 + limit(forward_pass.percentiles, "rounding"))
-    return _any(block.get("activations", "p50", 0.0) > most)
+    upper = block.get("activations", "p99", np.inf) * (1 + limit(forward_pass.percentiles, "rounding"))
+    return _any(block.get("activations", "p50", 0.0) > upper)
 
 
 def tensor_grid(block: FileBlock) -> Bools:
@@ -211,10 +211,10 @@ def tensor_grid(block: FileBlock) -> Bools:
 
 def attention_grid(block: FileBlock) -> Bools:
     """No probability is negative, and no row sums above 1."""
-    wrong, most = block.none(), 1 + limit(grids.attention_grid, "rounding")
+    wrong, max_mass = block.none(), 1 + limit(grids.attention_grid, "rounding")
     for field in QK_GRIDS:
         if (grid_block := block.grid_block("attention", field)) is not None:
-            wrong[grid_block.files[(grid_block.low < 0) | (grid_block.mass > most)]] = True
+            wrong[grid_block.files[(grid_block.low < 0) | (grid_block.mass > max_mass)]] = True
     return wrong
 
 

@@ -43,8 +43,8 @@ def root_mean_square(subject: CheckInput, *, precision: float = 2e-2) -> Iterato
         full = math.hypot(mean, std)
         if abs(rms - full) > precision * full:
             yield subject.find(kinds.RMS_AND_MOMENTS, ("activations", name, "rms"), f"{full:.6g}, by mean and std", rms)
-    least, most = table.numbers("mean", 0.0), table.numbers("rms", math.inf)
-    for name, low, value, high in zip(table.names, least, table.numbers("mean_abs", math.nan), most, strict=True):
+    lower, upper = table.numbers("mean", 0.0), table.numbers("rms", math.inf)
+    for name, low, value, high in zip(table.names, lower, table.numbers("mean_abs", math.nan), upper, strict=True):
         if value < abs(low) * (1 - precision) or value > high * (1 + precision):
             expected = f"between |mean| {abs(low):.6g} and rms {high:.6g}"
             yield subject.find(kinds.MEAN_ABS_RANGE, ("activations", name, "mean_abs"), expected, value)
@@ -198,9 +198,9 @@ def counts(subject: CheckInput, *, rounding: float = 1e-3) -> Iterator[Finding]:
             yield subject.find(kinds.MOE_COUNTS, ("moe", name, "dropped"), f"at most routed {routed:.6g}", lost)
         elif received := _numbers(layer.counts):
             total = sum(received)
-            least = 0.0 if lost is None else routed - lost
-            if not least - slack <= total <= routed + slack:
-                expected = f"{least:.6g} to {routed:.6g} in sum"
+            min_total = 0.0 if lost is None else routed - lost
+            if not min_total - slack <= total <= routed + slack:
+                expected = f"{min_total:.6g} to {routed:.6g} in sum"
                 yield subject.find(kinds.MOE_COUNTS, ("moe", name, "counts"), expected, total)
 
 
@@ -250,7 +250,7 @@ def load_balance(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Fi
 
 
 def _load_balance(layer: MoeStats) -> tuple[float, float] | None:
-    """Return the loss with shares of assignments, and with shares of tokens at most; None where it cannot be told.
+    """Return the loss with shares of assignments, and with shares of tokens at most; None where it is not known.
 
     A token's experts are all different, so that no expert has more assignments than there are tokens: that bounds k.
     """

@@ -40,11 +40,13 @@ def histogram(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Findin
         table = subject.table(section)
         if "histogram" not in table.columns:
             continue
-        least, most = totals(subject, section, table)
+        min_totals, max_totals = totals(subject, section, table)
         lows, highs = table.numbers("min", -inf), table.numbers("max", inf)
-        if "histogram" in table.complete and _all_fit(table.columns["histogram"], lows, highs, least, most):
+        if "histogram" in table.complete and _all_fit(table.columns["histogram"], lows, highs, min_totals, max_totals):
             continue
-        for name, shown, *limits in zip(table.names, table.columns["histogram"], least, most, lows, highs, strict=True):
+        for name, shown, *limits in zip(
+            table.names, table.columns["histogram"], min_totals, max_totals, lows, highs, strict=True
+        ):
             if shown is not UNSET:
                 yield from _judge(subject, (section, name, "histogram"), shown, limits, rounding)
 
@@ -54,16 +56,16 @@ def totals(subject: CheckInput, section: str, table: SectionColumns) -> tuple[Se
     if section == "activations":
         # Elements that are not finite may be among those looked at: no total is too small.
         both = zip(*(table.columns.get(name, (UNSET,) * len(table.names)) for name in ("sampled", "shape")), strict=True)
-        most = [(inf if shape is UNSET else prod(shape)) if sampled is UNSET else sampled for sampled, shape in both]
-        return [0.0] * len(most), most
+        max_totals = [(inf if shape is UNSET else prod(shape)) if sampled is UNSET else sampled for sampled, shape in both]
+        return [0.0] * len(max_totals), max_totals
     sizes = numels(subject, section)
     if "sampled" in table.columns:
         seen = zip(table.columns["sampled"], sizes, strict=True)
         sizes = [size if type(sampled) is UnsetType else sampled for sampled, size in seen]
     lost = table.numbers("nonfinite_count", 0.0)
     if isnan(sum(sizes)):
-        most = [inf if isnan(size) else size for size in sizes]
-        return [0.0 if isnan(size) else size - count for size, count in zip(sizes, lost, strict=True)], most
+        max_totals = [inf if isnan(size) else size for size in sizes]
+        return [0.0 if isnan(size) else size - count for size, count in zip(sizes, lost, strict=True)], max_totals
     if "nonfinite_count" not in table.columns:
         return sizes, sizes
     return [size - count for size, count in zip(sizes, lost, strict=True)], sizes
@@ -119,7 +121,7 @@ def _judge_counts(
     subject: CheckInput, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
 ) -> Iterator[Finding]:
     """Judge where a histogram counts and how much in all; the arguments are those of `_judge`."""
-    least, most, low, high = limits
+    min_total, max_total, low, high = limits
     edges = edges_of(shown)
     counts: list[Any] = shown.counts
     slack = rounding * max((abs(bound) for bound in (edges[0], edges[-1], low, high) if isfinite(bound)), default=0.0)
@@ -131,8 +133,8 @@ def _judge_counts(
     total = sum(counts)
     covered = edges[0] <= low + slack and edges[-1] >= high - slack
     # Bins that do not reach the extremes may leave elements out; none may count more than there are.
-    if total > most or (total < least and covered):
-        expected = f"{most:.6g} in sum" if least == most else f"{least:.6g} to {most:.6g} in sum"
+    if total > max_total or (total < min_total and covered):
+        expected = f"{max_total:.6g} in sum" if min_total == max_total else f"{min_total:.6g} to {max_total:.6g} in sum"
         yield subject.find(kinds.COUNTS_TOTAL, (*place, "counts"), expected, float(total))
 
 

@@ -41,10 +41,10 @@ def norm(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Finding]:
         means, stds = table.numbers("mean", math.nan), table.numbers("std", math.nan)
         lows, highs = table.numbers("min", 0.0), table.numbers("max", 0.0)
         norms = table.numbers(field, math.nan)
-        least, most = (1 - precision) ** 2, (1 + precision) ** 2
+        lower, upper = (1 - precision) ** 2, (1 + precision) ** 2
         for name, size, mean, std, length, low, high in zip(table.names, sizes, means, stds, norms, lows, highs, strict=True):
             square = length * length
-            if square * least <= size * (mean * mean + std * std) <= square * most and -length <= low and high <= length:
+            if square * lower <= size * (mean * mean + std * std) <= square * upper and -length <= low and high <= length:
                 continue
             # Without moments and extremes there is nothing to compare a norm with.
             is_alone = mean + std != mean + std and not low and not high
@@ -91,8 +91,8 @@ def _norm_of(
         yield subject.find(kinds.NORM_AND_MOMENTS, place, f"{full:.6g}, by numel, mean and std", length)
     elif length * (1 + precision) < largest:
         yield subject.find(kinds.NORM_AND_EXTREMES, place, f"at least its largest element {largest:.6g}", length)
-    elif full != full and length > (most := largest * math.sqrt(size) * (1 + precision)) and largest > 0:  # noqa: PLR0124
-        yield subject.find(kinds.NORM_AND_EXTREMES, place, f"at most {most:.6g}, by numel and extremes", length)
+    elif full != full and length > (max_norm := largest * math.sqrt(size) * (1 + precision)) and largest > 0:  # noqa: PLR0124
+        yield subject.find(kinds.NORM_AND_EXTREMES, place, f"at most {max_norm:.6g}, by numel and extremes", length)
 
 
 @check(kinds.SPECTRAL_ABOVE_FROBENIUS, reads=("weights.*.spectral_norm", "weights.*.frobenius_norm"))
@@ -153,13 +153,13 @@ def relative(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Findin
     if weights.names != table.names:
         known = dict(zip(weights.names, frobenius, strict=True))
         frobenius = [known.get(name, math.nan) for name in table.names]
-    least, most = 1 - precision, 1 + precision
+    lower, upper = 1 - precision, 1 + precision
     norms, shares = table.numbers("norm", math.nan), table.numbers("relative", math.nan)
     for name, moved, share, length in zip(table.names, norms, shares, frobenius, strict=True):
-        if moved * least <= share * length <= moved * most:
+        if moved * lower <= share * length <= moved * upper:
             continue
         # The norm before the update differs from the one after it by at most the update.
-        if share * (length + moved) < moved * least or share * (length - moved) > moved * most:
+        if share * (length + moved) < moved * lower or share * (length - moved) > moved * upper:
             expected = f"{moved / length:.6g}, norm over frobenius_norm" if length else "NaN: the tensor is zero"
             yield subject.find(kinds.RELATIVE_AND_NORM, ("weight_deltas", name, "relative"), expected, share)
 

@@ -171,9 +171,9 @@ def _judged(
         yield subject.find(kinds.PERPLEXITY_BELOW_ONE, place, "at least 1", value)
     elif known:
         low, high = min(known), max(known)
-        least, most = (max(max(beyond, rounding) * max(1.0, abs(loss)), _half_step(loss)) for loss in (low, high))
-        is_over = math.log(value - _half_step(value)) > high + most
-        if is_over or math.log(value + _half_step(value)) < low - least:
+        below, above = (max(max(beyond, rounding) * max(1.0, abs(loss)), _half_step(loss)) for loss in (low, high))
+        is_over = math.log(value - _half_step(value)) > high + above
+        if is_over or math.log(value + _half_step(value)) < low - below:
             loss = f"the loss {low:.6g}" if low == high else f"a loss from {low:.6g} to {high:.6g}"
             expected = f"{math.exp(min(high if is_over else low, 700.0)):.6g}, exp of {loss}"
             yield subject.find(kinds.PERPLEXITY_AND_LOSS, place, expected, value)

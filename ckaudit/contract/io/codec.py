@@ -69,8 +69,8 @@ def is_deep(document: Any) -> bool:
     """
     level = [document]
     for _ in range(MAX_DEPTH):
-        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
-        level = [each for each in chain.from_iterable(inner) if isinstance(each, dict | list)]
+        inner = (value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list))
+        level = [value for value in chain.from_iterable(inner) if isinstance(value, dict | list)]
         if not level:
             return False
     return True

@@ -9,8 +9,8 @@ from typing import Literal
 
 LossPart = Literal["generator", "discriminator", "reconstruction", "kl"]
 
-PLAYED_OR_CODED: tuple[tuple[LossPart, LossPart], ...] = (("generator", "discriminator"), ("reconstruction", "kl"))
-"""Terms that say something beside each other."""
+PAIRED_LOSS_TERMS: tuple[tuple[LossPart, LossPart], ...] = (("generator", "discriminator"), ("reconstruction", "kl"))
+"""Terms that are read in pairs: what plays against each other, and the two terms of a variational autoencoder."""
 
 GENERATOR = re.compile(r"(?:loss_)?(?:g|gen|generator)_(?:adv_)?loss|loss_(?:g|gen|generator)")
 DISCRIMINATOR = re.compile(

@@ -52,7 +52,7 @@ def schema(version: str) -> dict[str, Any]:
     ['schema_version', 'step']
     """
     generated = msgspec.json.schema(DOCUMENTS[version])
-    definitions = {name: _without_indent(each) for name, each in generated["$defs"].items()}
+    definitions = {name: _without_indent(definition) for name, definition in generated["$defs"].items()}
     root = definitions.pop(DOCUMENTS[version].__name__)
     full = {"$schema": DIALECT, "$id": f"{version}.schema.json", **root, "title": version}
     if version == "ck.scalars.v1":
@@ -62,7 +62,7 @@ def schema(version: str) -> dict[str, Any]:
 
 def _without_indent(definition: dict[str, Any]) -> dict[str, Any]:
     """Take away the indent of a docstring, as Python 3.13 does itself."""
-    return definition | ({"description": cleandoc(told)} if (told := definition.get("description")) else {})
+    return definition | ({"description": cleandoc(description)} if (description := definition.get("description")) else {})
 
 
 def publish(folder: Path) -> None:

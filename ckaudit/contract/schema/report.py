@@ -97,7 +97,7 @@ PlaceKey = tuple[str, str | None, int | None]
 
 
 def place_key(finding: Finding) -> PlaceKey:
-    """Return by what a finding is known where files are looked up for it."""
+    """Return the key under which files are looked up for a finding."""
     return finding.code, finding.where, finding.first_step
 
 
@@ -343,5 +343,5 @@ def gravest(severities: Iterable[Severity | None]) -> Severity | None:
     >>> gravest(["note", "sev1", None])
     'sev1'
     """
-    found = {*severities}
-    return next((severity for severity in SEVERITIES if severity in found), None)
+    present = {*severities}
+    return next((severity for severity in SEVERITIES if severity in present), None)

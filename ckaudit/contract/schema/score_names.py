@@ -52,5 +52,5 @@ def held_out_accuracies(names: Sequence[str]) -> list[int]:
     ([1], [0])
     """
     accuracies = [place for place, name in enumerate(names) if ACCURACY.search(name)]
-    said = [place for place in accuracies if re.match(rf"(?:ema_)?(?:{HELD_OUT}|test)_", names[place])]
-    return said or accuracies
+    held_out = [place for place in accuracies if re.match(rf"(?:ema_)?(?:{HELD_OUT}|test)_", names[place])]
+    return held_out or accuracies

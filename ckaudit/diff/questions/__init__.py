@@ -130,7 +130,7 @@ def _last_of(side: RunSide, names: tuple[str, ...]) -> float | None:
     from ckaudit.metrics import metrics
 
     known = (metrics()[name](side.run) for name in names if name in metrics())
-    series = next((each for each in known if each and each.finite.any()), None)
+    series = next((candidate for candidate in known if candidate and candidate.finite.any()), None)
     return None if series is None else float(series.values[series.finite][-1])
 
 

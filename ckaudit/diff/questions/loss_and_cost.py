@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.diff import Word
-from ckaudit.diff.noise import AHEAD, SURE, Stretches, quantile
+from ckaudit.diff.noise import MAX_FALSE_ALARMS, SEED_LEAD, Stretches, quantile
 from ckaudit.diff.questions import PairAnswer, lower_is_better, missing, question
 from ckaudit.diff.run_pair import RunPair, level
 from ckaudit.metrics import Metric
@@ -90,8 +90,8 @@ def validation_slices(both: RunPair) -> PairAnswer:
     slices = [(label, one) for column, label in enumerate(labels) if (one := fair.evaluation(slice_val_loss, column)) is not None]
     if not slices:
         return missing(both, "slice_val_loss")
-    label, most = max(slices, key=lambda one: abs(np.nan_to_num(one[1].excess[-1])))
-    return loss_verdict(most, f"held-out loss of {label} at step {int(most.last[-1])}", share=SURE / len(slices))
+    label, widest = max(slices, key=lambda one: abs(np.nan_to_num(one[1].excess[-1])))
+    return loss_verdict(widest, f"held-out loss of {label} at step {int(widest.last[-1])}", share=MAX_FALSE_ALARMS / len(slices))
 
 
 @question(place=5, weighs="loss")
@@ -116,9 +116,9 @@ def steps_to_loss(both: RunPair) -> PairAnswer:
     fall = (down[0][before] - down[0][row] + down[1][before] - down[1][row]) / 2
     pace = fall / max(1.0, middle[row] - middle[before])
     _, _, noise = level(stretches)
-    here = noise / stretches.spread[-1] * float(stretches.spread[row])
+    scaled_noise = noise / stretches.spread[-1] * float(stretches.spread[row])
     whole = float(middle[-1] - middle[0])
-    band = min(whole, here / pace) if pace > 0 else whole
+    band = min(whole, scaled_noise / pace) if pace > 0 else whole
     word = lower_is_better(left, right, band)
     sentence = f"a loss of {aim:.4g} is reached at step {left:.0f} and at step {right:.0f}; noise explains {band:.0f} steps"
     alone = np.minimum.accumulate(stretches.left_alone)
@@ -156,7 +156,7 @@ def loss_at_equal_time(both: RunPair, *, min_speed_noise: float = 0.02) -> PairA
     """
     by_time = both.on_axis("time")
     clock = max(min_speed_noise, noise_of_speed(both, step_time)) if by_time is not None else 0.0
-    stretches = None if by_time is None else by_time.level(train_loss_raw, ahead=math.hypot(AHEAD, clock))
+    stretches = None if by_time is None else by_time.level(train_loss_raw, ahead=math.hypot(SEED_LEAD, clock))
     if by_time is None or stretches is None:
         return missing(both, "time")
     return replace(loss_verdict(stretches, f"median loss after the time that step {int(stretches.last[-1])} took"), grave=False)
@@ -247,16 +247,16 @@ def memory(both: RunPair, *, noise: float = 0.02, grave: float = 0.2) -> PairAns
 
 
 # How two levels of a loss are told apart, and the sentence on it.
-def loss_verdict(stretches: Stretches, what: str, *, share: float = SURE, unit: str = "nats/token") -> PairAnswer:
+def loss_verdict(stretches: Stretches, what: str, *, share: float = MAX_FALSE_ALARMS, unit: str = "nats/token") -> PairAnswer:
     """Return the word for the last level of a loss, with a sentence that begins with `what`."""
     left, right, band = level(stretches, share=share)
     word = lower_is_better(left, right, band)
     if stretches.runs > 1:
         word = _beyond_all(stretches, word, band)
-    how = {"same": "equal", "within_noise": "within noise", "worse": "higher", "better": "lower"}[word]
+    word_in_sentence = {"same": "equal", "within_noise": "within noise", "worse": "higher", "better": "lower"}[word]
     since = _since(stretches, share) if word in ("worse", "better") else ""
     of = f" (mean of {stretches.runs} runs)" if stretches.runs > 1 else ""
-    sentence = f"{what}: {left:.4g}{of} and {right:.4g}, {how}{since}; noise explains {band:.2g}"
+    sentence = f"{what}: {left:.4g}{of} and {right:.4g}, {word_in_sentence}{since}; noise explains {band:.2g}"
     alone = float(stretches.left_alone[-1]) if stretches.runs > 1 else None
     return PairAnswer(word=word, sentence=sentence, left=left, left_alone=alone, right=right, band=band, unit=unit)
 
@@ -301,10 +301,10 @@ def nonfinite_answer(both: RunPair, metric: Metric, unit: str = "nats/token") ->
     if lost[0] == lost[1]:
         return None
     which, values = ("first", left) if lost[0] else ("second", right)
-    how = "no number" if not np.isfinite(values[-1]) else "exactly 0, where nothing was computed,"
+    state = "no number" if not np.isfinite(values[-1]) else "exactly 0, where nothing was computed,"
     return PairAnswer(
         word="better" if lost[0] else "worse",
-        sentence=f"{metric.name} at step {int(paired.steps[rows[-1]])} is {how} in the {which}",
+        sentence=f"{metric.name} at step {int(paired.steps[rows[-1]])} is {state} in the {which}",
         left=float(left[-1]),
         right=float(right[-1]),
         unit=unit,

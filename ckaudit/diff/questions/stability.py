@@ -52,7 +52,7 @@ def stability(both: RunPair, *, share: float = 0.05, jump: float = 1.5, quiet: i
 
 
 def _by_chance(total: int, share: float) -> int:
-    """Return by how much a fair coin parts `total` throws in all but `share` of cases, at most by all of them.
+    """Return the most by which a fair coin parts `total` throws in all but `share` of cases, at most by all of them.
 
     >>> _by_chance(5, 0.1), _by_chance(5, 0.05), _by_chance(20, 0.05)
     (3, 5, 8)

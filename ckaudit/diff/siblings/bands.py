@@ -162,8 +162,8 @@ def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, CommonAxi
     """
     column = own.only(label.__eq__)
     steps, values = column.steps[column.finite[:, 0]], column.finite_points()[1]
-    looked_up = [found for series, axes in theirs if (found := _looked_up(label, series, axes.matching_steps(steps))) is not None]
-    known = [(there, near, exact) for there, near, exact in looked_up if near.mean() > 1 / 2]
+    looked_up = [match for series, axes in theirs if (match := _looked_up(label, series, axes.matching_steps(steps))) is not None]
+    known = [(values_of_one, near, exact) for values_of_one, near, exact in looked_up if near.mean() > 1 / 2]
     if not known:
         return None
     shared: Mask = np.all([near for _, near, _ in known], axis=0)
@@ -171,7 +171,7 @@ def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, CommonAxi
     rows = exact if 2 * exact.sum() >= shared.sum() else shared
     if rows.sum() < MIN_ROWS:
         return None
-    table = np.array([values[rows], *(there[rows] for there, _, _ in known)])
+    table = np.array([values[rows], *(values_of_one[rows] for values_of_one, _, _ in known)])
     if is_ratio:
         positive = table[table > 0]
         if not positive.size:

@@ -28,15 +28,17 @@ OF_CHANCE = ("data_order",)
 
 def configuration_key(manifest: Manifest | None) -> bytes:
     """Return what is equal for runs of one configuration, by run.json alone; empty where that says nothing of it."""
-    said = {} if manifest is None else settings_of(manifest, PLAN_OF_RATE)
-    return json.dumps(said, sort_keys=True, default=str).encode() if said else b""
+    configuration = {} if manifest is None else settings_of(manifest, PLAN_OF_RATE)
+    return json.dumps(configuration, sort_keys=True, default=str).encode() if configuration else b""
 
 
 def unlike_settings(sibling: Run, run: Run) -> list[str]:
     """Return what of the configuration is not alike, each as a few words; what only one of the two says is no difference."""
-    told = [mismatch for mismatch in find_mismatches(sibling, run) if mismatch.left is not None and mismatch.right is not None]
-    names = {mismatch.name for mismatch in settings(told)}
-    differing = [mismatch for mismatch in told if mismatch.name in names or _is_of_configuration(mismatch)]
+    mismatches = [
+        mismatch for mismatch in find_mismatches(sibling, run) if mismatch.left is not None and mismatch.right is not None
+    ]
+    names = {mismatch.name for mismatch in settings(mismatches)}
+    differing = [mismatch for mismatch in mismatches if mismatch.name in names or _is_of_configuration(mismatch)]
     rate = [] if any("rate" in mismatch.name for mismatch in differing) else list(_first_rates(sibling, run))
     settings_in_words = [f"{one.name} is {brief(one.left, 40)} there and {brief(one.right, 40)} here" for one in differing]
     return [*settings_in_words, *rate]
@@ -51,10 +53,10 @@ def _first_rates(sibling: Run, run: Run) -> Iterator[str]:
     rates = pair_series(learning_rate(sibling), learning_rate(run), CommonAxis())
     rows = np.flatnonzero(rates.finite.any(axis=1))[:1]
     for row in rows.tolist():
-        there, here = rates.left[row], rates.right[row]
-        if not np.allclose(there, here, rtol=RATE_DIGITS, atol=0.0, equal_nan=True):
-            column = int(np.argmax(there != here))
-            yield f"the learning rate at step {rates.steps[row]} is {there[column]:.4g} there and {here[column]:.4g} here"
+        theirs, ours = rates.left[row], rates.right[row]
+        if not np.allclose(theirs, ours, rtol=RATE_DIGITS, atol=0.0, equal_nan=True):
+            column = int(np.argmax(theirs != ours))
+            yield f"the learning rate at step {rates.steps[row]} is {theirs[column]:.4g} there and {ours[column]:.4g} here"
 
 
 def is_of_one_machine(sibling: Run, run: Run) -> bool:

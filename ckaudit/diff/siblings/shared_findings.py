@@ -119,8 +119,8 @@ def _excess(finding: Finding) -> float | None:
     return log(value / limit)
 
 
-def _sizes(found: Sequence[Finding]) -> str:
-    values = sorted(float(one.value) for one in found if isinstance(one.value, int | float))
+def _sizes(findings: Sequence[Finding]) -> str:
+    values = sorted(float(one.value) for one in findings if isinstance(one.value, int | float))
     if not values:
         return ""
     low, high = f"{values[0]:.4g}", f"{values[-1]:.4g}"

@@ -102,13 +102,15 @@ def with_siblings(
         others = [(number, sibling) for number, sibling in enumerate(siblings) if not _is_same(sibling, run)]
         judged = [_judged(sibling, run, partial(audited, number)) for number, sibling in others]
         sibling_runs = [sibling.run for sibling in judged if sibling.run is not None]
-        found = [sibling.findings for sibling in judged if sibling.findings is not None]
+        sibling_findings = [sibling.findings for sibling in judged if sibling.findings is not None]
         bands = all_bands(run, sibling_runs)
         comparison = compare_with_siblings(run, sibling_runs, bands) if sibling_runs else SiblingComparison()
         losses = [band for band in bands if band.quantity in LOSSES]
         return replace(
             comparison,
-            why_normal=(lambda finding: why_normal(finding, found, losses, last_step=run.last_step)) if found else None,
+            why_normal=(lambda finding: why_normal(finding, sibling_findings, losses, last_step=run.last_step))
+            if sibling_findings
+            else None,
             siblings=tuple(sibling.reported for sibling in judged),
             notes=(*_notes([sibling.reported for sibling in judged]), *notes),
         )
@@ -126,7 +128,7 @@ def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tu
         why = "another configuration: " + "; ".join(differing[:MAX_NAMED])
         return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=why, last_step=_known(sibling.run, until).last_step))
     known, applied = audited(until)
-    found = [*applied.findings, *(suppressed.finding for suppressed in applied.suppressed)]
+    findings = [*applied.findings, *(suppressed.finding for suppressed in applied.suppressed)]
     ill = grave_illness(applied.findings)
     reported = Sibling(
         run=sibling.name,
@@ -138,7 +140,7 @@ def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tu
     if ill is not None:
         return JudgedSibling(reported)
     sibling_run = SiblingRun(known, axes, is_of_one_machine=is_of_one_machine(sibling.run, run))
-    return JudgedSibling(reported, sibling_run, SiblingFindings(found, applied.checks))
+    return JudgedSibling(reported, sibling_run, SiblingFindings(findings, applied.checks))
 
 
 def _is_same(sibling: OpenedSibling, run: Run) -> bool:
@@ -233,7 +235,7 @@ class RateDeparture(Struct, frozen=True, kw_only=True):
 
 
 def rate_departures(
-    run: Run, siblings: Sequence[SiblingRun], *, alike: float = 1e-3, least: float = 0.01
+    run: Run, siblings: Sequence[SiblingRun], *, alike: float = 1e-3, min_departure: float = 0.01
 ) -> Iterator[RateDeparture]:
     """Yield for each learning rate the first stretch in which the siblings agree and the run does not.
 
@@ -243,7 +245,7 @@ def rate_departures(
         run: The run.
         siblings: Its siblings.
         alike: Relative difference up to which rates agree.
-        least: Relative difference from which on the run's rate is another one.
+        min_departure: Relative difference from which on the run's rate is another one.
     """
     own, theirs = learning_rate(run), [learning_rate(sibling.run) for sibling in siblings]
     for column, label in enumerate(own.labels):
@@ -253,18 +255,18 @@ def rate_departures(
         steps = reduce(np.intersect1d, [series.steps for series in known], own.steps)
         rate = own.values[np.searchsorted(own.steps, steps), column]
         table = np.array([series.values[np.searchsorted(series.steps, steps), series.labels.index(label)] for series in known])
-        yield from _first(label, steps, rate, table, alike, least)
+        yield from _first(label, steps, rate, table, alike, min_departure)
 
 
 def _first(
-    label: str, steps: Steps, rate: Floats, table: Floats, alike: float, least: float, *, lasting: int = 3
+    label: str, steps: Steps, rate: Floats, table: Floats, alike: float, min_departure: float, *, lasting: int = 3
 ) -> Iterator[RateDeparture]:
     if not len(steps):
         return
     with np.errstate(invalid="ignore"):
         middle = np.median(table, axis=0)
         agree: Mask = np.logical_and.accumulate(np.ptp(table, axis=0) <= alike * np.abs(middle))
-        apart: Mask = agree & (np.abs(rate - middle) > least * np.maximum(np.abs(middle), np.abs(rate)))
+        apart: Mask = agree & (np.abs(rate - middle) > min_departure * np.maximum(np.abs(middle), np.abs(rate)))
     for begin, end in true_stretches(apart, min_points=min(lasting, len(steps))):
         held = begin > 0 and (table[0, begin] == table[0, begin - 1] or rate[begin] == rate[begin - 1])
         yield RateDeparture(

@@ -15,7 +15,7 @@ from ckaudit.fleet.common_causes.ill_runs import comparable
 from ckaudit.fleet.common_causes.odds import Ints, stratified_tail, tables_of
 from ckaudit.fleet.common_causes.sentences import told
 
-MAX_TOLD = 20
+MAX_CAUSES = 20
 ALIKE = 0.8
 """Two values that share so much of their runs, and explain each other, cannot be told apart."""
 
@@ -33,17 +33,17 @@ def common_causes(runs: Sequence[FleetRun]) -> list[CommonCause]:
     asked = Asked(counted)
     left = candidates(asked)
     strata = np.zeros(len(counted), np.int64)
-    found: list[tuple[float, CommonCause]] = []
-    while left and len(found) < MAX_TOLD:
+    causes: list[tuple[float, CommonCause]] = []
+    while left and len(causes) < MAX_CAUSES:
         first = min(left, key=_strongest)
         strata = np.unique(2 * strata + first.members, return_inverse=True)[1].astype(np.int64)
         explained = [one for one in left if _says_the_same(one, first) or _explained(one, strata, asked)]
         beside = [one for one in explained if _inseparable(one, first, asked)]
         also = {one.illness.code for one in explained if np.array_equal(one.members, first.members)}
-        found.append((first.adjusted, told(first, beside, sorted(also - {first.illness.code}), counted, asked)))
+        causes.append((first.adjusted, told(first, beside, sorted(also - {first.illness.code}), counted, asked)))
         gone = set(map(id, explained))
         left = [one for one in left if id(one) not in gone]
-    return [cause for _, cause in sorted(found, key=lambda pair: pair[0])]
+    return [cause for _, cause in sorted(causes, key=lambda pair: pair[0])]
 
 
 def _strongest(one: Candidate) -> tuple[bool, float, float, int, str, str]:
@@ -52,18 +52,18 @@ def _strongest(one: Candidate) -> tuple[bool, float, float, int, str, str]:
 
 
 def _explained(one: Candidate, strata: Ints, asked: Asked) -> bool:
-    """Return whether ill runs share it no more often than chance deals among runs that are alike in all that is told already."""
+    """Return whether ill runs share it no more often than by chance among runs alike in all that is reported already."""
     ill, having = one.illness.ill & one.known, one.members & one.known
     rows = []
     for number in np.unique(strata[having]).tolist():
-        here = one.known & (strata == number)
-        rows.append(tuple(int((here & part).sum()) for part in (ill & having, ill, having, one.known)))
+        in_stratum = one.known & (strata == number)
+        rows.append(tuple(int((in_stratum & part).sum()) for part in (ill & having, ill, having, one.known)))
     p = stratified_tail(tables_of([(row[0], row[1], row[2], row[3]) for row in rows]))
     return float(asked.adjusted(one.field, np.array([p]))[0]) > MAX_CHANCE
 
 
 def _says_the_same(one: Candidate, first: Candidate) -> bool:
-    """Return whether it is the first itself or its neighbour: of the thresholds, or windows, of one fact the best is told."""
+    """Return whether it is the first itself or its neighbour: of the thresholds, or windows, of a fact the best is reported."""
     of_one = one.name == first.name and one.illness.code == first.illness.code
     return one is first or (of_one and one.ranged and first.ranged)
 

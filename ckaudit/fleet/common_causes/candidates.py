@@ -110,7 +110,7 @@ class Asked:
 
 def candidates(asked: Asked) -> list[Candidate]:
     """Return what ill runs share too often for chance, after correction for all that was asked."""
-    found = list(_step_candidates(asked))
+    accepted = list(_step_candidates(asked))
     for field, which in asked.which.items():
         for table, (illness, questions) in zip(asked.tables[field], which, strict=True):
             likely = _worth_a_test(table)
@@ -118,8 +118,8 @@ def candidates(asked: Asked) -> list[Candidate]:
             adjusted = asked.adjusted(field, p)
             for at in np.flatnonzero(adjusted <= MAX_CHANCE).tolist():
                 hits = int(table.hits[likely[at]])
-                found.append(_candidate(asked, illness, int(questions[likely[at]]), hits, (float(p[at]), float(adjusted[at]))))
-    return found
+                accepted.append(_candidate(asked, illness, int(questions[likely[at]]), hits, (float(p[at]), float(adjusted[at]))))
+    return accepted
 
 
 def _candidate(asked: Asked, illness: Illness, number: int, hits: int, chances: tuple[float, float]) -> Candidate:
@@ -153,11 +153,11 @@ def _step_candidates(asked: Asked) -> list[Candidate]:
     chances = upper_tail(asked.steps.where(likely))
     shared = [(asked.behind[at], float(p)) for at, p in zip(likely.tolist(), chances, strict=True)]
     shared += [(only, only.chance) for only in asked.only if only.chance is not None]
-    found = []
+    of_steps = []
     for one, p in shared:
         adjusted = float(asked.adjusted("step", np.array([p]))[0])
         if adjusted <= MAX_CHANCE and (one.chance is not None or begins_elsewhere_with_other_data(one, asked.orders)):
             known = one.illness.fair & (asked.orders.of >= 0)
             counted = (int(one.runs.sum()), p, adjusted)
-            found.append(Candidate("step", "step", str(one.step), one.illness, one.runs, known, *counted, shared_step=one))
-    return found
+            of_steps.append(Candidate("step", "step", str(one.step), one.illness, one.runs, known, *counted, shared_step=one))
+    return of_steps

@@ -9,8 +9,8 @@ from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.fleet.common_causes.odds import MIN_HITS, Ints
 from ckaudit.fleet.common_causes.shared_values import Bools
 
-OPEN = ("not_judged", "not_applicable", "disabled")
-MOST = 0.9
+NOT_JUDGED = ("not_judged", "not_applicable", "disabled")
+MIN_JUDGED_SHARE = 0.9
 """A vital check belongs to an illness where so many of the runs that have it could judge the check."""
 
 
@@ -36,13 +36,13 @@ def comparable(runs: Sequence[FleetRun]) -> list[FleetRun]:
     """Return the runs that can be counted: audited, with anything judged, and each once; a copy of a run is no second witness."""
     audited = (run for run in runs if run.status == "audited" and (run.findings or run.judged != "nothing"))
     seen: set[object] = set()
-    found = []
+    distinct = []
     for run in audited:
         itself = _itself(run)
         if itself is None or itself not in seen:
-            found.append(run)
+            distinct.append(run)
             seen.add(itself)
-    return found
+    return distinct
 
 
 def _itself(run: FleetRun) -> object:
@@ -64,8 +64,8 @@ def illnesses(runs: Sequence[FleetRun]) -> list[Illness]:
                 steps[place] = step if steps.get(place, -1) < 0 else min(steps[place], step if step >= 0 else steps[place])
                 names[finding.code] = finding.name
     judged = _judged(runs)
-    found = [_illness(code, names[code], since[code], judged) for code in sorted(since) if len(since[code]) >= MIN_HITS]
-    return [illness for illness in found if MIN_HITS <= illness.ill.sum() < illness.fair.sum()]
+    frequent = [_illness(code, names[code], since[code], judged) for code in sorted(since) if len(since[code]) >= MIN_HITS]
+    return [illness for illness in frequent if MIN_HITS <= illness.ill.sum() < illness.fair.sum()]
 
 
 def _illness(code: str, name: str, steps: dict[int, int], judged: Bools) -> Illness:
@@ -73,13 +73,13 @@ def _illness(code: str, name: str, steps: dict[int, int], judged: Bools) -> Illn
     ill[list(steps)] = True
     since = np.full(len(judged), -1)
     since[list(steps)] = list(steps.values())
-    needed = judged[ill].mean(axis=0) >= MOST
+    needed = judged[ill].mean(axis=0) >= MIN_JUDGED_SHARE
     fair: Bools = np.asarray(judged[:, needed].all(axis=1))
     return Illness(code, name, ill & fair, fair, since)
 
 
 def _judged(runs: Sequence[FleetRun]) -> Bools:
-    """Return by run and vital check whether it could judge."""
+    """Return whether each vital check could judge each run, shape (runs, checks)."""
     checks = sorted({check for run in runs for check in run.vital})
-    rows = [[run.vital.get(check, "not_judged") not in OPEN for check in checks] for run in runs]
+    rows = [[run.vital.get(check, "not_judged") not in NOT_JUDGED for check in checks] for run in runs]
     return np.array(rows, bool).reshape(len(runs), len(checks))

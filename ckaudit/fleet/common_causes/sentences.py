@@ -11,7 +11,7 @@ from ckaudit.fleet.common_causes.shared_steps import Orders, SharedStep
 from ckaudit.wording import first_names, plural
 
 MAX_BESIDE = 4
-MOST = 0.8
+MIN_SHARE_OF_STEP = 0.8
 Counts = tuple[int, int, int, int]
 
 
@@ -58,15 +58,15 @@ def _of_value_in_words(first: Candidate, counts: Counts) -> str:
     ill_with, all_with, ill_without, all_without = counts
     what = {"node": "on node {1}", "device": "on device {1}", "commit": "of commit {1}", "start": "started {1}"}
     value = what.get(first.field, "with {0} {1}").format(first.name, first.value)
-    found = f"{first.illness.code} ({first.illness.name}): {ill_with:,} of {plural(all_with, 'run')} {value}"
-    return f"{found}, {ill_without:,} of {all_without:,} others."
+    with_value = f"{first.illness.code} ({first.illness.name}): {ill_with:,} of {plural(all_with, 'run')} {value}"
+    return f"{with_value}, {ill_without:,} of {all_without:,} others."
 
 
 def _since(first: Candidate) -> str:
-    """Return at which step most of the ill runs begin, where they do."""
+    """Return a sentence on the step at which most of the ill runs begin, empty where they share none."""
     since = first.illness.since[first.members & first.illness.ill]
     steps, counts = np.unique(since[since >= 0], return_counts=True)
-    if not counts.size or counts.max() < max(2, MOST * since.size):
+    if not counts.size or counts.max() < max(2, MIN_SHARE_OF_STEP * since.size):
         return ""
     return f"{'All' if counts.max() == since.size else counts.max()} of them begin at step {steps[counts.argmax()]}."
 
@@ -74,8 +74,8 @@ def _since(first: Candidate) -> str:
 def _of_step(shared: SharedStep, order: Orders) -> Counts:
     """Return who begins at the step, of all runs with its order of the data and of all with others."""
     known = shared.illness.fair & (order.of >= 0)
-    there, own = shared.illness.ill & known & (shared.illness.since == shared.step), order.of == shared.order
-    return tuple(int(part.sum()) for part in (there & own, known & own, there & ~own, known & ~own))  # type: ignore[return-value]
+    begins, own = shared.illness.ill & known & (shared.illness.since == shared.step), order.of == shared.order
+    return tuple(int(part.sum()) for part in (begins & own, known & own, begins & ~own, known & ~own))  # type: ignore[return-value]
 
 
 def _of_step_in_words(shared: SharedStep, counts: Counts, order: Orders) -> str:
@@ -98,7 +98,7 @@ def _beside(first: Candidate, beside: Sequence[Candidate], asked: Asked) -> str:
 
 
 def _first_commit(first: Candidate, runs: Sequence[FleetRun]) -> str:
-    """Return with which commit a window of starts begins, where no run before had it."""
+    """Return a sentence on the commit that a window of starts begins with, where no run before had it."""
     if first.field != "start":
         return ""
     dated = sorted((float(run.facts["start"]), place) for place, run in enumerate(runs) if first.known[place])

@@ -25,7 +25,7 @@ MANY_CELLS = 16
 
 
 class Orders(NamedTuple):
-    """By what the order of the data is known, and which run has which.
+    """The orders of the data, by what identifies them, and the order of each run.
 
     Attributes:
         fact: Name of the fact, or of those that stand for it.
@@ -86,13 +86,13 @@ def asked_of_steps(runs: Sequence[FleetRun], ill: Sequence[Illness], order: Orde
         known = illness.fair & (order.of >= 0)
         steps, counts = np.unique(illness.since[known & illness.ill & (illness.since >= 0)], return_counts=True)
         for step in steps[counts >= MIN_HITS].tolist():
-            there = known & ((last >= step) | (illness.since == step))
-            here = there & illness.ill & (illness.since == step)
-            having = np.bincount(order.of[there], minlength=len(order.names))
-            hits = np.bincount(order.of[here], minlength=len(order.names))
-            for number in np.flatnonzero((having >= MIN_HITS) & (having < there.sum())).tolist():
-                rows.append((int(hits[number]), int(here.sum()), int(having[number]), int(there.sum())))
-                behind.append(SharedStep(illness, number, step, here & (order.of == number)))
+            reached = known & ((last >= step) | (illness.since == step))
+            begins = reached & illness.ill & (illness.since == step)
+            having = np.bincount(order.of[reached], minlength=len(order.names))
+            hits = np.bincount(order.of[begins], minlength=len(order.names))
+            for number in np.flatnonzero((having >= MIN_HITS) & (having < reached.sum())).tolist():
+                rows.append((int(hits[number]), int(begins.sum()), int(having[number]), int(reached.sum())))
+                behind.append(SharedStep(illness, number, step, begins & (order.of == number)))
     return tables_of(rows), behind
 
 
@@ -103,8 +103,8 @@ def begins_elsewhere_with_other_data(shared: SharedStep, order: Orders) -> bool:
     plain = shared.step % ROUND != 0 and shared.step > MANY_CELLS
     if (ill & ~same).sum() < MIN_HITS:
         return plain
-    there = int((ill & (shared.illness.since == shared.step)).sum())
-    table = tables_of([(int(shared.runs.sum()), there, int(same.sum()), int(ill.sum()))])
+    begins = int((ill & (shared.illness.since == shared.step)).sum())
+    table = tables_of([(int(shared.runs.sum()), begins, int(same.sum()), int(ill.sum()))])
     return bool(upper_tail(table)[0] <= (APART_IF_PLAIN if plain else APART))
 
 

@@ -117,14 +117,14 @@ class Values:
         ]
 
     def having(self, chosen: Bools) -> Ints:
-        """Return of how many of the chosen runs each question holds."""
-        each = np.bincount(self.level[chosen[self.run]], minlength=len(self.levels))
-        upto = np.concatenate([[0], np.cumsum(each)])
+        """Return the number of chosen runs that each question holds of."""
+        counts_by_level = np.bincount(self.level[chosen[self.run]], minlength=len(self.levels))
+        upto = np.concatenate([[0], np.cumsum(counts_by_level)])
         counts: Ints = upto[self.high] - upto[self.low]
         return counts
 
     def known_of(self, chosen: Bools) -> Ints:
-        """Return for each question how many of the chosen runs have an answer."""
+        """Return the number of chosen runs that have an answer to each question."""
         return (self.known @ chosen.astype(np.int64))[self.fact_of] if self.fact_of.size else np.zeros(0, np.int64)
 
     def marks(self, chosen: Bools) -> Ints:
@@ -132,8 +132,8 @@ class Values:
         weights = np.random.default_rng(0).integers(1, 2**30, (2, self.count))
         columns = []
         for weight in weights:
-            each = np.bincount(self.level, weights=(weight * chosen)[self.run], minlength=len(self.levels))
-            upto = np.concatenate([[0.0], np.cumsum(each)])
+            sums_by_level = np.bincount(self.level, weights=(weight * chosen)[self.run], minlength=len(self.levels))
+            upto = np.concatenate([[0.0], np.cumsum(sums_by_level)])
             columns.append((upto[self.high] - upto[self.low]).astype(np.int64))
         marks: Ints = columns[0] * 1_000_003 + columns[1]
         return marks
@@ -143,8 +143,8 @@ class Values:
         if not self.questions:
             return
         weights = np.random.default_rng(1).integers(1, 2**40, self.count)
-        each = np.bincount(self.level, weights=(weights * known)[self.run], minlength=len(self.levels))
-        upto = np.concatenate([[0.0], np.cumsum(each)])
+        sums_by_level = np.bincount(self.level, weights=(weights * known)[self.run], minlength=len(self.levels))
+        upto = np.concatenate([[0.0], np.cumsum(sums_by_level)])
         ranged = set()
         for number in np.flatnonzero(upto[self.high] - upto[self.low] == (weights * (members & known)).sum()).tolist():
             question = self.questions[number]
@@ -154,9 +154,9 @@ class Values:
 
     def members(self, question: int) -> Bools:
         """Return the runs of which it holds."""
-        found = np.zeros(self.count, bool)
-        found[self.run[(self.level >= self.low[question]) & (self.level < self.high[question])]] = True
-        return found
+        is_member = np.zeros(self.count, bool)
+        is_member[self.run[(self.level >= self.low[question]) & (self.level < self.high[question])]] = True
+        return is_member
 
     def shown(self, question: int) -> str:
         """Return the value in words.
@@ -171,7 +171,7 @@ class Values:
 
 
 def field_of(name: str) -> CommonField:
-    """Return of what kind a fact is; whatever has no kind of its own counts as configuration.
+    """Return the kind of a fact; whatever has no kind of its own counts as configuration.
 
     >>> field_of("git.commit"), field_of("config.lr"), field_of("seed")
     ('commit', 'config', 'config')
@@ -193,13 +193,13 @@ def moment(unix: str) -> str:
 
 def _facts(runs: Sequence[FleetRun]) -> dict[str, dict[int, str]]:
     """Return each fact with its value by run; none that all runs share or that names one run alone."""
-    found: dict[str, dict[int, str]] = {}
+    values_by_fact: dict[str, dict[int, str]] = {}
     for place, run in enumerate(runs):
         for name, text in run.facts.items():
-            found.setdefault(name, {})[place] = text
+            values_by_fact.setdefault(name, {})[place] = text
         if "node" in run.facts and "device" in run.facts:
-            found.setdefault(ONE_DEVICE, {})[place] = f"{run.facts['node']} {run.facts['device']}"
-    known = {name: texts for name, texts in sorted(found.items()) if name not in NO_CAUSE}
+            values_by_fact.setdefault(ONE_DEVICE, {})[place] = f"{run.facts['node']} {run.facts['device']}"
+    known = {name: texts for name, texts in sorted(values_by_fact.items()) if name not in NO_CAUSE}
     return {name: texts for name, texts in known.items() if len(texts) < len(runs) or len(set(texts.values())) > 1}
 
 
@@ -219,13 +219,13 @@ def _levels(words: Collection[str], names: Sequence[str]) -> tuple[Ints, Ints]:
 
 def _numbers(texts: Iterable[str]) -> dict[str, float]:
     """Return the numbers that texts are; nothing where one is no number, or where all are the same few."""
-    found = {}
+    numbers = {}
     for text in texts:
         try:
-            found[text] = float(text)
+            numbers[text] = float(text)
         except ValueError:
             return {}
-    return found if len(set(found.values())) > 2 and all(map(isfinite, found.values())) else {}
+    return numbers if len(set(numbers.values())) > 2 and all(map(isfinite, numbers.values())) else {}
 
 
 def _cuts(numbers: NDArray[np.float64], having: Ints) -> Iterator[int]:
@@ -240,7 +240,7 @@ def _cuts(numbers: NDArray[np.float64], having: Ints) -> Iterator[int]:
 
 
 def _first_of_each(dated: Iterable[tuple[int, str | None]]) -> list[int]:
-    """Return at which starts a commit runs for the first time, of many commits those that most runs have."""
+    """Return the starts at which a commit runs for the first time; of many commits, those that most runs have."""
     first: dict[str, int] = {}
     times = Counter[str]()
     for at, commit in sorted((at, commit) for at, commit in dated if commit is not None):

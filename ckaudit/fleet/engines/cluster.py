@@ -20,9 +20,9 @@ def version_here() -> str:
 
 def check_versions(versions: Iterable[str]) -> None:
     """Raise `UsageError` where a worker has no ckaudit, or another version: one fleet is judged by one set of rules."""
-    for found in versions:
-        if found != __version__:
-            what = f"ckaudit {found}" if found else "no ckaudit"
+    for version in versions:
+        if version != __version__:
+            what = f"ckaudit {version}" if version else "no ckaudit"
             raise UsageError(
                 f"a worker has {what}, this is {__version__}", hint=f"Install ckaudit=={__version__} where the workers run."
             )
@@ -30,7 +30,7 @@ def check_versions(versions: Iterable[str]) -> None:
 
 @contextmanager
 def cluster_errors(name: str) -> Iterator[None]:
-    """Say of a cluster that is gone what helps; what was audited until then is in the data set.
+    """Name a cluster that is gone, and what helps, in its errors; what was audited until then is in the data set.
 
     Raises:
         CkauditError: In place of what the cluster's library raises.

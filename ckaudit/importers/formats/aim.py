@@ -136,7 +136,7 @@ def _tracked(repository: Source, chunk: Source, name: str) -> TrackedRun:
 
 
 def _start(run: TrackedRun) -> float:
-    """Return when the first point of a run was logged; 0: it is not known."""
+    """Return the time at which the first point of a run was logged; 0: it is not known."""
     return min((float(series.times[series.times > 0].min(initial=np.inf)) for series in run.series.values()), default=0.0)
 
 
@@ -260,23 +260,23 @@ def _labels(context: Any, name: str) -> Iterator[str]:
 
 def _traces(entries: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[int, str, dict[str, _Column]]]:
     """Yield context, name and columns of each series; without the column of values: it holds none that are numbers."""
-    found: dict[tuple[bool, int, str], dict[str, _Column]] = {}
+    columns_by_series: dict[tuple[bool, int, str], dict[str, _Column]] = {}
     beginning, column = b"", None
     tail = 2 + _NUMBER.size
     for key, value in entries:
         if key[:-tail] != beginning:
             beginning = key[:-tail]
-            column = _column(found, _path(beginning))
+            column = _column(columns_by_series, _path(beginning))
         if column is not None and (number := _number(value)) is not None:
             column.hashes.append(_NUMBER.unpack_from(key, len(key) - tail + 1)[0])
             column.numbers.append(number)
-    for (is_old, context, name), columns in found.items():
+    for (is_old, context, name), columns in columns_by_series.items():
         if is_old and "val" in columns:
             columns["step"] = _Column(columns["val"].hashes, array("d", columns["val"].hashes))
         yield context, name, columns
 
 
-def _column(found: dict[tuple[bool, int, str], dict[str, _Column]], path: Path | None) -> _Column | None:
+def _column(columns_by_series: dict[tuple[bool, int, str], dict[str, _Column]], path: Path | None) -> _Column | None:
     """Return the column of a path, None where it leads to none that is read."""
     is_old = path is not None and path[1:2] == ["chunks"]
     rest = [] if path is None else path[3 if is_old else 4 :]
@@ -285,7 +285,7 @@ def _column(found: dict[tuple[bool, int, str], dict[str, _Column]], path: Path |
     context, name, column = rest
     if not isinstance(context, int) or not isinstance(name, str):
         return None
-    return found.setdefault((is_old, context, name), {}).setdefault(str(column), _Column())
+    return columns_by_series.setdefault((is_old, context, name), {}).setdefault(str(column), _Column())
 
 
 def _rows(columns: Mapping[str, _Column]) -> tuple[Whole, Floats, Floats] | None:
@@ -304,6 +304,6 @@ def _found(column: _Column, hashes: Whole) -> Floats:
     places = np.searchsorted(own[order], hashes)
     known = places < len(own)
     known[known] = own[order][places[known]] == hashes[known]
-    found = np.full(len(hashes), NO_TIME)
-    found[known] = numbers[order][places[known]]
-    return found
+    values = np.full(len(hashes), NO_TIME)
+    values[known] = numbers[order][places[known]]
+    return values

@@ -119,10 +119,10 @@ def _lines(data: bytes, series: dict[str, _Series]) -> Iterator[tuple[int, int, 
 
 
 def _values(line: str, place: "re.Match[str]", series: dict[str, _Series]) -> Iterator[tuple[str, float]]:
-    for each, text in _unnamed_pairs(line, place) if place[2] else _named_pairs(line, place.end()):
+    for curve, text in _unnamed_pairs(line, place) if place[2] else _named_pairs(line, place.end()):
         if (value := number(text)) is not None:
-            series.setdefault(each.key, each)
-            yield each.key, value
+            series.setdefault(curve.key, curve)
+            yield curve.key, value
 
 
 def _unnamed_pairs(line: str, place: "re.Match[str]") -> Iterator[tuple[_Series, str]]:
@@ -140,15 +140,15 @@ def _named_pairs(line: str, begin: int) -> Iterator[tuple[_Series, str]]:
 
 def _named(rows: StepLines, mapped: Mapping[str, str], series: Sequence[_Series]) -> NamedLines:
     """Give the columns their names, and count rounds from 1."""
-    unnamed = {each.key: rows.columns[each.key] for each in series if each.measure == _UNNAMED}
-    kinds = {each.key: _kind_of_unnamed(unnamed) if each.measure == _UNNAMED else each.kind for each in series}
+    unnamed = {curve.key: rows.columns[curve.key] for curve in series if curve.measure == _UNNAMED}
+    kinds = {curve.key: _kind_of_unnamed(unnamed) if curve.measure == _UNNAMED else curve.kind for curve in series}
     names = dict(mapped)
-    for name, key in _choose([each for each in series if each.key not in names and each.key != _BEST], kinds).items():
+    for name, key in _choose([curve for curve in series if curve.key not in names and curve.key != _BEST], kinds).items():
         if name not in names.values():
             names[key] = name
     columns = {name: rows.columns[key] for key, name in names.items()}
     notes = [f"taken: {', '.join(f'{name} from {shorten_name(key)}' for key, name in names.items())}"] if names else []
-    if left := [each.key for each in series if each.key not in names and each.key != _BEST]:
+    if left := [curve.key for curve in series if curve.key not in names and curve.key != _BEST]:
         notes.append(f"left out: {list_names(left)}; --map NAME=KEY takes one")
     notes += ["total and remaining time were left out"] if unnamed else []
     from_zero = bool(len(rows.steps)) and int(rows.steps.min()) == 0
@@ -158,16 +158,16 @@ def _named(rows: StepLines, mapped: Mapping[str, str], series: Sequence[_Series]
 
 def _choose(series: Sequence[_Series], kinds: Mapping[str, str]) -> dict[str, str]:
     """Return the key of each catalogue name: of one measure of error for both kinds of data, and of scores of held-out data."""
-    errors = [each for each in series if kinds[each.key] == "error"]
-    trained = {each.measure: each.key for each in reversed(errors) if each.is_training}
-    held_out = {each.measure: each.key for each in errors if not each.is_training}
-    shared = [each.measure for each in errors if each.measure in trained and each.measure in held_out]
-    measure = next(iter([*shared, *(each.measure for each in errors)]), None)
+    errors = [curve for curve in series if kinds[curve.key] == "error"]
+    trained = {error.measure: error.key for error in reversed(errors) if error.is_training}
+    held_out = {error.measure: error.key for error in errors if not error.is_training}
+    shared = [error.measure for error in errors if error.measure in trained and error.measure in held_out]
+    measure = next(iter([*shared, *(error.measure for error in errors)]), None)
     chosen = {"train_loss_raw": trained.get(measure or ""), "val_loss": held_out.get(measure or "")}
     taken = {name: key for name, key in chosen.items() if key is not None}
-    for each in series:
-        if kinds[each.key] == "score" and not each.is_training:
-            taken[f"microbench_score/{each.data}_{each.measure or 'score'}"] = each.key
+    for curve in series:
+        if kinds[curve.key] == "score" and not curve.is_training:
+            taken[f"microbench_score/{curve.data}_{curve.measure or 'score'}"] = curve.key
     return taken
 
 

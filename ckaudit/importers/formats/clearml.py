@@ -59,7 +59,7 @@ def _tracked(bundle: Bundle) -> TrackedRun:
             if isinstance(event, dict) and event.get("type") == _SCALAR:
                 faulty += not _take(points, event)
     name = str(task.get("name") or bundle.name)
-    series, zeros = _without_zeros({writable(key): each for key, each in points.series().items()})
+    series, zeros = _without_zeros({writable(key): logged for key, logged in points.series().items()})
     run = TrackedRun(writable(name), series, manifest=Manifest(schema_version="ck.run.v1", name=writable(name) or UNSET))
     write_config(run.manifest, _settings(task.get("hyperparams")))
     if faulty:
@@ -85,9 +85,9 @@ def _without_zeros(series: Mapping[str, LoggedSeries]) -> tuple[dict[str, Logged
     """Return the series with NaN for what ClearML cannot have meant as 0, and the names of those that held such."""
     read: dict[str, LoggedSeries] = {}
     names = []
-    for name, each in series.items():
-        lost = _are_no_numbers(each.values) if catalogue_name(name) in _NEVER_ZERO else np.zeros(len(each.values), bool)
-        read[name] = LoggedSeries(each.steps, np.where(lost, np.nan, each.values), each.times, each.order)
+    for name, logged in series.items():
+        lost = _are_no_numbers(logged.values) if catalogue_name(name) in _NEVER_ZERO else np.zeros(len(logged.values), bool)
+        read[name] = LoggedSeries(logged.steps, np.where(lost, np.nan, logged.values), logged.times, logged.order)
         names += [name] if lost.any() else []
     return read, names
 

@@ -59,7 +59,7 @@ def _tracked(bundle: Bundle) -> TrackedRun:
             faulty += not _take(points, message, metric, last)
         elif isinstance(parameter := message.get("param"), dict) and parameter.get("paramName") not in _OF_COMET:
             settings[str(parameter.get("paramName"))] = parameter.get("paramValue")
-    series = {writable(name): each for name, each in points.series().items()}
+    series = {writable(name): logged for name, logged in points.series().items()}
     run = TrackedRun(bundle.name, series)
     run.manifest = Manifest(schema_version="ck.run.v1", name=writable(str(experiment.get("offline_id") or "")) or UNSET)
     write_config(run.manifest, settings)

@@ -179,7 +179,7 @@ def imported_records(
 
 
 def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
-    """Return the columns to read: those of `choices`, of single tensors and layers, and what may count where no step is told."""
+    """Return the columns to read: those of `choices`, of tensors and layers, and what may count steps where no column does."""
     chosen = {position for positions in choices.values() for position in positions}
     epoch = epoch_of(header)
     counters = {position for position, name in enumerate(header) if A_COUNTER.search(name) or counts_environments(name)}
@@ -200,7 +200,7 @@ def epoch_of(header: Sequence[str]) -> int | None:
 
 
 def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) -> dict[str, list[int]]:
-    """Return for each catalogue name the columns that may hold it; a column that the user mapped is taken for that alone.
+    """Return the columns that may hold each catalogue name; a column that the user mapped is taken for that alone.
 
     Raises:
         UnreadableError: Where no column can be recognised.
@@ -213,8 +213,8 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         for name, positions in recognise_columns(header).items()
         if (kept := [position for position in positions if position not in used])
     } | mapped
-    told = set(choices) - {"step", "time"} or policy_losses(header) or adversarial_losses(header)
-    if not told and not any(place_of(name) for name in header):
+    recognised = set(choices) - {"step", "time"} or policy_losses(header) or adversarial_losses(header)
+    if not recognised and not any(place_of(name) for name in header):
         raise UnreadableError(
             f"{shown} is a table, but none of its columns has a name that is known: {list_names(header)}",
             hint=hint_of(header, "COLUMN"),
@@ -236,11 +236,11 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     axis = _steps(table, series, chosen, choices.get("step", ()))
     used = {position for positions in choices.values() for position in positions}
     unread = {*of_policy, *(() if timed else timing)} - used
-    read = {each: column for each, column in table.columns.items() if each not in unread}
+    read = {position: column for position, column in table.columns.items() if position not in unread}
     layers = {
-        table.header[each]: column
-        for each, column in read.items()
-        if each not in used | timing | {epoch_of(table.header), *_against(table.header)}
+        table.header[position]: column
+        for position, column in read.items()
+        if position not in used | timing | {epoch_of(table.header), *_against(table.header)}
     }
     passed = _passed_over(table.header, chosen, choices, read)
     notes = [*note_on_taken(named, many="columns"), *passed, *axis.notes, *timed, *notes]
@@ -301,8 +301,8 @@ def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int
 
 def _against(header: Sequence[str]) -> tuple[()] | tuple[int, int]:
     """Return the positions of the losses that play against each other."""
-    found = adversarial_losses(header)
-    return () if found is None else (found.generator, found.discriminator)
+    losses = adversarial_losses(header)
+    return () if losses is None else (losses.generator, losses.discriminator)
 
 
 def _take_adversaries(table: NumberTable, series: dict[str, Numbers]) -> list[str]:

@@ -69,7 +69,7 @@ def _tracked(folder: Source) -> TrackedRun:
                 continue
             time = number(cells[0]) if timed else None
             points.add(name, step, value, NO_TIME if time is None else time / 1000)
-    run = TrackedRun("", {writable(name): each for name, each in points.series().items()})
+    run = TrackedRun("", {writable(name): logged for name, logged in points.series().items()})
     run.manifest = Manifest(schema_version="ck.run.v1", name=writable(folder.path.resolve().parent.name) or UNSET)
     run.notes.append("steps are DVCLive's own, from 0: calls of next_step, with most of its callbacks one an epoch")
     if faulty:

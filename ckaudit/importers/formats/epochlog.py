@@ -36,7 +36,7 @@ from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines, prefix_end
 
 NAME = "epoch text log"
 GENERIC = True
-MAX_TOLD = 2**21  # bytes in which a log of this kind has shown two epochs
+DETECTION_BYTES = 2**21  # bytes in which a log of this kind has shown two epochs
 _EPOCH = re.compile(
     r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|episode\b|pass\b(?= \d+ ?/)|train:(?= \d+ \[))"
     r"[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
@@ -69,11 +69,11 @@ def detects(source: Source) -> bool:
         b"poch" in source.data
         or b"pisode" in source.data
         or b"Train: " in source.data
-        or b"pass " in source.data[:MAX_TOLD]
-        or _PLACE_MARK.search(source.data[:MAX_TOLD])
+        or b"pass " in source.data[:DETECTION_BYTES]
+        or _PLACE_MARK.search(source.data[:DETECTION_BYTES])
     ):
         return False
-    lines, _ = _with_errors(gathered(_lines(source.data[:MAX_TOLD])))
+    lines, _ = _with_errors(gathered(_lines(source.data[:DETECTION_BYTES])))
     with_a_loss = lines.holding_name(*_LOSSES)
     if len(np.unique(lines.epochs[with_a_loss])) < 2:
         return not with_a_loss.any() and (_are_of_parts(lines) or _are_of_scores(lines))
@@ -113,8 +113,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _are_of_parts(lines: EpochLines) -> bool:
     """Tell by a loss, or two decimal numbers, of names of their own in two epochs: a generator's and its judge's, say."""
     unnamed = {key: column.with_point for key, column in lines.columns.items() if name_of(key) is None}
-    told = [key for key, with_point in unnamed.items() if len(np.unique(lines.epochs[with_point])) > 1]
-    return len(told) > 1 or any("loss" in key for key in told)
+    recurring = [key for key, with_point in unnamed.items() if len(np.unique(lines.epochs[with_point])) > 1]
+    return len(recurring) > 1 or any("loss" in key for key in recurring)
 
 
 def _are_of_scores(lines: EpochLines, *, min_epochs: int = 3) -> bool:
@@ -263,12 +263,12 @@ def _with_numbers(lines: EpochLines, *, min_lines: int = 3) -> tuple[EpochLines,
 
 
 def _with_tests(lines: EpochLines) -> tuple[EpochLines, list[str]]:
-    """Return the lines, their test losses as validation losses where these are told in several epochs and no others are."""
+    """Return the lines, with test losses as validation losses where several epochs have them and no others."""
     tested = lines.epochs[lines.columns[OF_TEST].present] if OF_TEST in lines.columns else lines.epochs[:0]
     if len(np.unique(tested)) < 2 or lines.holding_name("val_loss").any():
         return lines, []
-    told = "val_loss is the loss on a test set, which is told in each epoch; no line tells of another validation"
-    return lines.renamed({OF_TEST: "val loss"}), [told]
+    note = "val_loss is the loss on a test set, which is told in each epoch; no line tells of another validation"
+    return lines.renamed({OF_TEST: "val loss"}), [note]
 
 
 def _of_one_grain(lines: EpochLines) -> EpochLines:

@@ -65,9 +65,9 @@ def detects(source: Source) -> bool:
     if source.is_folder or _MARK not in source.data[:HEAD_BYTES]:
         return False
     text = source.data[:HEAD_BYTES].decode("utf-8", errors="replace")
-    found = list(_entries(text))
-    with_a_loss = [entry for entry in found if {"loss", "eval_loss"} & entry.values.keys()]
-    is_own = _PLACE.search(text) is not None or any(_OWN & entry.values.keys() for entry in found)
+    entries = list(_entries(text))
+    with_a_loss = [entry for entry in entries if {"loss", "eval_loss"} & entry.values.keys()]
+    is_own = _PLACE.search(text) is not None or any(_OWN & entry.values.keys() for entry in entries)
     return is_own and len(with_a_loss) >= MIN_ENTRIES
 
 
@@ -78,16 +78,16 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no entry has a value.
         UsageError: Where `columns` names what no entry has.
     """
-    found: list[tuple[int, int, dict[str, float]]] = []
+    lines: list[tuple[int, int, dict[str, float]]] = []
     axis = StepAxis(np.empty(0, np.int64), [])
     for entries in _trainings(list(_entries(source.text))):
         axis = _steps(entries)
-        found += [
+        lines += [
             (entry.line, step, entry.values)
             for entry, step in zip(entries, axis.steps.tolist(), strict=True)
             if "train_runtime" not in entry.values
         ]
-    rows = step_lines(found)
+    rows = step_lines(lines)
     rows.columns = {key: column for key, column in rows.columns.items() if not NO_SERIES.fullmatch(key)}
     names = names_of_members(rows.columns, {}, _losses(rows))
     unwanted = [] if columns else [key for key in rows.columns if key not in dict(members_by_name(rows.columns, names))]

@@ -38,11 +38,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where there is none, or none of its members has a known name.
         UsageError: Where `columns` names what is not there.
     """
-    found = _history(source)
-    if found is None:
+    history = _history(source)
+    if history is None:
         raise UnreadableError(f"{source.shown} holds no history of a loss", hint="Name the format of the file by --format.")
-    history = source.with_data(json.dumps(found).encode())
-    return jsonl.read(history, columns) if isinstance(found, list) else keras.read(history, columns)
+    lines = source.with_data(json.dumps(history).encode())
+    return jsonl.read(lines, columns) if isinstance(history, list) else keras.read(lines, columns)
 
 
 def _history(source: Source) -> list[Any] | dict[str, Any] | None:
@@ -62,8 +62,8 @@ def _histories(document: Any) -> Iterator[list[Any] | dict[str, Any]]:
     while waiting:
         value, depth = waiting.popleft()
         if isinstance(value, list):
-            if sum(_is_entry(each) for each in value) >= MIN_ENTRIES:
-                yield [each for each in value if isinstance(each, dict)]
+            if sum(_is_entry(entry) for entry in value) >= MIN_ENTRIES:
+                yield [entry for entry in value if isinstance(entry, dict)]
         elif isinstance(value, dict):
             if all(map(str.isdecimal, value)) and sum(map(_is_entry, value.values())) >= MIN_ENTRIES:
                 yield [{"epoch": int(key)} | entry for key, entry in value.items() if isinstance(entry, dict)]

@@ -65,7 +65,10 @@ def detects(source: Source) -> bool:
     """Tell by the logs of the first iteration in a folder, or by several lines with an objective of training."""
     if source.is_folder:
         return any(source.inside(name) is not None for name in _PLACES_OF_FILES)
-    return is_text(source) and sum(each.name == "train_loss_raw" for each in _lines(source.data[:HEAD_BYTES])) >= MIN_OBJECTIVES
+    return (
+        is_text(source)
+        and sum(objective.name == "train_loss_raw" for objective in _lines(source.data[:HEAD_BYTES])) >= MIN_OBJECTIVES
+    )
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -77,14 +80,14 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """
     if source.is_folder:
         source = source.with_data(b"".join(_files(source)))
-    found = list(_lines(source.data))
+    objectives = list(_lines(source.data))
     notes = ["the loss is the negative of the objective", "a step is an iteration of Kaldi's, which holds many updates"]
-    if any(each.step is None for each in found):
-        trained = [each for each in found if each.name == "train_loss_raw"]
-        found = [replace(each, step=place) for place, each in enumerate(trained, 1)]
+    if any(objective.step is None for objective in objectives):
+        trained = [objective for objective in objectives if objective.name == "train_loss_raw"]
+        objectives = [replace(objective, step=place) for place, objective in enumerate(trained, 1)]
         notes.append(_NUMBERED)
     notes += ["accuracies were left out"] if _ACCURACY in source.data else []
-    rows = step_lines(_means(found))
+    rows = step_lines(_means(objectives))
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [])
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
@@ -102,17 +105,16 @@ def _files(source: Source) -> Iterator[bytes]:
             yield "\n".join([f"nnet3-{command} {match[2]}.mdl", *objectives, ""]).encode()
 
 
-def _means(found: Sequence[_Objective]) -> Iterator[tuple[int, int, dict[str, float]]]:
+def _means(objectives: Sequence[_Objective]) -> Iterator[tuple[int, int, dict[str, float]]]:
     """Yield a line, a step and its losses, each a mean over the frames of all jobs, in the order of steps."""
     by_step: dict[int, dict[str, list[_Objective]]] = {}
-    for each in found:
-        by_step.setdefault(each.step or 0, {}).setdefault(each.name, []).append(each)
+    for objective in objectives:
+        by_step.setdefault(objective.step or 0, {}).setdefault(objective.name, []).append(objective)
     for step, losses in sorted(by_step.items()):
         means = {
-            name: sum(each.loss * each.frames for each in jobs) / sum(each.frames for each in jobs)
-            for name, jobs in losses.items()
+            name: sum(job.loss * job.frames for job in jobs) / sum(job.frames for job in jobs) for name, jobs in losses.items()
         }
-        yield min(each.line for jobs in losses.values() for each in jobs), step, means
+        yield min(job.line for jobs in losses.values() for job in jobs), step, means
 
 
 def _lines(data: bytes) -> Iterator[_Objective]:

@@ -122,8 +122,8 @@ def _known_cells(line: str, start: int) -> list[Cell] | None:
 def _cells(line: str, start: int) -> list[Cell] | None:
     if start < len(line) and line[start] in "#{<\"'`*>|":
         return None
-    if said := _NAME_FIRST.search(line, start, start + _MAX_CHARACTERS_AHEAD):
-        return [Cell("step", *said.span(2)), Cell(said[1].lower(), *said.span(3))]
+    if name_first := _NAME_FIRST.search(line, start, start + _MAX_CHARACTERS_AHEAD):
+        return [Cell("step", *name_first.span(2)), Cell(name_first[1].lower(), *name_first.span(3))]
     if bare := _BARE.match(line, start):
         return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
     if match := _OF_ALL.match(line, start):

@@ -37,7 +37,7 @@ Numbered = tuple[int, int, dict[str, float]]
 
 
 def detects(source: Source) -> bool:
-    """Tell by several lines with a training loss; whatever names a step is told by another format before."""
+    """Tell by several lines with a training loss; whatever names a step belongs to a format that is asked before."""
     if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
         return False
     return sum(_is_trained(values) for _, _, values in _lines(source.data[:HEAD_BYTES], array("q"))) >= MIN_LINES
@@ -75,8 +75,8 @@ def _lines(data: bytes, counts: "array[int]") -> Iterator[Numbered]:
             continue
         behind = _COUNT_BEHIND_NAME.search(line)
         text = line[: behind.start()] + line[behind.end() :] if behind else line
-        found = ((cell.key, number(text[cell.start : cell.end].replace(",", ""))) for cell in value_cells(text))
-        values = {key: value for key, value in found if value is not None and name_of(key)}
+        pairs = ((cell.key, number(text[cell.start : cell.end].replace(",", ""))) for cell in value_cells(text))
+        values = {key: value for key, value in pairs if value is not None and name_of(key)}
         if _is_trained(values):
             count = behind or _COUNT_OF_ALL.search(line)
             counts.append(int(count[1]) if count else -1)

@@ -110,8 +110,8 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         others = (Cell(f"lr {number}", *value.span()) for number, value in enumerate(_NUMBER.finditer(line, match.end()), 1))
         return [Cell("step", *match.span(1)), Cell("skipped", *match.span(2)), Cell("lr", *match.span(3)), *others]
     if match := _PIPELINE.search(line, start):
-        told = zip(("step", "loss", "iter time (s)", "samples/sec"), range(1, 5), strict=True)
-        return [*(Cell(name, *match.span(place)) for name, place in told if match[place]), *_others(line, match.end())]
+        named_groups = zip(("step", "loss", "iter time (s)", "samples/sec"), range(1, 5), strict=True)
+        return [*(Cell(name, *match.span(place)) for name, place in named_groups if match[place]), *_others(line, match.end())]
     if match := _TIMER.search(line, start):
         timed = zip(("step", "samples/sec so far", _SPEED_NOW), range(1, 4), strict=True)
         return [*(Cell(name, *match.span(place)) for name, place in timed), *_others(line, match.end())]
@@ -302,12 +302,12 @@ def _deepspeed(columns: Columns, raw: Columns) -> list[str]:
 
 def _scales(columns: Columns, rows: StepLines, facts: Sequence[RunFact]) -> list[str]:
     """Take the loss scale that lines of overflows state, at the line of a step behind them, where no line of a step has it."""
-    told = [(fact.line, value) for fact in facts if fact.key == "scale" and (value := number(fact.value)) is not None]
-    if not told or "loss_scale" in columns or not len(rows.steps):
+    scales = [(fact.line, value) for fact in facts if fact.key == "scale" and (value := number(fact.value)) is not None]
+    if not scales or "loss_scale" in columns or not len(rows.steps):
         return []
     lines = rows.origin.lines
     values = np.full(len(lines), np.nan)
-    for line, value in told:
+    for line, value in scales:
         if (place := int(np.searchsorted(lines, line))) < len(lines):
             values[place] = value
     columns["loss_scale"] = Numbers(values, ~np.isnan(values))

@@ -35,7 +35,7 @@ OF_NEPTUNE = ("sys/", "monitoring/", "source_code/")
 
 
 class _Points(Struct):
-    """What is told of one run, in the order of files."""
+    """What the files hold of one run, in their order."""
 
     single: dict[str, Any]
     series: dict[str, list[tuple[NDArray[np.int64], Numbers, Numbers]]]

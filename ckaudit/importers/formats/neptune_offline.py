@@ -59,9 +59,9 @@ def _runs(source: Source) -> Iterator[Source]:
         return
     for place in _PLACES:
         folder = source.inside(place) if place else source
-        found = [run for run in (folder, *folder.folders()) if any(_logs(run))] if folder is not None else []
-        yield from found
-        if found:
+        runs = [run for run in (folder, *folder.folders()) if any(_logs(run))] if folder is not None else []
+        yield from runs
+        if runs:
             return
 
 
@@ -113,9 +113,9 @@ def _take(points: PointCollector, last: dict[str, int], name: str, point: Any) -
 
 
 def _run(source: Source, points: PointCollector, settings: Mapping[str, Any], faulty: int) -> TrackedRun:
-    told = settings.get("sys/name")
-    name = writable(told if isinstance(told, str) and told not in ("", _UNNAMED) else source.path.name)
-    series, broken = _with_left_out({writable(key): each for key, each in points.series().items()})
+    given_name = settings.get("sys/name")
+    name = writable(given_name if isinstance(given_name, str) and given_name not in ("", _UNNAMED) else source.path.name)
+    series, broken = _with_left_out({writable(key): logged for key, logged in points.series().items()})
     run = TrackedRun(name, series)
     run.manifest = Manifest(schema_version="ck.run.v1", name=name)
     own = {key.removeprefix(_SETTINGS): value for key, value in settings.items() if not key.startswith(OF_NEPTUNE)}
@@ -132,23 +132,23 @@ def _run(source: Source, points: PointCollector, settings: Mapping[str, Any], fa
 def _with_left_out(series: Mapping[str, LoggedSeries]) -> tuple[dict[str, LoggedSeries], list[str]]:
     """Return the series with NaN for what Neptune left out of a loss or a norm of the gradient, and the names of those."""
     whole, names = dict(series), []
-    for name, each in series.items():
-        others = [other for other in series.values() if _was_logged_with(each, other)]
+    for name, sparse in series.items():
+        others = [other for other in series.values() if _was_logged_with(sparse, other)]
         if catalogue_name(name) not in _NEVER_SKIPPED or not others:
             continue
         beside = max(others, key=lambda other: len(other.steps))
-        lost = ~np.isin(beside.steps, each.steps)
-        order = np.concatenate([each.order, beside.order[lost]])
-        columns = ((each.steps, beside.steps), (each.values, np.full(len(lost), np.nan)), (each.times, beside.times))
+        lost = ~np.isin(beside.steps, sparse.steps)
+        order = np.concatenate([sparse.order, beside.order[lost]])
+        columns = ((sparse.steps, beside.steps), (sparse.values, np.full(len(lost), np.nan)), (sparse.times, beside.times))
         steps, values, times = (np.concatenate([own, other[lost]])[np.argsort(order)] for own, other in columns)
         whole[name] = LoggedSeries(steps, values, times, np.sort(order))
         names.append(name)
     return whole, names
 
 
-def _was_logged_with(each: LoggedSeries, other: LoggedSeries) -> bool:
+def _was_logged_with(sparse: LoggedSeries, other: LoggedSeries) -> bool:
     """Tell whether another series begins with a series, has a point wherever that has one, most often no other, and yet more."""
-    own, known = np.unique(each.steps), np.unique(other.steps)
+    own, known = np.unique(sparse.steps), np.unique(other.steps)
     if not 1 < len(own) < len(known) or own[0] != known[0] or not np.isin(own, known).all():
         return False
     return float(np.median(np.diff(np.searchsorted(known, own)))) == 1

@@ -36,8 +36,8 @@ def detects(source: Source) -> bool:
     """Tell by several records, one of them with a step or a name that is known."""
     if not is_text(source) or b"|" not in source.data[:HEAD_BYTES]:
         return False
-    found = list(_records(source.data[:HEAD_BYTES]))
-    return len(found) >= MIN_RECORDS and any(_is_known(name) for name in found[0])
+    records = list(_records(source.data[:HEAD_BYTES]))
+    return len(records) >= MIN_RECORDS and any(_is_known(name) for name in records[0])
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:

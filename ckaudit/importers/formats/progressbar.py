@@ -85,7 +85,7 @@ def detects(source: Source) -> bool:
             bars.append(line)
         else:
             others += b"loss" in line
-    steps = {found.step for found in _versions(b"\n".join(bars)) if any(map(_is_judged, found.values))}
+    steps = {version.step for version in _versions(b"\n".join(bars)) if any(map(_is_judged, version.values))}
     return len(steps) >= max(MIN_STEPS, others)
 
 
@@ -100,8 +100,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no step has a value.
         UsageError: Where `columns` names what no bar shows.
     """
-    found = _last_versions([*_versions(source.data)])
-    rows = step_lines([(version.line, version.step, version.values) for version in found])
+    bars = _last_versions([*_versions(source.data)])
+    rows = step_lines([(version.line, version.step, version.values) for version in bars])
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), len(_LINE_END.split(source.data.rstrip(b"\r\n"))), [], unwanted)
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), _named, no_run_facts))
@@ -132,8 +132,8 @@ def _versions(data: bytes) -> Iterator[BarValues]:
 
 
 def _values(text: str) -> dict[str, float]:
-    found = ((match[1].lower(), number(match[2])) for match in _VALUE.finditer(text))
-    values = {key: value for key, value in found if value is not None and key not in _COUNTERS}
+    pairs = ((match[1].lower(), number(match[2])) for match in _VALUE.finditer(text))
+    values = {key: value for key, value in pairs if value is not None and key not in _COUNTERS}
     if _REDUCED in values and "loss" in values:
         values["smoothed loss"] = values.pop("loss")  # Lightning's mean over the last steps
     return values
@@ -144,11 +144,11 @@ def _of_evaluation(key: str) -> str:
     return f"val {key}" if name_of(key) in ("train_loss_raw", "train_ppl") else key
 
 
-def _last_versions(found: Sequence[BarValues]) -> list[BarValues]:
-    """Return of neighbours at one update that show the same values the last."""
+def _last_versions(versions: Sequence[BarValues]) -> list[BarValues]:
+    """Return the bars; of neighbours at one update that show the same values, only the last."""
     return [
         one
-        for one, after in zip(found, [*found[1:], None], strict=True)
+        for one, after in zip(versions, [*versions[1:], None], strict=True)
         if after is None or after.step != one.step or after.values.keys() != one.values.keys()
     ]
 

@@ -79,8 +79,8 @@ def _names(head: bytes) -> list[str]:
 
 def _read(file: Source, columns: Mapping[str, str], name: str) -> list[Imported]:
     generic = jsonl if file.first(1) == b"{" else csvfile
-    names = [each for each in _names(file.head) if each.partition("/")[0] not in ("config", "hist_stats")]
-    counted = any(catalogue_name(each) == "step" for each in names if each != _ITERATION)
+    names = [column for column in _names(file.head) if column.partition("/")[0] not in ("config", "hist_stats")]
+    counted = any(catalogue_name(column) == "step" for column in names if column != _ITERATION)
     asked = columns if counted or "step" in columns else {**columns, "step": _ITERATION}
     runs = generic.read(file, asked)
     return [replace(run, source=NAME, name=name, notes=tuple(_note(note) for note in run.notes)) for run in runs]

@@ -84,7 +84,7 @@ def _tracked(name: str, metrics: Mapping[str, Any], config: Mapping[str, Any], a
                 faulty += 1
             else:
                 points.add(metric, step, value, _time(times[place]) if place < len(times) else NO_TIME)
-    run = TrackedRun(writable(name), {writable(each): series for each, series in points.series(by_time=False).items()})
+    run = TrackedRun(writable(name), {writable(key): series for key, series in points.series(by_time=False).items()})
     experiment = about.get("experiment")
     shown = experiment.get("name") if isinstance(experiment, dict) else None
     run.manifest = Manifest(schema_version="ck.run.v1", name=writable(str(shown)) if shown else UNSET)

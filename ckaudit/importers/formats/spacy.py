@@ -68,8 +68,8 @@ def _since(before: float, after: float) -> int:
 
 
 def _mean(row: Row, losses: Sequence[str], updates: int) -> str:
-    told = [row[name] for name in losses if name in row]
-    return str(sum(told) / updates) if told and updates > 0 else ""
+    values = [row[name] for name in losses if name in row]
+    return str(sum(values) / updates) if values and updates > 0 else ""
 
 
 def _notes(losses: Sequence[str]) -> list[str]:

@@ -87,8 +87,8 @@ def _may_be_heading(numbered: tuple[int, str]) -> bool:
 
 
 def _values(line: str, phase: str) -> dict[str, float]:
-    found = ((cell.key, number(line[cell.start : cell.end].replace(",", ""))) for cell in value_cells(line, phase=phase))
-    return {key: value for key, value in found if value is not None and name_of(key)}
+    pairs = ((cell.key, number(line[cell.start : cell.end].replace(",", ""))) for cell in value_cells(line, phase=phase))
+    return {key: value for key, value in pairs if value is not None and name_of(key)}
 
 
 def _is_trained(values: Mapping[str, float]) -> bool:

@@ -81,8 +81,8 @@ class Bins(Struct, frozen=True):
             "percentiles": list(map(float, np.interp(np.array(PERCENTILE_LEVELS) / 100 * below[-1], below, self.edges))),
         }
         squares = (self.counts * (left * left + left * right + right * right) / 3).sum()
-        least, most = self._bounds()
-        worst = _error(sqrt(squares), sqrt(least), sqrt(most))
+        low_squares, high_squares = self._bounds()
+        worst = _error(sqrt(squares), sqrt(low_squares), sqrt(high_squares))
         if worst <= MAX_ERROR:
             known["norm"] = sqrt(squares)
         mean = float((self.counts * (left + right)).sum() / (2 * count))
@@ -109,9 +109,9 @@ class Bins(Struct, frozen=True):
         """Return the least and the greatest sum of squares that values in these bins can have."""
         near, far = np.abs(self.edges[:-1]), np.abs(self.edges[1:])
         straddles = (self.edges[:-1] < 0) & (self.edges[1:] > 0)
-        least = np.where(straddles, 0.0, np.minimum(near, far))
-        most = np.maximum(near, far)
-        return float((self.counts * least**2).sum()), float((self.counts * most**2).sum())
+        nearest = np.where(straddles, 0.0, np.minimum(near, far))
+        farthest = np.maximum(near, far)
+        return float((self.counts * nearest**2).sum()), float((self.counts * farthest**2).sum())
 
 
 def bins_of(edges: Sequence[float], counts: Sequence[float]) -> Bins | None:

@@ -146,8 +146,8 @@ def drop_placeholders(series: dict[str, Numbers], keys: Mapping[str, str], *, na
     notes = []
     for name, values in cleared.items():
         if values.count or not _is_broken_throughout(name, series):
-            how = "stands between numbers all along" if values.count else "stands alone"
-            notes.append(f"{nan} in {shorten_name(keys[name])} {how}: read as not recorded")
+            place = "stands between numbers all along" if values.count else "stands alone"
+            notes.append(f"{nan} in {shorten_name(keys[name])} {place}: read as not recorded")
             series[name] = values
     return notes
 
@@ -226,8 +226,8 @@ def steps_of_epochs(epochs: Numbers, series: Iterable[Numbers]) -> StepAxis | No
         series: What is logged in the same rows.
     """
     steps = steps_from(epochs)
-    each = [steps[column.recorded] for column in series]
-    if not len(steps) or (steps == NO_STEP).any() or any((own[1:] == own[:-1]).any() for own in each):
+    steps_by_series = [steps[column.recorded] for column in series]
+    if not len(steps) or (steps == NO_STEP).any() or any((own[1:] == own[:-1]).any() for own in steps_by_series):
         return None
     shift = int(steps.min() == 0)
     counted = ", which the file counts from 0" if shift else ""
@@ -248,8 +248,8 @@ def counter_of_updates(counters: Mapping[str, Numbers], series: Mapping[str, Num
     losses = [series[name].recorded for name in _LOSSES if name in series]
     if not losses or CALLS not in counters:
         return ""
-    there = np.logical_or.reduce(losses)
-    return next((name for name, column in counters.items() if name != CALLS and column.recorded[there].all()), "")
+    has_loss = np.logical_or.reduce(losses)
+    return next((name for name, column in counters.items() if name != CALLS and column.recorded[has_loss].all()), "")
 
 
 def counted_from_zero(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> list[str]:

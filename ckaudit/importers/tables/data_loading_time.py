@@ -40,10 +40,10 @@ def named_times(names: Sequence[str]) -> StepTimes | None:
     """
     plain = {NO_LETTERS.sub("_", name.lower()): name for name in reversed(names)}
     for form, data in plain.items():
-        found = _DATA.fullmatch(form)
-        if found is None or _HELD_OUT.search(form):
+        match = _DATA.fullmatch(form)
+        if match is None or _HELD_OUT.search(form):
             continue
-        if whole := next((plain[found[1] + each] for each in _WHOLE_TIMES if found[1] + each in plain), ""):
+        if whole := next((plain[match[1] + ending] for ending in _WHOLE_TIMES if match[1] + ending in plain), ""):
             return StepTimes(data, whole)
     return None
 

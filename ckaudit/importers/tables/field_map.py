@@ -135,8 +135,8 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
         silent = {*silent, *pair}
     offered = {key for candidates in choices.values() for key in candidates}
     times = named_times([key for key in rows.columns if key not in names and key not in mapped.values()])
-    if times and "dataloader_stall_frac" not in series and (said := take_times(series, times, rows.columns)):
-        notes += said
+    if times and "dataloader_stall_frac" not in series and (time_notes := take_times(series, times, rows.columns)):
+        notes += time_notes
         silent = {*silent, times.data, times.whole}
     layers = {_unwrapped(key): rows.columns[key] for key in rows.columns if key not in offered and is_of_layer(key, names)}
     known = {*silent, *names, *(key for key in rows.keys if is_of_layer(key, names))}

@@ -237,13 +237,13 @@ class _Columns(Struct):
         """
         if nested:
             rows = list(map(flat, rows))
-        here = set[str]().union(*rows)
-        if not here <= self.keys.keys():
+        names = set[str]().union(*rows)
+        if not names <= self.keys.keys():
             for row in rows:
                 for member in row:
                     if member not in self.keys and len(self.keys) <= MAX_KEYS:
                         self.keys[member] = self.wanted(member)
-        for key in here & self.keys.keys():
+        for key in names & self.keys.keys():
             if self.keys[key]:
                 self.parts.setdefault(key, []).append((self.count, numbers(_cells(rows, key))))
             if key in self.texts:

@@ -88,9 +88,9 @@ def runs_of(labels: Mapping[str, LabelColumn], steps: NDArray[np.int64] | None) 
     if not telling:
         return {}
     codes = np.stack([column.codes for column in telling.values()], axis=1)
-    told = (codes >= 0).all(axis=1)
-    different, places = np.unique(codes[told], axis=0, return_inverse=True)
-    rows = np.flatnonzero(told)
+    is_labelled = (codes >= 0).all(axis=1)
+    different, places = np.unique(codes[is_labelled], axis=0, return_inverse=True)
+    rows = np.flatnonzero(is_labelled)
     runs = {_name(telling, row): rows[places.reshape(-1) == place] for place, row in enumerate(different.tolist())}
     is_few = 1 < len(runs) <= min(MAX_RUNS, len(codes) // 2)
     return runs if is_few and (steps is None or _side_by_side([steps[own] for own in runs.values()])) else {}

@@ -195,11 +195,11 @@ def _entries(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Iterato
     names = list(series)
     cells = zip(*(column.values.tolist() for column in series.values()), strict=True)
     known = zip(*(column.recorded.tolist() for column in series.values()), strict=True)
-    for step, row, there in zip(steps.tolist(), cells, known, strict=True):
-        yield step, {name: value for name, value, here in zip(names, row, there, strict=True) if here}
+    for step, row, is_known in zip(steps.tolist(), cells, known, strict=True):
+        yield step, {name: value for name, value, is_there in zip(names, row, is_known, strict=True) if is_there}
 
 
-def _filled(values: Iterable[float | str | None]) -> list[float | str]:
+def _with_nan(values: Iterable[float | str | None]) -> list[float | str]:
     return [nan if value is None else value for value in values]
 
 
@@ -220,7 +220,7 @@ def table_of(sessions: Sequence[Mapping[int, Row]]) -> LineTable:
         np.array([row["step"] for row in rows], np.int64),
         np.array(places, np.int64),
         tuple(name for name in names if name not in words),
-        np.array(list(map(_filled, values)), float).reshape(recorded.shape),
+        np.array(list(map(_with_nan, values)), float).reshape(recorded.shape),
         None if recorded.all() else recorded,
         {name: [None if (word := row.get(name)) is None else str(word) for row in rows] for name in names if name in words},
     )

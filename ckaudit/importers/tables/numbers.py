@@ -46,7 +46,7 @@ class Numbers(Struct, frozen=True, eq=False):
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """Return a count and what is said of so many.
+    """Return a count with the noun's phrase in singular or plural.
 
     >>> counted(1, "line stands", "lines stand"), counted(1200, "line stands", "lines stand")
     ('1 line stands', '1,200 lines stand')

@@ -293,7 +293,7 @@ def _take(table: TextTable, rows: list[list[str]], lines: list[int], odd: "_OddR
 
 
 def _torn_header(shown: str, width: int, odd: "_OddRows") -> UnreadableError:
-    """Return what is wrong where most rows have more cells than there are names: no cell can be told to be whose."""
+    """Return what is wrong where most rows have more cells than there are names: no cell has a certain column."""
     return UnreadableError(
         f"the header line of {shown} is torn: it names {width:,} columns, and {odd.wide:,} rows have more cells "
         f"(first {odd.first}), so no name can be told to be whose",

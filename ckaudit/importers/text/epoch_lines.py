@@ -13,7 +13,7 @@ from ckaudit.importers.tables.growing import GrowingColumn
 from ckaudit.importers.tables.numbers import Numbers, count_of, number
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints, LineOrigin, Mask
 from ckaudit.importers.text.line_values import name_of
-from ckaudit.importers.text.prefix import NOBODY, mark_of
+from ckaudit.importers.text.prefix import NO_PREFIX, mark_of
 
 NONE = -1
 """Stands for a batch, or a number of batches, that a line does not name."""
@@ -181,7 +181,7 @@ def gathered(lines: Iterable[EpochLine]) -> EpochLines:
     times, in_samples, names_epoch = array("d"), bytearray(), bytearray()
     values: dict[str, _GrowingValues] = {}
     for row, line in enumerate(lines):
-        mark = mark_of(line.text) if line.text else NOBODY
+        mark = mark_of(line.text) if line.text else NO_PREFIX
         line_numbers.append(line.line)
         ranks.append(NO_RANK if mark.rank is None else mark.rank)
         times.append(np.nan if mark.time is None else mark.time)
@@ -196,7 +196,7 @@ def gathered(lines: Iterable[EpochLine]) -> EpochLines:
             if key not in values:
                 values[key] = _GrowingValues()
             values[key].put(row, place, text)
-    columns = {key: found.column(len(times)) for key, found in values.items()}
+    columns = {key: collected.column(len(times)) for key, collected in values.items()}
     origin = LineOrigin(_ints(line_numbers), _ints(ranks), np.frombuffer(times, np.float64))
     masks = np.frombuffer(in_samples, bool), np.frombuffer(names_epoch, bool)
     return EpochLines(origin, _ints(epochs), _ints(batches), _ints(sizes), *masks, _ints(counts), columns)

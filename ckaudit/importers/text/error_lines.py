@@ -157,5 +157,5 @@ def error_lines(data: bytes, *, max_lines: int = 10_000) -> list[ErrorLine]:
 def lines_with(lines: Sequence[tuple[int, str]], needles: Iterable[str]) -> list[tuple[int, str]]:
     """Return the lines that hold one of the needles; where no line does, one search over the whole text tells so."""
     text = "\n".join([line for _, line in lines])
-    here = [needle for needle in needles if needle in text]
-    return [(number, line) for number, line in lines if any(needle in line for needle in here)] if here else []
+    present = [needle for needle in needles if needle in text]
+    return [(number, line) for number, line in lines if any(needle in line for needle in present)] if present else []

@@ -89,11 +89,11 @@ class StepLines(Struct):
         return StepLines(self.steps[places], self.origin.at(places), columns)
 
 
-def step_lines(found: Iterable[tuple[int, int, Mapping[str, float]]]) -> StepLines:
+def step_lines(entries: Iterable[tuple[int, int, Mapping[str, float]]]) -> StepLines:
     """Return lines of steps from the number, step and values of each; rank and time are not known."""
     lines, steps = array("q"), array("q")
     columns: dict[str, GrowingColumn] = {}
-    for place, (line, step, values) in enumerate(found):
+    for place, (line, step, values) in enumerate(entries):
         lines.append(line)
         steps.append(step)
         for key, value in values.items():
@@ -152,8 +152,12 @@ def _joined(forms: Sequence[LinePattern]) -> dict[str, Numbers]:
 
 def _steps(columns: Mapping[str, Numbers], count: int) -> Ints:
     """Return the step of each line, `NO_STEP` where it tells none."""
-    told = [columns[name] for name in ("iter", "step") if name in columns]
-    return steps_from(fill_missing(*told) if len(told) > 1 else told[0]) if told else np.full(count, NO_STEP, np.int64)
+    step_columns = [columns[name] for name in ("iter", "step") if name in columns]
+    return (
+        steps_from(fill_missing(*step_columns) if len(step_columns) > 1 else step_columns[0])
+        if step_columns
+        else np.full(count, NO_STEP, np.int64)
+    )
 
 
 def _begins_as(line: str, start: int, head: str) -> bool:

@@ -100,8 +100,8 @@ def losses_of_policy(raw: Mapping[str, Numbers], mapped: Mapping[str, str]) -> l
 def take_data_time(columns: Columns, raw: Mapping[str, Numbers]) -> tuple[list[str], tuple[str, ...]]:
     """Take the time of a step and the share of it that waited for data, where lines hold both; return a note and their keys."""
     times = named_times(list(raw))
-    said = take_times(columns, times, raw) if times and "step_time" not in columns else []
-    return said, (times.data, times.whole) if times and said else ()
+    notes = take_times(columns, times, raw) if times and "step_time" not in columns else []
+    return notes, (times.data, times.whole) if times and notes else ()
 
 
 def take_rate(columns: Columns, raw: Mapping[str, Numbers]) -> list[str]:
@@ -157,17 +157,17 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
         ):
             columns[name] = fill_missing(columns[name], column) if name in columns else column
             taken.append(f"{name} from {shorten_name(key)}")
-    told = [f"taken: {', '.join(taken)}"] if taken else []
-    told += policy_note(list(rows.columns), hidden)
+    naming_notes = [f"taken: {', '.join(taken)}"] if taken else []
+    naming_notes += policy_note(list(rows.columns), hidden)
     timed, together = take_data_time(columns, rows.columns)
-    told += timed + take_rate(columns, rows.columns)
+    naming_notes += timed + take_rate(columns, rows.columns)
     keys = list(rows.columns)
     used = (*parts, *together)
     if "train_loss_raw" not in columns and (against := adversarial_losses(keys)) is not None:
         pair = keys[against.generator], keys[against.discriminator]
-        told += take_sum(columns, pair, [rows.columns[key] for key in pair])
+        naming_notes += take_sum(columns, pair, [rows.columns[key] for key in pair])
         used += pair
-    return NamedLines(StepLines(rows.steps, rows.origin, columns), [*told, *notes], used)
+    return NamedLines(StepLines(rows.steps, rows.origin, columns), [*naming_notes, *notes], used)
 
 
 def bare_scores(keys: Iterable[str]) -> frozenset[str]:

@@ -63,7 +63,7 @@ class LinePrefix(Struct, frozen=True):
         return ", ".join([*words, self.node] if self.node else words)
 
 
-NOBODY = LinePrefix()
+NO_PREFIX = LinePrefix()
 
 
 class LineBlock(NamedTuple):
@@ -98,7 +98,7 @@ def mark_of(prefix: str) -> LinePrefix:
     (LinePrefix(rank=7, node='', time=None), LinePrefix(rank=None, node='worker-3', time=60.0))
     """
     if not prefix or prefix.isspace():
-        return NOBODY
+        return NO_PREFIX
     rank, node, time = None, "", None
     end = 0
     while (piece := _PIECE.match(prefix, end)) is not None:

@@ -68,9 +68,9 @@ class Bundle:
             raise self._broken("it is cut off or broken")
         if name not in self._archive.namelist():
             return None
-        told = self._archive.getinfo(name).file_size
-        if told > MAX_IMPORT_BYTES:
-            reason = f"{name} in it is {told:,} bytes unpacked, more than the {MAX_IMPORT_BYTES:,} that are read"
+        unpacked_size = self._archive.getinfo(name).file_size
+        if unpacked_size > MAX_IMPORT_BYTES:
+            reason = f"{name} in it is {unpacked_size:,} bytes unpacked, more than the {MAX_IMPORT_BYTES:,} that are read"
             raise UnreadableError(f"{self.shown}: {reason}", hint="Unpack it, and look what is in it.")
         try:
             return self._archive.read(name)

@@ -98,13 +98,13 @@ def read_exported(name: str, files: Sequence[Source], columns: Mapping[str, str]
         read[session] = file.shown
         _read(lines, session, file)
     table = lines.table()
-    told = f"read as {NAME}: {len(table.steps):,} lines of {len(read):,} sessions, as they were logged"
-    return Imported(table, _manifest(lines.manifest), (told, *lines.notes), NAME, name)
+    note = f"read as {NAME}: {len(table.steps):,} lines of {len(read):,} sessions, as they were logged"
+    return Imported(table, _manifest(lines.manifest), (note, *lines.notes), NAME, name)
 
 
 def _session(file: Source) -> int:
-    found = _WRITER.search(file.first(_MARK_BYTES))
-    return int(found[1]) if found else 0
+    match = _WRITER.search(file.first(_MARK_BYTES))
+    return int(match[1]) if match else 0
 
 
 def _read(lines: _Lines, session: int, file: Source) -> None:

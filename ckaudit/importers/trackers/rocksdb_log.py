@@ -190,8 +190,8 @@ def _sound(data: bytes, places: Whole, lengths: Whole) -> int:
     if not len(places):
         return 0
     raw = np.frombuffer(data, np.uint8)
-    told = raw[(places - _HEAD)[:, None] + np.arange(4)].copy().view("<u4")[:, 0]
-    wrong = np.flatnonzero(masked_checksums(raw, places - 1, lengths + 1) != told)
+    stored_checksums = raw[(places - _HEAD)[:, None] + np.arange(4)].copy().view("<u4")[:, 0]
+    wrong = np.flatnonzero(masked_checksums(raw, places - 1, lengths + 1) != stored_checksums)
     return int(wrong[0]) if len(wrong) else len(places)
 
 

@@ -1,4 +1,4 @@
-"""Tables of RocksDB: blocks of keys in order, each key told by what it shares with the one before it, and an index of blocks.
+"""Tables of RocksDB: blocks of keys in order, each key coded by what it shares with the one before, and an index of blocks.
 
 Such a table is written once and never changed. At its end stand the places of two blocks: the index, which has the last key and
 the place of each block, and a list of further blocks, of which the one with deletions of ranges is read. Of the blocks only those
@@ -63,14 +63,14 @@ class Table:
         """Where the blocks lie that can hold a key with the beginning, one after the other."""
         block = self._block(self._index)
         entries = _plain_index(block) if self._version >= _PLAIN_INDEX_FROM else _index(block)
-        found, before, end = [], b"", 0
+        places, before, end = [], b"", 0
         for last, (offset, size) in entries:
             if not end <= offset <= offset + size + _TAIL <= self._size:
                 raise ValueError("blocks that lie in each other, or outside of the file")
             if last >= self._beginning and before < self._beginning + b"\xff":
-                found.append((offset, size))
+                places.append((offset, size))
             before, end = last, offset + size + _TAIL
-        return found
+        return places
 
     def size(self) -> int:
         """Return how many bytes those blocks take on the disk."""
@@ -78,13 +78,13 @@ class Table:
 
     def gone(self) -> list[Gone]:
         """Return the deletions of ranges."""
-        found = []
+        deletions = []
         for name, value in _entries(self._block(self._others)):
             if name == _RANGES:
                 offset, place = varint(value, 0)
                 block = self._block((offset, varint(value, place)[0]))
-                found = [(key[:-TRAILER], end, _trailer(key) >> 8) for key, end in _entries(block)]
-        return found
+                deletions = [(key[:-TRAILER], end, _trailer(key) >> 8) for key, end in _entries(block)]
+        return deletions
 
     def versions(self) -> Iterator[Version]:
         """Yield what the table says of each key, in the order of keys; nothing where the file is gone by now."""
@@ -112,8 +112,8 @@ class Table:
         raw = np.frombuffer(data, np.uint8)
         places = np.array(self.places, np.int64)
         starts, sizes = places[:, 0] - first, places[:, 1] + 1
-        told = raw[(starts + sizes)[:, None] + np.arange(4)].copy().view("<u4")[:, 0]
-        return [bool(right) for right in masked_checksums(raw, starts, sizes) == told]
+        stored_checksums = raw[(starts + sizes)[:, None] + np.arange(4)].copy().view("<u4")[:, 0]
+        return [bool(right) for right in masked_checksums(raw, starts, sizes) == stored_checksums]
 
     def _block(self, place: Place) -> bytes:
         return _plain(self._read(place[0], place[1] + _TAIL))

@@ -134,7 +134,7 @@ def _numbers(values: Any) -> list[float]:
 
 
 def _carried(series: LoggedSeries, rows: int) -> Whole:
-    """Return for each row the whole number that the last row with one had, -1 before the first."""
+    """Return the whole number of each row: its own, else that of the last row with one; -1 before the first."""
     values = series.values
     whole = (values >= 0) & (values <= MAX_STEP) & (values == np.floor(values))
     steps = np.full(rows, _NOT_AN_UPDATE, np.int64)

@@ -176,12 +176,12 @@ def _add_sums(tracked: TrackedRun) -> list[str]:
 def _add_adversaries(tracked: TrackedRun, generator: str, discriminator: str) -> list[str]:
     """Add the sum of two losses that play against each other, at the steps of both, as the training loss."""
     first, second = tracked.series[generator], tracked.series[discriminator]
-    _, here, there = np.intersect1d(first.steps, second.steps, return_indices=True)
-    if not len(here) or "train_loss_raw" in tracked.usual:
+    _, first_rows, second_rows = np.intersect1d(first.steps, second.steps, return_indices=True)
+    if not len(first_rows) or "train_loss_raw" in tracked.usual:
         return []
     name = f"{generator} + {discriminator}"
-    summed = first.values[here] + second.values[there]
-    tracked.series[name] = LoggedSeries(first.steps[here], summed, first.times[here], first.order[here])
+    summed = first.values[first_rows] + second.values[second_rows]
+    tracked.series[name] = LoggedSeries(first.steps[first_rows], summed, first.times[first_rows], first.order[first_rows])
     tracked.usual = {**tracked.usual, "train_loss_raw": name}
     return [f"{name} play against each other and need not fall"]
 
@@ -281,8 +281,8 @@ def plain_settings(file: Source | None) -> dict[str, float | str]:
     """
     if file is None or file.is_folder:
         return {}
-    found = (_PLAIN_LINE.fullmatch(line.rstrip()) for line in file.text.splitlines())
-    texts = {match[1]: match[2].strip().strip("'\"") for match in found if match}
+    matches = (_PLAIN_LINE.fullmatch(line.rstrip()) for line in file.text.splitlines())
+    texts = {match[1]: match[2].strip().strip("'\"") for match in matches if match}
     return {name: text if (value := number(text)) is None else _whole(value) for name, text in texts.items()}
 
 

@@ -37,10 +37,18 @@ OWN = {
     "batch_norm_batches",
 }
 # What it has to be told, and what every careful user would tell it: nothing of it is chosen by a fault alone.
-TOLD = {"vocabulary", "sequence_length", "clip_norm", "warmup_steps", "planned_steps", "planned_learning_rate", "loss_ema_beta"}
+USER_FACTS = {
+    "vocabulary",
+    "sequence_length",
+    "clip_norm",
+    "warmup_steps",
+    "planned_steps",
+    "planned_learning_rate",
+    "loss_ema_beta",
+}
 HINTS = ("model_scale_hint",)  # words of the user that are repeated in each checkpoint
 
-FACTS = (OWN | TOLD) - {"commit", "lock_hash", "environment", "model"}
+FACTS = (OWN | USER_FACTS) - {"commit", "lock_hash", "environment", "model"}
 """What of run.json is the same whoever trains: nothing of the machine, the code, or the model's own configuration."""
 BY_NAME = ("weights", "gradients", "weight_deltas", "activations", "attention", "moe", "probes")
 """Sections of a checkpoint whose keys are names of the user's model."""
@@ -62,29 +70,30 @@ def write_bundle(report: DrillReport, trained: Sequence[Trained], path: Path) ->
         Names of the trainings in it; empty: there is none to be reported, and no file.
     """
     wanted = [healthy.name for healthy in report.healthy if healthy.findings] + [fault.fault for fault in report.of("missed")]
-    chosen = [each for each in trained if each.name in wanted and each.folder.is_dir()]
+    chosen = [training for training in trained if training.name in wanted and training.folder.is_dir()]
     if not chosen:
         return []
     with TemporaryDirectory(prefix="ckaudit-bundle-") as temporary:
         rng = random.Random(report.seed)
         files = {"drill.json": msgspec.json.format(msgspec.json.encode(without_names(report)), indent=1)}
-        for each in chosen:
-            target = Path(temporary) / each.name
-            disguise(each.folder, target, rng)
-            files |= {f"{each.name}/{file.name}": file.read_bytes() for file in sorted(target.iterdir())}
+        for training in chosen:
+            target = Path(temporary) / training.name
+            disguise(training.folder, target, rng)
+            files |= {f"{training.name}/{file.name}": file.read_bytes() for file in sorted(target.iterdir())}
         packed = Path(temporary) / "bundle.zip"
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for name, data in files.items():
                 archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
         write_atomic(path, packed.read_bytes())
-    return [each.name for each in chosen]
+    return [training.name for training in chosen]
 
 
 def without_names(report: DrillReport) -> DrillReport:
     """Return a report that names no command, no place in the model, and quotes nothing."""
-    healthy = tuple(replace(each, findings=tuple(map(_bare, each.findings))) for each in report.healthy)
+    healthy = tuple(replace(outcome, findings=tuple(map(_bare, outcome.findings))) for outcome in report.healthy)
     faults = tuple(
-        replace(each, place="", remedy="", reason="", finding=each.finding and _bare(each.finding)) for each in report.faults
+        replace(outcome, place="", remedy="", reason="", finding=outcome.finding and _bare(outcome.finding))
+        for outcome in report.faults
     )
     return replace(report, command=(), to_judge_more=None, healthy=healthy, faults=faults)
 
@@ -136,15 +145,15 @@ def _rewrite(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
 
 
 def _manifest(document: dict[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in document.items() if name not in ("sessions", "tensors")}
+    run_facts = {name: value for name, value in document.items() if name not in ("sessions", "tensors")}
     sessions = [
-        {name: value for name, value in each.items() if not isinstance(value, str)} for each in document.get("sessions", ())
+        {name: value for name, value in session.items() if not isinstance(value, str)} for session in document.get("sessions", ())
     ]
     tensors = {
         name: {key: value for key, value in facts.items() if key in OF_TENSOR}
         for name, facts in document.get("tensors", {}).items()
     }
-    return told | {"sessions": sessions, "tensors": tensors}
+    return run_facts | {"sessions": sessions, "tensors": tensors}
 
 
 def _checkpoint(document: dict[str, Any]) -> dict[str, Any]:

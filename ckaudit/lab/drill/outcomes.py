@@ -151,10 +151,10 @@ def judged(plan: DrillPlan, trained: Sequence[Trained], *, progress: Callable[[i
         trained: What became of its trainings, the healthy ones first.
         progress: Called with trainings judged and trainings in all.
     """
-    healthy = [DrillRecording(each) for each in trained[:2]]
+    healthy = [DrillRecording(training) for training in trained[:2]]
     outcomes = []
-    for count, each in enumerate(trained[2:], 1):
-        outcomes.append(_fault_outcome(plan, each, healthy))
+    for count, training in enumerate(trained[2:], 1):
+        outcomes.append(_fault_outcome(plan, training, healthy))
         if progress:
             progress(count + 2, len(trained))
     losses = [record.losses for record in healthy]
@@ -247,7 +247,7 @@ def _fault_outcome(plan: DrillPlan, trained: Trained, healthy: Sequence[DrillRec
     try:
         return _with_findings(outcome, kind, record, healthy)
     except UnreadableError:
-        return _without_findings(outcome, kind, None, trained.said)
+        return _without_findings(outcome, kind, None, trained.stderr)
 
 
 def _with_findings(
@@ -258,7 +258,7 @@ def _with_findings(
     report = record.report()
     usual = set().union(*(twin.codes() for twin in healthy))
     if not [finding for finding in counting_findings(report, since) if finding.code not in usual]:
-        return _without_findings(outcome, kind, record, record.trained.said)
+        return _without_findings(outcome, kind, record, record.trained.stderr)
     step = _first_seen(record, healthy, since, max(onset, 1))
     finding = _new(record, healthy, since, step)[0]
     first = report.diagnoses[0].cause if report.diagnoses else None
@@ -273,23 +273,23 @@ def _with_findings(
     )
 
 
-def _without_findings(outcome: FaultOutcome, kind: FaultKind, record: DrillRecording | None, said: str) -> FaultOutcome:
+def _without_findings(outcome: FaultOutcome, kind: FaultKind, record: DrillRecording | None, output: str) -> FaultOutcome:
     if outcome.end == "crash":
-        return replace(outcome, outcome="crashed", reason=said.splitlines()[-1] if said else "it said nothing")
+        return replace(outcome, outcome="crashed", reason=output.splitlines()[-1] if output else "it said nothing")
     if not (outcome.is_worse or outcome.is_fact):
         return replace(outcome, outcome="harmless")
     return replace(outcome, outcome="missed", remedy=remedy_of(kind, record.run) if record else "")
 
 
 def _new(record: DrillRecording, healthy: Sequence[DrillRecording], since: int, step: int) -> list[Finding]:
-    """Return what counts at a step and is not told of the healthy trainings either, as they stood then."""
+    """Return the findings that count at a step and that no healthy training had as it stood then."""
     last = [twin.run.last_step or 0 for twin in healthy]
     usual = set[str]().union(*(twin.codes() | twin.codes(min(step, end)) for twin, end in zip(healthy, last, strict=True)))
     return [finding for finding in counting_findings(record.report(step), since) if finding.code not in usual]
 
 
 def _first_seen(record: DrillRecording, healthy: Sequence[DrillRecording], since: int, onset: int) -> int:
-    """Return the first step at whose end something new is told; what is told once is taken to be told from then on."""
+    """Return the first step at whose end something new is reported; what is reported once is taken to stay reported."""
     last = record.run.last_step or onset
     low, high = min(onset, last), last
     while low < high:

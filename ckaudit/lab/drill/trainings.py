@@ -64,7 +64,7 @@ class Trained(Struct, frozen=True, kw_only=True):
         note: What the recorder noted.
         end: Whether it ended by the drill after its steps, by the script before, or by a crash.
         code: What the process ended with; negative: the number of a signal.
-        said: The last lines that it wrote to standard error.
+        stderr: The last lines that it wrote to standard error.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Trained(Struct, frozen=True, kw_only=True):
     note: DrillStatus
     end: End
     code: int
-    said: str = ""
+    stderr: str = ""
 
 
 def train_all(plan: DrillPlan, root: Path, *, on_step: Callable[[int, int], object] | None = None) -> list[Trained]:
@@ -102,13 +102,14 @@ def train_all(plan: DrillPlan, root: Path, *, on_step: Callable[[int, int], obje
 def _check_healthy(plan: DrillPlan, trained: Trained) -> None:
     if trained.end == "crash":
         raise CkauditError(
-            f"the healthy training crashed after {trained.note.done} steps, with {_in_words(trained.code)}{quoted(trained.said)}",
+            f"the healthy training crashed after {trained.note.done} steps, "
+            f"with {_in_words(trained.code)}{quoted(trained.stderr)}",
             hint=f"it must run as it is: {shown_command(plan.command)}",
         )
     if trained.note.why_not:
         raise CkauditError(f"the healthy training could not be recorded: {trained.note.why_not}")
-    least = plan.onset + 1
-    if trained.note.done < least:
+    min_steps = plan.onset + 1
+    if trained.note.done < min_steps:
         raise UsageError(
             f"the training ended by itself after {trained.note.done} steps, before the onset of the faults at step {plan.onset}",
             hint=f"let it train longer, or choose an earlier --onset (below {max(trained.note.done, 2)})",
@@ -123,15 +124,15 @@ def _all_of(plan: DrillPlan, names: Sequence[str], root: Path, report_progress: 
             while waiting and len(running) < plan.jobs:
                 running.append(_Process(plan, waiting.pop(0), root))
             sleep(POLL)
-            for each in list(running):
-                ended = each.look()
-                report_progress(each.name, each.steps)
+            for training in list(running):
+                ended = training.look()
+                report_progress(training.name, training.steps)
                 if ended:
-                    running.remove(each)
-                    done[each.name] = ended
+                    running.remove(training)
+                    done[training.name] = ended
     finally:
-        for each in running:
-            each.kill()
+        for training in running:
+            training.kill()
         if before is not None:
             signal.signal(signal.SIGTERM, before)
     return [done[name] for name in names]
@@ -152,7 +153,7 @@ class _Process:
     def __init__(self, plan: DrillPlan, name: str, root: Path) -> None:
         self.name, self.folder, self.steps = name, root / name, 0
         self._plan, self._since, self._ended_at = plan, monotonic(), 0.0
-        self._said, self._read, self._is_told = root / f"{name}.stderr.txt", 0, False
+        self._stderr_file, self._read = root / f"{name}.stderr.txt", 0
         settings = DrillSettings(
             folder=str(self.folder.absolute()),
             steps=plan.steps,
@@ -161,7 +162,7 @@ class _Process:
             strength=plan.strength,
             seed=plan.seed,
         )
-        with (root / f"{name}.stdout.txt").open("wb") as out, self._said.open("wb") as err:
+        with (root / f"{name}.stdout.txt").open("wb") as out, self._stderr_file.open("wb") as err:
             self._process = _started(plan.command, QUIET | os.environ | settings.as_environment(), out, err)
 
     def look(self, *, patience: float = 30.0) -> Trained | None:
@@ -185,18 +186,19 @@ class _Process:
                 self.kill()
             return None
         self.kill()  # what the program started and left behind
-        said = self._last_lines()
+        output = self._last_lines()
         if note is None and code:
             what = f"{_in_words(code)} before it made a recorder"
             raise CkauditError(
-                f"the command ended with {what}{quoted(said)}", hint=f"it must run as it is: {shown_command(self._plan.command)}"
+                f"the command ended with {what}{quoted(output)}",
+                hint=f"it must run as it is: {shown_command(self._plan.command)}",
             )
         if note is None:
-            raise _no_recorder(self._plan, "the command ended without making a recorder", said)
+            raise _no_recorder(self._plan, "the command ended without making a recorder", output)
         is_by_drill = note.is_over or bool(note.why_not)
         note.done = max(note.done, self.steps)
         end: End = "steps" if is_by_drill else "crash" if code else "script"
-        return Trained(name=self.name, folder=self.folder, note=note, end=end, code=code, said=said)
+        return Trained(name=self.name, folder=self.folder, note=note, end=end, code=code, stderr=output)
 
     def kill(self) -> None:
         """Stop the program and all that it started."""
@@ -215,8 +217,8 @@ class _Process:
         return self.steps
 
     def _last_lines(self) -> str:
-        with self._said.open("rb") as stream:
-            stream.seek(max(0, self._said.stat().st_size - LAST_BYTES))
+        with self._stderr_file.open("rb") as stream:
+            stream.seek(max(0, self._stderr_file.stat().st_size - LAST_BYTES))
             text = stream.read().decode("utf-8", "replace")
         return "\n".join([line for line in text.splitlines() if line.strip()][-LAST_LINES:])
 
@@ -236,18 +238,18 @@ def _started(
         ) from None
 
 
-def _no_recorder(plan: DrillPlan, what: str, said: str) -> UsageError:
+def _no_recorder(plan: DrillPlan, what: str, output: str) -> UsageError:
     return UsageError(
-        f"{what}, so that nothing of it could be seen{quoted(said)}",
+        f"{what}, so that nothing of it could be seen{quoted(output)}",
         hint="ckaudit drill needs a training that records itself with ckaudit.Recorder or the RecorderCallback of a trainer, in "
         f"the Python that runs {shown_command(plan.command)}, and hands {DRILL_ENVIRONMENT_VARIABLE} of the environment on "
         "to where it trains",
     )
 
 
-def quoted(said: str) -> str:
+def quoted(output: str) -> str:
     """Return the last words of a program as an end of a sentence; nothing where it said nothing."""
-    return f"; it said last: {' | '.join(said.splitlines()[-3:])}" if said else ""
+    return f"; it said last: {' | '.join(output.splitlines()[-3:])}" if output else ""
 
 
 def shown_command(command: Sequence[str]) -> str:

@@ -81,17 +81,17 @@ def write_document(
 
 
 def _with_part(whole: str, score: Score, lines: Sequence[str], path: Path) -> str:
-    """Return the document with what is said of one split in its place."""
+    """Return the document with the part on one split in its place."""
     what = score.boards[0].split + (" --bare" if score.bare else "")
     begin, end = BEGIN.format(what), END.format(what)
     if begin not in whole:
         whole = f"{whole.rstrip()}\n\n{begin}\n{end}\n"
     before, _, rest = whole.partition(begin)
-    _, found, after = rest.partition(end)
-    said = "\n".join(lines)
-    if not found:
+    _, end_mark, after = rest.partition(end)
+    body = "\n".join(lines)
+    if not end_mark:
         raise UsageError(f"{path} does not say where a part ends", hint=f"put in {end}")
-    return f"{before}{begin}\n\n{said}\n{end}{after}"
+    return f"{before}{begin}\n\n{body}\n{end}{after}"
 
 
 def commit() -> str:

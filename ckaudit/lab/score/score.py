@@ -37,17 +37,19 @@ def chosen(splits: Sequence[Split], only: str = "") -> list[Recipe]:
         UsageError: If none does.
     """
     patterns = only.split(",") if only else ["*"]
-    found = [
-        each
+    matching = [
+        candidate
         for split in splits
-        for each in recipes(split)
-        if any(fnmatchcase(name, pattern) for name in (each.name, f"{each.name}.{each.seed}") for pattern in patterns)
+        for candidate in recipes(split)
+        if any(
+            fnmatchcase(name, pattern) for name in (candidate.name, f"{candidate.name}.{candidate.seed}") for pattern in patterns
+        )
     ]
-    if not found:
+    if not matching:
         raise UsageError(
             f"no fault or control matches {only!r}", hint="ckaudit lab list names them all; * stands for any letters"
         )
-    return found
+    return matching
 
 
 def score(
@@ -72,7 +74,7 @@ def score(
     Raises:
         UsageError: If nothing is recorded.
     """
-    entries = [cached_training(cache, each) for each in chosen(splits, only)]
+    entries = [cached_training(cache, wanted) for wanted in chosen(splits, only)]
     usable = [entry for entry in entries if entry.usable]
     if not usable:
         raise _nothing(cache, splits, only, entries)
@@ -109,13 +111,13 @@ def _judge(work: tuple[Path, str, int, bool]) -> Judged:
 def _board(split: Split, judged: Sequence[Judged], *, bare: bool) -> Board:
     ill, well = [], []
     for name, seed, verdict in judged:
-        made = recipe(name, seed)
-        if made.split != split:
+        spec = recipe(name, seed)
+        if spec.split != split:
             continue
-        if made.kind == "fault":
-            ill.append(of_fault(faults()[name], seed, made.amount.onset, verdict))
+        if spec.kind == "fault":
+            ill.append(of_fault(faults()[name], seed, spec.amount.onset, verdict))
         else:
-            expected = controls()[name].expected if made.kind == "control" else ()
+            expected = controls()[name].expected if spec.kind == "control" else ()
             well.append(of_control(name, seed, expected, verdict))
     return replace(board(split, ill, well), peers=[our_score(ill, well, bare=True)] if bare else [])
 
@@ -125,16 +127,16 @@ def _nothing(cache: Path, splits: Sequence[Split], only: str, entries: Sequence[
     from shlex import join
 
     stale, broken = (sum(entry.state == state for entry in entries) for state in ("stale", "unreadable"))
-    found = f"{cache} holds none of the {len(entries)} recordings asked for"
+    message = f"{cache} holds none of the {len(entries)} recordings asked for"
     if stale or broken:
-        found += f" in a form that can be used (of an older version of their training: {stale}, unreadable: {broken})"
+        message += f" in a form that can be used (of an older version of their training: {stale}, unreadable: {broken})"
     if not cache.is_dir():
-        found = f"nothing is recorded: there is no folder {cache}"
+        message = f"nothing is recorded: there is no folder {cache}"
     elif not any(cache.glob("*.tar.zst")):
-        found = f"nothing is recorded: {cache} is empty"
+        message = f"nothing is recorded: {cache} is empty"
     split = [] if splits == ["dev"] else ["--split", "both" if len(splits) > 1 else splits[0]]
     fill = join(["ckaudit", "lab", "record", "--cache", str(cache), *split, *(["--only", only] if only else [])])
-    return UsageError(found, hint=f"--cache DIR looks elsewhere; to train and keep them here: {fill}")
+    return UsageError(message, hint=f"--cache DIR looks elsewhere; to train and keep them here: {fill}")
 
 
 def _id(entry: CachedTraining) -> str:

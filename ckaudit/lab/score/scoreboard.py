@@ -267,10 +267,10 @@ def _baseline(outcomes: Sequence[FaultOutcome]) -> MajorityBaseline | None:
 
 
 def _share(hits: Iterable[bool]) -> Share:
-    found = list(hits)
-    return share(sum(found), len(found))
+    outcomes = list(hits)
+    return share(sum(outcomes), len(outcomes))
 
 
 def _median(values: Iterable[int | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return median(found) if found else None
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

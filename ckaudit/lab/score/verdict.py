@@ -106,7 +106,7 @@ def judge(folder: Path) -> AuditVerdict:
     from ckaudit.validate import validate
 
     steps = sorted(
-        {int(found["step"]) for file in folder.iterdir() if (found := CHECKPOINT_NAME.match(file.name)) and found["step"]}
+        {int(match["step"]) for file in folder.iterdir() if (match := CHECKPOINT_NAME.match(file.name)) and match["step"]}
     )
     return _unless_broken(lambda: verdict(triage(folder), validate([folder]), checkpoints=tuple(steps)), tuple(steps))
 
@@ -131,8 +131,8 @@ def _unless_broken(make: Callable[[], AuditVerdict], checkpoints: tuple[int, ...
 
 def verdict(triaged: Report, validated: Report | None = None, *, checkpoints: tuple[int, ...] = ()) -> AuditVerdict:
     """Put the reports of one run together; what both found counts once."""
-    told = [*(validated.findings if validated else []), *triaged.findings]
-    findings = {_key(finding): finding for finding in told}
+    reported = [*(validated.findings if validated else []), *triaged.findings]
+    findings = {_key(finding): finding for finding in reported}
     first = triaged.diagnoses[0] if triaged.diagnoses else None
     return AuditVerdict(
         seen=tuple(_seen(finding) for finding in findings.values()),
@@ -156,10 +156,10 @@ def _step_of(finding: Finding) -> int | None:
     return int(name["step"]) if name and name["step"] else None
 
 
-def _places(told: Finding | Diagnosis) -> tuple[str, ...]:
-    where: Iterable[str] = (told.where,) if told.where else ()
-    also = told.also if isinstance(told, Finding) else []
-    return tuple(dict.fromkeys((*where, *also, *told.path)))
+def _places(judgement: Finding | Diagnosis) -> tuple[str, ...]:
+    where: Iterable[str] = (judgement.where,) if judgement.where else ()
+    also = judgement.also if isinstance(judgement, Finding) else []
+    return tuple(dict.fromkeys((*where, *also, *judgement.path)))
 
 
 def _key(finding: Finding) -> tuple[object, ...]:
@@ -316,8 +316,8 @@ def _is_false(seen: SeenFinding, fault: Fault, onset: int) -> bool:
 
 def _place_right(fault: Fault, onset: int, counting: list[SeenFinding], named: tuple[str, ...]) -> bool:
     """Tell whether the first diagnosis, or a finding that is not false, names one of the fault's places."""
-    found = [place for seen in counting if not _is_false(seen, fault, onset) for place in seen.places]
-    return any(fnmatchcase(place, pattern) for place in (*found, *named) for pattern in fault.place)
+    places = [place for seen in counting if not _is_false(seen, fault, onset) for place in seen.places]
+    return any(fnmatchcase(place, pattern) for place in (*places, *named) for pattern in fault.place)
 
 
 def _delay(hits: list[SeenFinding], visible: int, checkpoints: tuple[int, ...]) -> tuple[int | None, int | None]:

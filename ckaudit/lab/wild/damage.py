@@ -57,10 +57,10 @@ def built(healthy: Recipe, act: Act) -> Recipe:
     """Return a recipe whose model is acted on once it is made."""
 
     def model() -> nn.Module:
-        made = healthy.model()
+        damaged = healthy.model()
         with torch.no_grad():
-            act(made)
-        return made
+            act(damaged)
+        return damaged
 
     return replace(healthy, model=model)
 
@@ -119,9 +119,9 @@ LOSSES_OF_LOGITS = (own_loss, classified, mixed_up, next_token_loss, translation
 
 def head_of(model: nn.Module) -> nn.Module | None:
     """Return what puts out logits: the model's own word for it, or a module of that name; None: neither."""
-    if said := getattr(model, "get_output_embeddings", lambda: None)():
-        found: nn.Module = said
-        return found
+    if own_head := getattr(model, "get_output_embeddings", lambda: None)():
+        head: nn.Module = own_head
+        return head
     return next((module for name, module in model.named_modules() if name in ("head", "classifier", "lm_head")), None)
 
 

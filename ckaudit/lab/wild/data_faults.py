@@ -187,7 +187,7 @@ def sort_rows(healthy: Recipe, _amount: DrillStrength) -> Recipe:
         name = _target_of(columns) or [*columns][-1]
         order = torch.arange(len(columns[name]))
         order[: healthy.train] = columns[name][: healthy.train].flatten().argsort(stable=True)
-        return {each: column[order] for each, column in columns.items()}
+        return {key: column[order] for key, column in columns.items()}
 
     return replace(change_rows(healthy, change), shuffled=False)
 

@@ -1,4 +1,4 @@
-"""Foresight: how many steps before the loss shows a fault it is told, each recording judged as it stood at step after step."""
+"""Foresight: how many steps before the loss shows a fault it is reported, each recording judged as it stood at each step."""
 
 import json
 from bisect import bisect_left
@@ -22,14 +22,14 @@ from ckaudit.run.series import Floats, Steps
 
 
 class Foresight(Struct, frozen=True, kw_only=True):
-    """What was told of one draw in one form, and when.
+    """What was reported of one draw in one form, and when.
 
     Attributes:
         fault: The fault.
         form: The form.
         onset: First step at which the fault acts.
         left: Step at which the loss leaves its twin's for good; None: it never does.
-        told: First step at which a true warning is given, by code: one that the true cause, or one as good, accounts for, and
+        warnings: First step at which a true warning is given, by code: one that the true cause, or one as good, accounts for, and
             that the twin was not given by then.
         alarms: First step at which anything is told of the twin, by code.
         is_healthy: Whether the twin learns anything.
@@ -39,7 +39,7 @@ class Foresight(Struct, frozen=True, kw_only=True):
     form: Form
     onset: int
     left: int | None
-    told: Mapping[str, int]
+    warnings: Mapping[str, int]
     alarms: Mapping[str, int]
     is_healthy: bool
 
@@ -47,13 +47,13 @@ class Foresight(Struct, frozen=True, kw_only=True):
 def foresight_of(folder: Path, pair: PairNote, form: Form, *, is_healthy: bool) -> Foresight:
     """Judge a draw and its twin as they stood at step after step."""
     true, alarms = codes_of(pair), first_steps_by_code(folder / HEALTHY, form)
-    told = first_steps_by_code(folder / ILL, form, since=pair.onset if pair.onset > 1 else 0)
+    warnings = first_steps_by_code(folder / ILL, form, since=pair.onset if pair.onset > 1 else 0)
     return Foresight(
         fault=pair.fault,
         form=form,
         onset=pair.onset,
         left=leaves_at(*losses(folder / HEALTHY), *losses(folder / ILL), onset=pair.onset),
-        told={code: step for code, step in told.items() if code in true and step < alarms.get(code, step + 1)},
+        warnings={code: step for code, step in warnings.items() if code in true and step < alarms.get(code, step + 1)},
         alarms=alarms,
         is_healthy=is_healthy,
     )
@@ -100,9 +100,9 @@ def first_steps_by_code(recording: Path, form: Form, *, since: int = 0, looks: i
     return first
 
 
-def _first(steps: range, is_told: Callable[[int], bool]) -> int:
-    """Return the first of steps from which on something is told, which it is at the last of them, by halving."""
-    return steps[bisect_left(steps, x=True, key=is_told)]
+def _first(steps: range, is_reported: Callable[[int], bool]) -> int:
+    """Return the first of steps from which on something is reported, by bisection; it is reported at the last of them."""
+    return steps[bisect_left(steps, x=True, key=is_reported)]
 
 
 def _codes(run: Run, since: int) -> frozenset[str]:
@@ -178,7 +178,7 @@ class LeadRow(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: What it is of: a form, a fault, or a code.
-        told: Of the draws whose loss leaves its twin's, those with a true warning at any step.
+        warned: Of the draws whose loss leaves its twin's, those with a true warning at any step.
         ahead: Those with one before the loss has left.
         steps: Median of the steps by which the first comes before the loss has left, below 0 where it comes after, of the draws
             that are told; None: none is.
@@ -187,7 +187,7 @@ class LeadRow(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    told: Share
+    warned: Share
     ahead: Share
     steps: float | None
     share: float | None
@@ -196,31 +196,31 @@ class LeadRow(Struct, frozen=True, kw_only=True):
 
 def lead_rows(seen: Sequence[Foresight]) -> tuple[list[LeadRow], list[LeadRow], list[LeadRow]]:
     """Add up foresight by form, and of our recorder by fault and by code: the code that is ahead most often comes first."""
-    ours = [each for each in seen if each.form == "recorder"]
-    codes = {code for each in ours if each.left is not None for code in each.told}
-    by_code = [_row(code, ours, lambda told, code=code: told.get(code)) for code in codes]  # type: ignore[misc]
+    ours = [draw for draw in seen if draw.form == "recorder"]
+    codes = {code for draw in ours if draw.left is not None for code in draw.warnings}
+    by_code = [_row(code, ours, lambda first_steps, code=code: first_steps.get(code)) for code in codes]  # type: ignore[misc]
     return (
-        [_row(form, [each for each in seen if each.form == form]) for form in dict.fromkeys(each.form for each in seen)],
-        [_row(fault, [each for each in ours if each.fault == fault]) for fault in sorted({each.fault for each in ours})],
+        [_row(form, [draw for draw in seen if draw.form == form]) for form in dict.fromkeys(draw.form for draw in seen)],
+        [_row(fault, [draw for draw in ours if draw.fault == fault]) for fault in sorted({draw.fault for draw in ours})],
         sorted(by_code, key=lambda row: (-row.ahead.hits, -(row.steps or 0), row.name)),
     )
 
 
-def _earliest(told: Mapping[str, int]) -> int | None:
-    return min(told.values(), default=None)
+def _earliest(first_steps: Mapping[str, int]) -> int | None:
+    return min(first_steps.values(), default=None)
 
 
 def _row(name: str, seen: Iterable[Foresight], first: Callable[[Mapping[str, int]], int | None] = _earliest) -> LeadRow:
     seen = list(seen)
-    left = [(each, each.left, first(each.told)) for each in seen if each.left is not None]
-    leads = [(step - at, step - each.onset) for each, step, at in left if at is not None]
-    twins = [each for each in seen if each.is_healthy]
+    left = [(draw, draw.left, first(draw.warnings)) for draw in seen if draw.left is not None]
+    leads = [(step - at, step - draw.onset) for draw, step, at in left if at is not None]
+    twins = [draw for draw in seen if draw.is_healthy]
     shares = [lead / since for lead, since in leads if since > 0]
     return LeadRow(
         name=name,
-        told=share(len(leads), len(left)),
+        warned=share(len(leads), len(left)),
         ahead=share(sum(lead > 0 for lead, _ in leads), len(left)),
         steps=median([lead for lead, _ in leads]) if leads else None,
         share=median(shares) if shares else None,
-        alarms=share(sum(first(each.alarms) is not None for each in twins), len(twins)),
+        alarms=share(sum(first(draw.alarms) is not None for draw in twins), len(twins)),
     )

@@ -117,7 +117,7 @@ def _ends_worse(ill: list[float], well: list[float], *, share_of_fall: float = 0
     last = max(1, len(well) // 10)
     differences = [one - other for one, other in zip(ill[-last:], well[-last:], strict=True)]
     middle = median(differences)
-    noise = MAD_TO_SIGMA * median(abs(each - middle) for each in differences) / len(differences) ** 0.5
+    noise = MAD_TO_SIGMA * median(abs(difference - middle) for difference in differences) / len(differences) ** 0.5
     fall = median(well[:last]) - median(well[-last:])
     return middle > max(share_of_fall * abs(fall), deviations * noise)
 

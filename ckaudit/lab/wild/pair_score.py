@@ -13,7 +13,7 @@ from ckaudit.audit.engine import open_judged, triage_reads, triage_run
 from ckaudit.diff.compare import JudgedRun, against_good, subject_of
 from ckaudit.diff.divergence import reads
 from ckaudit.diff.gate import gated
-from ckaudit.diff.noise import SURE, quantile
+from ckaudit.diff.noise import MAX_FALSE_ALARMS, quantile
 from ckaudit.errors import UsageError
 from ckaudit.lab.score.scoreboard import Share, share
 from ckaudit.lab.wild.groups import GroupMember, GroupNote, Kind, group_folder, read_group
@@ -25,7 +25,7 @@ from ckaudit.wording import plural
 REFERENCES = (1, 2, 3, 5)
 STRONG = 3.0  # standard deviations of the good runs' loss from which a change has to be found
 LAST = 20  # losses that the effect is measured by, the last quarter at most
-NEAR = 2  # steps that a parting may be off
+MAX_STEPS_OFF = 2  # steps that a parting may be off
 
 
 class PairOutcome(Struct, frozen=True, kw_only=True):
@@ -95,8 +95,8 @@ def outcomes_of(
         UsageError: If no group of it is recorded.
     """
     numbers = [int(folder.name.rpartition(".")[2]) for folder in sorted(cache.glob(f"{split}.group.{seed}.*"))]
-    there = [index for index in numbers if read_group(group_folder(cache, split, seed, index))]
-    if not there:
+    recorded = [index for index in numbers if read_group(group_folder(cache, split, seed, index))]
+    if not recorded:
         raise UsageError(
             f"{cache} holds no group of {split} with seed {seed}",
             hint=f"ckaudit lab wild --pairs --split {split} --seed {seed} records them",
@@ -104,7 +104,7 @@ def outcomes_of(
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    work = [(group_folder(cache, split, seed, index), index) for index in there]
+    work = [(group_folder(cache, split, seed, index), index) for index in recorded]
     outcomes: list[PairOutcome] = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for done, judged in enumerate(pool.map(_judge, work), 1):
@@ -121,7 +121,7 @@ def _judge(work: tuple[Path, int]) -> list[PairOutcome]:
 
 
 def judge_group(folder: Path, index: int, group: GroupNote) -> Iterator[PairOutcome]:
-    """Yield what is said of each run of a group, against one, two, three and five good ones."""
+    """Yield the verdicts on each run of a group, against one, two, three and five good ones."""
     runs = {member.name: _opened(folder / member.name) for member in group.members}
     good = [member.name for member in group.of("good")]
     for place, member in enumerate(group.of("good")):
@@ -195,7 +195,7 @@ def _level(series: Series, last: int) -> float:
 
 
 class PairRow(Struct, frozen=True, kw_only=True):
-    """A line of the table: what is said of runs that are held against so many good ones.
+    """A line of the table: the verdicts on runs that are held against some number of good ones.
 
     Attributes:
         good: How many good runs.
@@ -249,9 +249,9 @@ def summarized(split: str, seed: int, outcomes: Sequence[PairOutcome]) -> PairSc
     partings = {}
     for name, is_paired in (("the same seed", True), ("another seed", False)):
         alone = [outcome for outcome in strong if outcome.is_paired == is_paired and outcome.good == 1]
-        partings[f"{name}, within {NEAR} steps"] = _shares([outcome.is_near(NEAR) for outcome in alone])
+        partings[f"{name}, within {MAX_STEPS_OFF} steps"] = _shares([outcome.is_near(MAX_STEPS_OFF) for outcome in alone])
         partings[f"{name}, within one interval of checkpoints"] = _shares(
-            [outcome.is_near(max(NEAR, outcome.interval)) for outcome in alone]
+            [outcome.is_near(max(MAX_STEPS_OFF, outcome.interval)) for outcome in alone]
         )
     return PairScore(
         tool=f"ckaudit {__version__}",
@@ -269,7 +269,7 @@ def _row(count: int, outcomes: Sequence[PairOutcome]) -> PairRow:
     changed = [outcome for outcome in outcomes if not outcome.is_alike]
     harmful = [outcome for outcome in changed if outcome.effect >= STRONG]
     helpful = [outcome for outcome in changed if outcome.effect <= -STRONG]
-    enough = quantile(SURE) * (1 + 1 / count) ** 0.5
+    enough = quantile(MAX_FALSE_ALARMS) * (1 + 1 / count) ** 0.5
     return PairRow(
         good=count,
         worse=_shares([outcome.word == "worse" for outcome in alike]),

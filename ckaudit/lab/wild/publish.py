@@ -77,9 +77,9 @@ def _hits(shares: Sequence[Share]) -> list[str]:
 
 
 def _lead(row: LeadRow) -> Sequence[str]:
-    told, ahead, alarms = (f"{share.hits}/{share.of}" for share in (row.told, row.ahead, row.alarms))
+    warned, ahead, alarms = (f"{share.hits}/{share.of}" for share in (row.warned, row.ahead, row.alarms))
     steps, part = ("" if number is None else f"{number:.3g}" for number in (row.steps, row.share))
-    return [told, ahead, steps, part, alarms]
+    return [warned, ahead, steps, part, alarms]
 
 
 def _pair_shares(row: PairRow) -> Sequence[Share]:
@@ -99,9 +99,9 @@ def write_document(score: WildScore | PairScore, draw: Callable[[Any], str], pat
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     part = f"{score.split} --pairs" if isinstance(score, PairScore) else score.split
     begin, end = BEGIN.format(part), END.format(part)
-    before, found, rest = text.partition(begin)
+    before, begin_mark, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
-    if not (found and closed):
+    if not (begin_mark and closed):
         raise UsageError(f"{path} has no marks between which is written", hint="--write is for a clone of the repository")
     drawn = f"{score.groups} groups" if isinstance(score, PairScore) else f"{score.draws} draws"
     about = f"{today()}, commit {commit()}, {score.tool}: {drawn} of seed {score.seed}."

@@ -113,8 +113,8 @@ def outcomes_of(
     Raises:
         UsageError: If no draw of it is recorded.
     """
-    there = [int(folder.name.rpartition(".")[2]) for folder in sorted(cache.glob(f"{split}.{seed}.*")) if read_note(folder)]
-    if not there:
+    recorded = [int(folder.name.rpartition(".")[2]) for folder in sorted(cache.glob(f"{split}.{seed}.*")) if read_note(folder)]
+    if not recorded:
         raise UsageError(
             f"{cache} holds no draw of {split} with seed {seed}",
             hint=f"ckaudit lab wild --split {split} --seed {seed} records them",
@@ -122,7 +122,7 @@ def outcomes_of(
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    work = [(pair_folder(cache, split, seed, index), index, tuple(forms)) for index in there]
+    work = [(pair_folder(cache, split, seed, index), index, tuple(forms)) for index in recorded]
     outcomes: list[DrawOutcome] = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for done, judged in enumerate(pool.map(_judge, work), 1):

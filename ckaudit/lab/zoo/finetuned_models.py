@@ -77,8 +77,8 @@ class LowRank(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., D) to (..., E)."""
-        found: Tensor = self.base(x) + 2 * (x @ self.a.T) @ self.b.T
-        return found
+        output: Tensor = self.base(x) + 2 * (x @ self.a.T) @ self.b.T
+        return output
 
 
 def low_rank_vit() -> Any:

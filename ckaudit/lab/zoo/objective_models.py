@@ -24,8 +24,8 @@ class MixtureDensity(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the negative log density of y (B, 1) at x (B, 1), in nats; below zero where it is narrow."""
         weight, mean, log_width = self.body(x).chunk(3, 1)
-        each = torch.distributions.Normal(mean, log_width.clamp(-5, 3).exp()).log_prob(y)
-        return -torch.logsumexp(weight.log_softmax(1) + each, 1)
+        log_density = torch.distributions.Normal(mean, log_width.clamp(-5, 3).exp()).log_prob(y)
+        return -torch.logsumexp(weight.log_softmax(1) + log_density, 1)
 
 
 def branches(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -52,12 +52,12 @@ class CodeBook(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the loss of pictures (B, 3, 16, 16): their error, and how far codes and what is coded lie apart."""
-        found = self.encoder(x).permute(0, 2, 3, 1)
-        nearest = torch.cdist(found.reshape(-1, found.shape[-1]), self.codes.weight).argmin(1)
-        code = self.codes(nearest).view(found.shape)
-        passed = found + (code - found).detach()
+        encoded = self.encoder(x).permute(0, 2, 3, 1)
+        nearest = torch.cdist(encoded.reshape(-1, encoded.shape[-1]), self.codes.weight).argmin(1)
+        code = self.codes(nearest).view(encoded.shape)
+        passed = encoded + (code - encoded).detach()
         error = F.mse_loss(self.decoder(passed.permute(0, 3, 1, 2)), x)
-        return error + F.mse_loss(code, found.detach()) + 0.25 * F.mse_loss(found, code.detach())
+        return error + F.mse_loss(code, encoded.detach()) + 0.25 * F.mse_loss(encoded, code.detach())
 
 
 def clear_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -80,8 +80,8 @@ class MaskedPictures(nn.Module):
         """Return the squared error of the hidden patches of pictures (B, 3, 16, 16)."""
         cut = x.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).reshape(len(x), 16, 48)
         hides = torch.rand(len(x), 16) < 0.75
-        found = torch.where(hides[..., None], self.hidden, self.patches(cut)) + self.places
-        error = (self.head(self.encoder(found)) - cut) ** 2
+        embedded = torch.where(hides[..., None], self.hidden, self.patches(cut)) + self.places
+        error = (self.head(self.encoder(embedded)) - cut) ** 2
         return error.mean(2)[hides].mean()
 
 
@@ -96,8 +96,10 @@ class Student(nn.Module):
 
     def forward(self, x: Tensor, *, heat: float = 2.0) -> Tensor:
         """Return how far the student's word on rows (B, 20) is from the teacher's, in nats."""
-        said = (4 * self.teacher(x) / heat).log_softmax(1)
-        return heat**2 * F.kl_div((self.student(x) / heat).log_softmax(1), said, reduction="batchmean", log_target=True)
+        teacher_log_probs = (4 * self.teacher(x) / heat).log_softmax(1)
+        return heat**2 * F.kl_div(
+            (self.student(x) / heat).log_softmax(1), teacher_log_probs, reduction="batchmean", log_target=True
+        )
 
 
 def normal_rows(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -114,8 +116,8 @@ class TwoTasks(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map rows (B, 20) to logits of their kind (B, 5) and a size (B)."""
-        found = F.relu(self.body(x))
-        return self.kind(found), self.size(found)[:, 0]
+        features = F.relu(self.body(x))
+        return self.kind(features), self.size(features)[:, 0]
 
 
 def two_answers(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -142,8 +144,8 @@ def rare_events(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 def focal_loss(model: Any, batch: Batch, *, focus: float = 2.0) -> Tensor:
     """Return the focal loss of rare events (Lin et al. 2017, arXiv:1708.02002)."""
     logits = model(batch["x"])
-    each = F.binary_cross_entropy_with_logits(logits, batch["y"], reduction="none")
-    return ((1 - (-each).exp()) ** focus * each).mean()
+    entropy = F.binary_cross_entropy_with_logits(logits, batch["y"], reduction="none")
+    return ((1 - (-entropy).exp()) ** focus * entropy).mean()
 
 
 class Ranking(nn.Module):
@@ -180,8 +182,8 @@ class Forecast(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map series (B, T, 1) to quantiles (B, ahead, 3)."""
-        found: Tensor = self.head(self.gru(x)[0][:, -1]).view(-1, self.ahead, 3)
-        return found
+        quantiles: Tensor = self.head(self.gru(x)[0][:, -1]).view(-1, self.ahead, 3)
+        return quantiles
 
 
 def series(source: torch.Generator, rows: int, *, length: int = 36) -> dict[str, Tensor]:
@@ -208,8 +210,8 @@ class ModularSum(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map pairs (B, 2) to logits of their sum."""
-        found: Tensor = self.layers(self.number(x).flatten(1))
-        return found
+        logits: Tensor = self.layers(self.number(x).flatten(1))
+        return logits
 
 
 def sums(source: torch.Generator, rows: int, *, prime: int = 23) -> dict[str, Tensor]:
@@ -254,8 +256,8 @@ class Energy(nn.Module):
         """Return the loss of telling points (B, 2) from normal noise."""
         noise = 1.2 * torch.randn_like(x)
         density = torch.distributions.Normal(0, 1.2)
-        real, made = (-self.layers(each)[:, 0] - density.log_prob(each).sum(1) for each in (x, noise))
-        return F.softplus(-real).mean() + F.softplus(made).mean()
+        real, fake = (-self.layers(points)[:, 0] - density.log_prob(points).sum(1) for points in (x, noise))
+        return F.softplus(-real).mean() + F.softplus(fake).mean()
 
 
 def spiral(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -276,11 +278,11 @@ class Tagger(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the negative log likelihood of tags (B, T) of words (B, T), in nats a sentence."""
         scores = self.head(self.lstm(self.words(x))[0])
-        told = scores.gather(2, y[..., None])[..., 0].sum(1) + self.follows[y[:, :-1], y[:, 1:]].sum(1)
+        true_score = scores.gather(2, y[..., None])[..., 0].sum(1) + self.follows[y[:, :-1], y[:, 1:]].sum(1)
         paths = scores[:, 0]
         for place in range(1, x.shape[1]):
             paths = torch.logsumexp(paths[:, :, None] + self.follows, 1) + scores[:, place]
-        return torch.logsumexp(paths, 1) - told
+        return torch.logsumexp(paths, 1) - true_score
 
 
 def tagged(source: torch.Generator, rows: int, *, length: int = 10) -> dict[str, Tensor]:

@@ -147,8 +147,8 @@ class Clip(nn.Module):
 
     def forward(self, words: Tensor, picture: Tensor) -> Tensor:
         """Return the contrastive loss."""
-        found: Tensor = self.clip(input_ids=words, pixel_values=picture, return_loss=True).loss
-        return found
+        loss: Tensor = self.clip(input_ids=words, pixel_values=picture, return_loss=True).loss
+        return loss
 
 
 def captioned(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -161,8 +161,8 @@ def captioned(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 def contrastive_loss(model: Any, batch: Batch) -> Tensor:
     """Return the loss that the model computes."""
-    found: Tensor = model(batch["words"], batch["picture"])
-    return found
+    loss: Tensor = model(batch["words"], batch["picture"])
+    return loss
 
 
 IMAGE = Recipe(

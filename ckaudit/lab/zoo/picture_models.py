@@ -25,8 +25,8 @@ class Cnn(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map pictures (B, 3, 32, 32) to logits (B, 10)."""
-        found: Tensor = self.classifier(self.features(x))
-        return found
+        logits: Tensor = self.classifier(self.features(x))
+        return logits
 
 
 def seen(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -66,8 +66,8 @@ class UNet(nn.Module):
         x = self.middle(x)
         for up, join, beside in zip(self.up, self.join, reversed(across), strict=True):
             x = join(torch.cat([up(x), beside], 1))
-        found: Tensor = self.head(x)
-        return found
+        logits: Tensor = self.head(x)
+        return logits
 
 
 def cut_out(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -96,8 +96,8 @@ class Vae(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Map pictures (B, 256) to logits of their pixels, and mean and log variance of what was drawn (B, 8)."""
-        found = self.encoder(x)
-        mean, log_variance = self.mean(found), self.log_variance(found)
+        features = self.encoder(x)
+        mean, log_variance = self.mean(features), self.log_variance(features)
         drawn = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
         return self.decoder(drawn), mean, log_variance
 
@@ -144,8 +144,8 @@ class Byol(nn.Module):
             with torch.no_grad():
                 for kept, new in zip(self.teacher.parameters(), self.online.parameters(), strict=True):
                     kept.lerp_(new, 0.02)
-        said, wanted = self.predictor(self.online(one)), self.teacher(other)
-        return 2 - 2 * F.cosine_similarity(said, wanted.detach(), dim=1)
+        predicted, wanted = self.predictor(self.online(one)), self.teacher(other)
+        return 2 - 2 * F.cosine_similarity(predicted, wanted.detach(), dim=1)
 
 
 def two_views(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -156,8 +156,8 @@ def two_views(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 def byol_loss(model: Any, batch: Batch) -> Tensor:
     """Return the mean distance of the views."""
-    found: Tensor = model(batch["one"], batch["other"]).mean()
-    return found
+    loss: Tensor = model(batch["one"], batch["other"]).mean()
+    return loss
 
 
 class Denoiser(nn.Module):
@@ -183,8 +183,8 @@ class Denoiser(nn.Module):
         x = self.first(x)
         for block in self.blocks:
             x = x + block(x + at)
-        found: Tensor = self.last(x)
-        return found
+        noise: Tensor = self.last(x)
+        return noise
 
 
 def to_be_noised(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -218,8 +218,8 @@ class Gan(nn.Module):
 
     def forward(self, noise: Tensor) -> Tensor:
         """Map noise (B, 16) to the logits (B, 1) that what is made of it is real."""
-        found: Tensor = self.discriminator(torch.tanh(self.generator(noise)))
-        return found
+        logits: Tensor = self.discriminator(torch.tanh(self.generator(noise)))
+        return logits
 
 
 def real_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -234,8 +234,8 @@ def generator_loss(model: Any, batch: Batch) -> Tensor:
 
 def discriminator_loss(model: Any, batch: Batch) -> Tensor:
     """Return the binary cross entropy of real pictures and made ones."""
-    made = torch.tanh(model.generator(batch["noise"])).detach()
-    return F.softplus(-model.discriminator(batch["x"])).mean() + F.softplus(model.discriminator(made)).mean()
+    generated = torch.tanh(model.generator(batch["noise"])).detach()
+    return F.softplus(-model.discriminator(batch["x"])).mean() + F.softplus(model.discriminator(generated)).mean()
 
 
 class Mixer(nn.Module):

@@ -56,8 +56,8 @@ class Siren(nn.Module):
         """Map places (B, 2) from -1 to 1 to a brightness each (B, 1)."""
         for layer in [*self.layers][:-1]:
             x = torch.sin(self.frequency * layer(x))
-        found: Tensor = self.layers[-1](x)
-        return found
+        brightness: Tensor = self.layers[-1](x)
+        return brightness
 
 
 def pixels(source: torch.Generator, rows: int, *, size: int = 24) -> dict[str, Tensor]:
@@ -77,8 +77,8 @@ class Categories(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map categories (B, 4) to logits (B, 3)."""
-        found: Tensor = self.head(torch.cat([column(x[:, place]) for place, column in enumerate(self.columns)], 1))
-        return found
+        logits: Tensor = self.head(torch.cat([column(x[:, place]) for place, column in enumerate(self.columns)], 1))
+        return logits
 
 
 def categories(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -155,8 +155,8 @@ class SoundReader(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map sounds (B, T, 8) to logits (B, T, letters and the blank)."""
-        found: Tensor = self.head(self.lstm(x)[0])
-        return found
+        logits: Tensor = self.head(self.lstm(x)[0])
+        return logits
 
 
 def sounds(source: torch.Generator, rows: int, *, letters: int = 6, length: int = 4, frames: int = 5) -> dict[str, Tensor]:
@@ -212,8 +212,8 @@ class Velocity(nn.Module):
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         """Map points (B, 2) at times (B, 1) to their velocity."""
-        found: Tensor = self.layers(torch.cat([x, time], 1))
-        return found
+        velocity: Tensor = self.layers(torch.cat([x, time], 1))
+        return velocity
 
 
 def moons(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -253,8 +253,8 @@ class Siamese(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return how far the two rows of each pair (B, 2, 16) are from each other, (B)."""
         one, other = self.encoder(x[:, 0]), self.encoder(x[:, 1])
-        found: Tensor = (one - other).norm(dim=1)
-        return found
+        distance: Tensor = (one - other).norm(dim=1)
+        return distance
 
 
 def pairs(source: torch.Generator, rows: int) -> dict[str, Tensor]:

@@ -22,8 +22,8 @@ class Lstm(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (B, T) to logits (B, T, V)."""
-        found: Tensor = self.head(self.lstm(self.embed(tokens))[0])
-        return found
+        logits: Tensor = self.head(self.lstm(self.embed(tokens))[0])
+        return logits
 
 
 def read(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -46,8 +46,8 @@ class Gru(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map sequences (B, T, 3) to one number each (B, 1)."""
-        found: Tensor = self.head(self.gru(x)[0][:, -1])
-        return found
+        prediction: Tensor = self.head(self.gru(x)[0][:, -1])
+        return prediction
 
 
 def waves(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -73,8 +73,8 @@ class PrefixLm(nn.Module):
         x = self.embed(tokens) + self.positions(places)
         for layer in self.layers:
             x = layer(x, src_mask=hidden)
-        found: Tensor = self.head(x)
-        return found
+        logits: Tensor = self.head(x)
+        return logits
 
 
 def continued(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -101,8 +101,8 @@ class Translator(nn.Module):
         read, written = (
             embed(tokens) + self.positions[: tokens.shape[1]] for embed, tokens in ((self.source, source), (self.target, target))
         )
-        found: Tensor = self.head(self.transformer(read, written, tgt_mask=mask, tgt_is_causal=True))
-        return found
+        logits: Tensor = self.head(self.transformer(read, written, tgt_mask=mask, tgt_is_causal=True))
+        return logits
 
 
 def two_languages(source: torch.Generator, rows: int) -> dict[str, Tensor]:
@@ -132,8 +132,8 @@ class PooledBert(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (B, T) to logits (B, 4)."""
-        found: Tensor = self.head(self.bert(tokens).last_hidden_state.mean(1))
-        return found
+        logits: Tensor = self.head(self.bert(tokens).last_hidden_state.mean(1))
+        return logits
 
 
 def sorted_texts(source: torch.Generator, rows: int) -> dict[str, Tensor]:

@@ -42,8 +42,8 @@ def pictures(
     labels = torch.randint(0, classes, (rows,), generator=source)
     moves = torch.randint(-2, 3, (rows, 2), generator=source).tolist()
     clean = torch.stack([torch.roll(patterns[label], move, (1, 2)) for label, move in zip(labels.tolist(), moves, strict=True)])
-    found = clean + noise * torch.randn(clean.shape, generator=source)
-    return (found - found.mean()) / found.std(), labels
+    noisy = clean + noise * torch.randn(clean.shape, generator=source)
+    return (noisy - noisy.mean()) / noisy.std(), labels
 
 
 def discs(source: torch.Generator, rows: int, *, size: int = 32) -> tuple[Tensor, Tensor]:

@@ -23,8 +23,8 @@ class GraphLayer(nn.Module):
         start, end = edges
         total = torch.zeros_like(x).index_add_(0, end, x[start])
         count = torch.zeros(len(x)).index_add_(0, end, torch.ones(len(end))).clamp(min=1)
-        found: Tensor = self.own(x) + self.neighbours(total / count[:, None])
-        return found
+        output: Tensor = self.own(x) + self.neighbours(total / count[:, None])
+        return output
 
 
 class Graph(nn.Module):
@@ -51,8 +51,8 @@ class Graph(nn.Module):
         x = self.x
         for conv in self.convs:
             x = F.dropout(F.relu(conv(x, self.edges)), 0.5, self.training)
-        found: Tensor = self.head(x[wanted])
-        return found
+        output: Tensor = self.head(x[wanted])
+        return output
 
 
 def nodes(source: torch.Generator, rows: int) -> dict[str, Tensor]:

@@ -242,8 +242,8 @@ class LoraLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., D) to (..., E)."""
-        found: Tensor = self.base(x) + self.scale * self.lora_B(self.lora_A(x))
-        return found
+        output: Tensor = self.base(x) + self.scale * self.lora_B(self.lora_A(x))
+        return output
 
 
 def frozen_gpt2() -> Any:
@@ -278,8 +278,8 @@ class Adapter(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., D) to (..., E)."""
-        found: Tensor = self.base(x)
-        return found + self.up(nn.functional.gelu(self.down(found)))
+        output: Tensor = self.base(x)
+        return output + self.up(nn.functional.gelu(self.down(output)))
 
 
 def adapters() -> nn.Module:

@@ -259,7 +259,7 @@ def entries() -> Entries:
 
 @cache
 def _covered() -> dict[str, str]:
-    """Return by metric the first entry that covers it."""
+    """Return the first entry that covers each metric, by metric."""
     numbers: dict[str, str] = {}
     for name in entries():
         for metric in entries().field(name, "covers") or ():

@@ -174,7 +174,7 @@ def divergence(now: Tensor, before: Tensor) -> float | None:
 
 # The twin of a batch: the same tokens at other positions, to tell what a model knows by content from what by place.
 def room_for(batch: Any, shift: int) -> int:
-    """Return by how many positions a batch of tokens (B, T) can be shifted: at most a quarter of T; 0 for anything else."""
+    """Return the number of positions that a batch of tokens (B, T) can be shifted by: at most a quarter of T; 0 for others."""
     inputs = inputs_and_targets(batch)[0]
     if not isinstance(inputs, Tensor) or inputs.ndim != 2 or inputs.is_floating_point():
         return 0

@@ -62,8 +62,8 @@ class Shards:
         self._has_met = True
         if self._group is None:
             raise RuntimeError("not all ranks have a recorder: sharded tensors are not recorded")
-        least, same, opposite = self._reduce([float(ready), digest, -digest], dist.ReduceOp.MIN)
-        self._takes_part = bool(least) and same == -opposite
+        all_ready, same, opposite = self._reduce([float(ready), digest, -digest], dist.ReduceOp.MIN)
+        self._takes_part = bool(all_ready) and same == -opposite
         if not self._takes_part:
             raise RuntimeError("the ranks differ, or the recorder of one has failed: sharded tensors are not recorded")
         if start_step == 0:
@@ -312,7 +312,7 @@ class ShardedTensors:
         return movement_summary(pairs, moved)
 
     def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:  # noqa: ARG002
-        """Return what the ranks told each other with the movement."""
+        """Return what the ranks exchanged with the movement."""
         return self._is_finite
 
     def finish_owed(self) -> None:

@@ -38,7 +38,7 @@ class Drill:
             setup.model, as_sequence(setup.optimizer), DrillStrength(onset, settings.strength), settings.seed
         )
         self._note = DrillStatus(first=setup.start_step + 1)
-        self._acted_after, self._has_closure, self._is_held, self._is_told = 0, False, False, False
+        self._acted_after, self._has_closure, self._is_held, self._has_hooks = 0, False, False, False
         for optimizer in as_sequence(setup.optimizer):
             optimizer.register_step_pre_hook(self._before_update)
 
@@ -59,8 +59,8 @@ class Drill:
 
     def seek_moment(self) -> None:
         """Have autograd tell when a backward pass ends, where the program has read no gradients by the end of a step."""
-        if self._acted_after < self._target.step and not self._is_told:
-            self._is_told = True
+        if self._acted_after < self._target.step and not self._has_hooks:
+            self._has_hooks = True
             trainable = (weight for weight in self._target.model.parameters() if weight.requires_grad)
             for weight in islice(trainable, 1):
                 weight.register_post_accumulate_grad_hook(lambda _: after_backward(self.after_backward))  # type: ignore[no-untyped-call]
@@ -204,9 +204,9 @@ def drill_session(settings: DrillSettings, setup: Setup) -> Start:
     drill.begin()
     if drill.is_refused:
         raise SystemExit(0)
-    here = replace(setup, path=Path(settings.folder), address=None)
+    local_setup = replace(setup, path=Path(settings.folder), address=None)
     try:
-        return begin(here, partial(DrilledRun, drill=drill), partial(DrilledWorker, drill=drill))
+        return begin(local_setup, partial(DrilledRun, drill=drill), partial(DrilledWorker, drill=drill))
     except Exception as error:  # noqa: BLE001  a real training would go on; this one has nothing to go on for
         drill.refuse(f"the recorder could not start: {type(error).__name__}: {error}")
         raise SystemExit(0) from None

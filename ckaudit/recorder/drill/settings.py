@@ -34,7 +34,7 @@ class FaultKind(Struct, frozen=True, kw_only=True):
     usual: bool = False
 
 
-WRITTEN = ("silent_data_corruption",)
+CORRUPTION_CAUSES = ("silent_data_corruption",)
 KINDS: Mapping[str, FaultKind] = {
     "rate_too_high": FaultKind(
         title="a learning rate 10 to 100 times too high", truth="learning_rate_too_high", acceptable=("missing_warmup",)
@@ -63,7 +63,7 @@ KINDS: Mapping[str, FaultKind] = {
     "part_drawn_anew": FaultKind(
         title="a part that is initialised anew in the middle",
         truth="weights_changed_outside_optimizer",
-        acceptable=WRITTEN,
+        acceptable=CORRUPTION_CAUSES,
         is_fact=True,
         sudden=True,
         place=True,
@@ -72,7 +72,7 @@ KINDS: Mapping[str, FaultKind] = {
     "matrix_zeroed": FaultKind(
         title="a matrix that is zeroed in the middle",
         truth="weights_changed_outside_optimizer",
-        acceptable=WRITTEN,
+        acceptable=CORRUPTION_CAUSES,
         is_fact=True,
         sudden=True,
         place=True,
@@ -81,7 +81,7 @@ KINDS: Mapping[str, FaultKind] = {
     "half_zeroed": FaultKind(
         title="half of a matrix that is zeroed in the middle",
         truth="weights_changed_outside_optimizer",
-        acceptable=WRITTEN,
+        acceptable=CORRUPTION_CAUSES,
         is_fact=True,
         sudden=True,
         place=True,
@@ -89,7 +89,7 @@ KINDS: Mapping[str, FaultKind] = {
     "weights_times_5": FaultKind(
         title="weights that are multiplied by five in the middle",
         truth="weights_changed_outside_optimizer",
-        acceptable=WRITTEN,
+        acceptable=CORRUPTION_CAUSES,
         is_fact=True,
         sudden=True,
         usual=True,

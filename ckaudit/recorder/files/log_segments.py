@@ -20,11 +20,11 @@ class LogSegments:
 
     Args:
         log: The log on this machine.
-        there: Where the objects lie.
+        remote: Where the objects lie.
     """
 
-    def __init__(self, log: Path, there: RemoteFolder) -> None:
-        self._log, self._there = log, there
+    def __init__(self, log: Path, remote: RemoteFolder) -> None:
+        self._log, self._remote = log, remote
 
     def end(self, journal: Journal) -> int:
         """Return where the last whole line ends: a killed recorder leaves a torn one, a living one may be writing it."""
@@ -56,7 +56,7 @@ class LogSegments:
                 data = stream.read(min(end - start, SEGMENT_BYTES))
                 if start + len(data) < end:
                     data += stream.readline()
-            self._there.put(name, data)
+            self._remote.put(name, data)
             journal.add(name, lines=Stretch(start, start + len(data)))
             yield name
 
@@ -66,7 +66,7 @@ class LogSegments:
             if stretch.start < end < stretch.end:
                 journal.add(name, lines=Stretch(stretch.start, stretch.start))
             elif stretch.start >= end:
-                self._there.remove(name)
+                self._remote.remove(name)
                 journal.add(name, is_gone=True)
 
 

@@ -21,7 +21,7 @@ from ckaudit.remote.location import shown
 from ckaudit.remote.put import Refused, RemoteFolder
 from ckaudit.remote.spool import Journal, Sent, Spool, Stretch, make_room
 
-SETTLED = 10**9
+SETTLED_NANOSECONDS = 10**9
 """Nanoseconds after which a folder that has not changed is believed: file systems tell time by their ticks."""
 
 PARALLEL_UPLOADS = 8
@@ -85,8 +85,8 @@ class RemoteRun:
     def _is_known(self, names: dict[str, int]) -> bool:
         """Tell whether the run at the address was written from this spool alone, or the address has none."""
         if MANIFEST_NAME in names:
-            there = self._remote.read(MANIFEST_NAME)
-            return _hash(there) in self.journal.manifests or _read(self.spool.run / MANIFEST_NAME) == there
+            manifest = self._remote.read(MANIFEST_NAME)
+            return _hash(manifest) in self.journal.manifests or _read(self.spool.run / MANIFEST_NAME) == manifest
         # What went up from here has been deleted there, or is another's.
         return not (self.journal.sent or self.journal.lines or any(map(_is_of_run, names)))
 
@@ -132,17 +132,17 @@ class RemoteRun:
         self.stale = self.spool.folder / f"stale-{number:03d}"
         self.spool.run.rename(self.stale)
 
-    def set_aside(self, start_step: int, names: set[str], here: set[str]) -> None:
+    def set_aside(self, start_step: int, names: set[str], local_names: set[str]) -> None:
         """Note which checkpoints at the address a resume makes history; those that were here are renamed already.
 
         Args:
             start_step: The step that the run goes on from.
             names: The files at the address.
-            here: The files that were in the run folder.
+            local_names: The files that were in the run folder.
         """
         for name in sorted(names | self.journal.sent.keys()):
             if is_later(name, start_step):
-                is_alone = name not in here and name in names | self.journal.freed
+                is_alone = name not in local_names and name in names | self.journal.freed
                 self.journal.add(name, is_gone=True, is_aside=is_alone and not self._rank)
 
     # What is new goes up, in an order in which a reader never sees less than a killed run would have left.
@@ -181,8 +181,10 @@ class RemoteRun:
         self._is_checked = True
 
     def _other_run(self) -> str:
-        where, here = shown(self.spool.address), shlex.quote(str(self.spool.run))
-        return f"{where} holds another run, which this one must not replace: `ckaudit push {here} --to ADDRESS` puts it elsewhere"
+        where, folder = shown(self.spool.address), shlex.quote(str(self.spool.run))
+        return (
+            f"{where} holds another run, which this one must not replace: `ckaudit push {folder} --to ADDRESS` puts it elsewhere"
+        )
 
     def _begin_session(self, manifest: bytes | None) -> None:
         """Put up a run.json that knows the session, before anything of it, and does not know that it has ended."""
@@ -227,7 +229,7 @@ class RemoteRun:
             self._upload_file(name)
         self._upload_in_parallel(at_once)
         # A file that comes within the same tick of the file system's clock does not change the time of its folder.
-        self._changed = changed if time_ns() - changed > SETTLED else 0
+        self._changed = changed if time_ns() - changed > SETTLED_NANOSECONDS else 0
 
     def _new_files(self, *, recheck_all: bool) -> Iterator[str]:
         with os.scandir(self.spool.run) as entries:
@@ -328,7 +330,7 @@ class RemoteRun:
 
 
 def _turn(name: str) -> tuple[int, str]:
-    """Return when a file goes up: the reference first, then history, then checkpoints in the order of their steps."""
+    """Return the rank of a file in the upload: the reference first, then history, then checkpoints by step."""
     match = CHECKPOINT_NAME.match(name)
     return (0 if match is None else 1 if match["session"] else CHECKPOINTS), name
 

@@ -95,27 +95,27 @@ class RunFolderWriter:
         with self._guard("clearing leftovers"):
             remove_stale(self.path)
         cut_torn_tail(self._lines)
-        here = self._continue_earlier()
+        left_files = self._continue_earlier()
         self._is_ready = True
         if self._uploader is not None:
             with self._guard("preparing the way to the address", writes=True):
-                self._uploader.begin(self._start_step, here)
+                self._uploader.begin(self._start_step, left_files)
 
     def _continue_earlier(self) -> set[str] | None:
         """Continue the sessions of earlier starts, and return the files that they left; None: there were none."""
-        earlier, here = None, None
+        earlier, names = None, None
         try:
             earlier = load(self.path)
         except DecodeError as error:
             self._guard.failed("reading the earlier run.json", error, writes=True)
         before = len(earlier.sessions or []) if earlier is not None else 0
         if before:
-            here = {path.name for path in self.path.iterdir()}
+            names = {path.name for path in self.path.iterdir()}
             set_aside(self.path, self._start_step, before)
         if earlier is not None:
             join_earlier(self._manifest, earlier, self._start_step)
         self.session = self._scalars.session = before
-        return here
+        return names
 
     def begin(
         self,
@@ -147,16 +147,16 @@ class RunFolderWriter:
     def _manifest_bytes(self) -> bytes:
         """Return `run.json` as it is to be: of other starts, one of which may have taken the run over, it says what they said."""
         try:
-            there = load(self.path)
+            written = load(self.path)
         except DecodeError:
-            there = None
-        mine, sessions = (self._manifest.sessions or [])[self.session], (there and there.sessions) or []
-        if there is None or len(sessions) <= self.session:
+            written = None
+        mine, sessions = (self._manifest.sessions or [])[self.session], (written and written.sessions) or []
+        if written is None or len(sessions) <= self.session:
             return encode(self._manifest)
         if sessions[self.session].start != mine.start:
             self._guard.log("keeping the run alone", OSError("another program writes to the same folder, and they mix"))
             return encode(self._manifest)
-        latest = there if len(sessions) > self.session + 1 else self._manifest
+        latest = written if len(sessions) > self.session + 1 else self._manifest
         latest.sessions = [*sessions[: self.session], mine, *sessions[self.session + 1 :]]
         return encode(latest)
 

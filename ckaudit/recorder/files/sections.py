@@ -138,10 +138,10 @@ class SectionWriter:
         stats, entropies = {}, []
         for layer, (probabilities, logits) in given.attention.items():
             grid = self._grid(depth_of(layer) in depths)
-            stats[layer], least = attention_stats(probabilities, causal=self._options.causal, grid=grid)
+            stats[layer], lowest_entropy = attention_stats(probabilities, causal=self._options.causal, grid=grid)
             if logits is not None:
                 stats[layer].max_logit_per_head = [shortest(value) for value in max_logits(logits)]
-            entropies += [] if least is None else [least]
+            entropies += [] if lowest_entropy is None else [lowest_entropy]
         return stats, entropies
 
 

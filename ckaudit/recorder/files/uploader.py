@@ -80,14 +80,14 @@ class Uploader:
         thread.start()
         self._thread = thread
 
-    def begin(self, start_step: int, here: set[str] | None) -> None:
+    def begin(self, start_step: int, local_names: set[str] | None) -> None:
         """Begin to upload, once the run folder is as the recorder goes on with it.
 
         Args:
             start_step: The step that the run goes on from.
-            here: The files that were in the run folder before it was made ready; None: no run was.
+            local_names: The files that were in the run folder before it was made ready; None: no run was.
         """
-        self._start_step, self._local_names = start_step, here
+        self._start_step, self._local_names = start_step, local_names
         if self._is_prepared:
             self._set_aside()
         self._begun.set()
@@ -131,7 +131,7 @@ class Uploader:
             self._closing.set()
             logger.warning("%s is not complete (%s). %s", shown(self.spool.address), error, self._what_is_left())
             return
-        is_told = bool(self._refusal)
+        was_refused = bool(self._refusal)
         self._closing.set()
         try:
             self._wait(self._ended, CLOSE_PATIENCE, LONGEST_CLOSE)
@@ -140,7 +140,7 @@ class Uploader:
             self._thread = None
             if self._lock is not None:
                 os.close(self._lock)
-            if not self.is_up and not is_told:
+            if not self.is_up and not was_refused:
                 why = self._refusal or self._failure or "the server has not answered in time"
                 logger.warning("%s is not complete (%s). %s", shown(self.spool.address), why, self._what_is_left())
 

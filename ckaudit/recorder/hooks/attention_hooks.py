@@ -236,7 +236,7 @@ def _attending(modules: Mapping[str, nn.Module]) -> list[str]:
 def _holds_projections(module: nn.Module) -> bool:
     """Return whether a module has query, key and value among its own parts and parameters, apart or in one."""
     names = [name.lower() for name, _ in (*module.named_children(), *module.named_parameters(recurse=False))]
-    roles = {found[1][0] for name in names if (found := PROJECTION.fullmatch(name))}
+    roles = {match[1][0] for name in names if (match := PROJECTION.fullmatch(name))}
     return roles == {"q", "k", "v"} or any(map(PROJECTIONS.search, names))
 
 

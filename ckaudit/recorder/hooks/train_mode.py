@@ -83,7 +83,7 @@ class ModeWatch:
 
 
 def batch_norm_facts(model: nn.Module) -> dict[str, Any]:
-    """Return from how many batches batch norm has its statistics when recording starts; UNSET without one that keeps them."""
+    """Return the number of batches behind batch norm's statistics when recording starts; UNSET without one that keeps them."""
     norms = [module for module in model.modules() if isinstance(module, _NormBase)]
     counts = [count for norm in norms if isinstance(count := norm.num_batches_tracked, Tensor) and not count.is_meta]
     return {"batch_norm_batches": int(max(counts)) if counts else UNSET}

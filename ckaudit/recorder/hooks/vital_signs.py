@@ -83,18 +83,18 @@ class DeferredNumbers(Struct):
             dead_above: Share of sharp queries of a dead head, from F10.
         """
         counts = [count for count, _ in self.dead.values()]
-        here = iter(all_to_numpy([*self.logits, *self.shares, *self.norms.values(), *counts]))
-        logits = [value for _ in self.logits for value in next(here).tolist() if value != -math.inf]
-        shares = [next(here).tolist() for _ in self.shares]
+        arrays = iter(all_to_numpy([*self.logits, *self.shares, *self.norms.values(), *counts]))
+        logits = [value for _ in self.logits for value in next(arrays).tolist() if value != -math.inf]
+        shares = [next(arrays).tolist() for _ in self.shares]
         entropy, sharp = ([value for layer in shares for value in layer[which] if value != math.inf] for which in (0, 1))
-        norms = [of_block[np.isfinite(of_block)] for of_block in (next(here) for _ in self.norms)]
+        norms = [of_block[np.isfinite(of_block)] for of_block in (next(arrays) for _ in self.norms)]
         spread = dict(zip(self.norms, quantiles_of(norms, (50, 99)), strict=True))
         return VitalSigns(
             max_attn_logit=_shorter(max(filter(math.isfinite, logits), default=math.nan if logits else None)),
             min_normalized_entropy=_shorter(lowest(entropy)),
             residual_rms_p50={name: shorten(p50) for name, (p50, _) in spread.items()},
             residual_rms_p99={name: shorten(p99) for name, (_, p99) in spread.items()},
-            dead_units={name: DeadUnits(int(next(here)), units) for name, (_, units) in self.dead.items()},
+            dead_units={name: DeadUnits(int(next(arrays)), units) for name, (_, units) in self.dead.items()},
             dead_heads=sum(share > dead_above for share in sharp) if dead and sharp else None,
             heads=len(sharp) if dead and sharp else None,
         )

@@ -196,13 +196,13 @@ class PendingStats(Struct):
         """Put what was sent for into its places."""
         if self._copy is None:
             return
-        here = iter(self._copy.open())
+        arrays = iter(self._copy.open())
         if self.norms is not None and _is_on_accelerator(self.norms.pieces):
-            self.norms = replace(self.norms, pieces=next(here))
+            self.norms = replace(self.norms, pieces=next(arrays))
         if _is_on_accelerator(self.loss):
-            self.loss = next(here)
+            self.loss = next(arrays)
         if _is_on_accelerator(self.batch):
-            self.batch = next(here)
+            self.batch = next(arrays)
 
     def norms_of(self) -> dict[str, float]:
         """Return the norm of every gradient, without what lies on it."""

@@ -27,7 +27,7 @@ class AlternatingUpdates:
     ) -> None:
         self._optimizers, self._guard, self._step, self._on_alternating = optimizers, guard, step, on_alternating
         self._parts = _PartsOfAModel() if len(optimizers) > 1 else None
-        self._other: _OtherModel | None = _OtherModel([tensor for each in optimizers for tensor in _parameters(each)])
+        self._other: _OtherModel | None = _OtherModel([tensor for optimizer in optimizers for tensor in _parameters(optimizer)])
         self.handles: list[Any] = []
         with guard("listening to other optimizers"):
             self.handles += [register_optimizer_step_post_hook(self._after_any_update)] if optimizers else []
@@ -71,7 +71,7 @@ class _PartsOfAModel:
     def is_seen(self, optimizer: Optimizer, optimizers: Sequence[Optimizer], step: int) -> bool:
         """Tell, before an update of a step, whether its gradients are others than before the first update of that step."""
         if step != self._step:
-            self._step, self._seen = step, [id(tensor.grad) for each in optimizers for tensor in _parameters(each)]
+            self._step, self._seen = step, [id(tensor.grad) for other in optimizers for tensor in _parameters(other)]
             return False
         return not {id(tensor.grad) for tensor in _parameters(optimizer) if tensor.grad is not None} <= {*self._seen}
 
@@ -159,7 +159,7 @@ class _GradientsBetweenUpdates:
         """Look whether the gradients are others by now."""
         if self._left and _made_anew(self._left):
             self.is_touched |= self._left_at == step
-            self._flowed = [*map(_Gradient.of, (each.tensor() for each in self._left))]
+            self._flowed = [*map(_Gradient.of, (gradient.tensor() for gradient in self._left))]
 
 
 class _Gradient(NamedTuple):
@@ -179,8 +179,8 @@ class _Gradient(NamedTuple):
 
 def _made_anew(gradients: Iterable[_Gradient]) -> bool:
     """Tell whether any of these gradients is another by now; one that was only taken away is none."""
-    now = [(each, _Gradient.of(each.tensor())) for each in gradients]
-    return any(new.identity != 0 and new[1:] != each[1:] for each, new in now)
+    now = [(old, _Gradient.of(old.tensor())) for old in gradients]
+    return any(new.identity != 0 and new[1:] != old[1:] for old, new in now)
 
 
 def _parameters(optimizer: Optimizer) -> list[Tensor]:

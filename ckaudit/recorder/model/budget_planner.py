@@ -81,7 +81,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
         experts = len(encode(checkpoint.moe)) if checkpoint.moe else 0
         if checkpoint.history is UNSET:
             return self.plan(tensors, layers, modules, step_state, experts=experts)
-        most = bytes_for_black_box(
+        max_bytes = bytes_for_black_box(
             tensors,
             layers,
             modules,
@@ -91,7 +91,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
             suffix=self.suffix,
             sizes=self._sizes(step_state, experts),
         )
-        whole, checkpoint.history = checkpoint.history, newest_that_fit(checkpoint.history, most)
+        whole, checkpoint.history = checkpoint.history, newest_that_fit(checkpoint.history, max_bytes)
         if len(checkpoint.history.steps) < len(whole.steps):
             checkpoint.left_out = [*(checkpoint.left_out or []), "history.steps"]
         return self.plan(tensors, layers, modules, step_state, len(encode(checkpoint.history)), experts)

@@ -64,7 +64,7 @@ class ResumeState:
     ) -> None:
         self._weights, self._optimizers, self._tell = weights, tuple(optimizers), set_session_facts
         self._norms: dict[str, Number] | None = None
-        self._remembered, self._is_told = False, False
+        self._remembered, self._has_set_facts = False, False
         self._handles = hook_updates(self._optimizers, guard, self._before, self._after)
 
     def _before(self, _optimizer: Optimizer, _has_gradients: bool) -> None:
@@ -73,9 +73,9 @@ class ResumeState:
             self._norms = _norms(self._weights)
 
     def _after(self, _optimizer: Optimizer) -> None:
-        if self._is_told:
+        if self._has_set_facts:
             return
-        self._is_told = True
+        self._has_set_facts = True
         # One that has no state after an update either keeps none, and none can be lost.
         keeps = any(map(_remembers, self._optimizers))
         self._tell(weight_norms=self._norms or None, optimizer_restored=self._remembered if keeps else None)

@@ -111,8 +111,8 @@ def take_norms(
     owners: list[int] = []
     for place, gradient in enumerate(gradients):
         dense = gradient.coalesce().values() if gradient.layout == torch.sparse_coo else gradient
-        most = 4 * piece if dense.dtype in FULL_TYPES else piece
-        split = torch.split(dense.reshape(-1), most) if dense.is_cpu and dense.numel() > most else (dense,)
+        max_elements = 4 * piece if dense.dtype in FULL_TYPES else piece
+        split = torch.split(dense.reshape(-1), max_elements) if dense.is_cpu and dense.numel() > max_elements else (dense,)
         parts.extend(split)
         owners.extend([place] * len(split))
     fused = _fused(parts)

@@ -259,10 +259,10 @@ class WeightWrites:
         if not self._before or total == self._usual_total:  # nearly always, and counting weight by weight takes time
             return False
         counts = [after - before for before, after in zip(self._before, self._versions, strict=True)]
-        usual = [most or count for most, count in zip(self._usual or counts, counts, strict=True)]
-        most = [*map(max, counts, usual)]
-        is_rare = most != usual and self._is_rare(usual, most)
-        self._usual = usual if is_rare else most
+        usual = [highest or count for highest, count in zip(self._usual or counts, counts, strict=True)]
+        highest = [*map(max, counts, usual)]
+        is_rare = highest != usual and self._is_rare(usual, highest)
+        self._usual = usual if is_rare else highest
         self._usual_total = sum(self._usual)
         return is_rare
 

@@ -102,10 +102,10 @@ class Reference:
         known = {name: entry for name, entry in self.entries.items() if entry.norm and entry.values.size}
         shaped = [name for name, tensor in tensors.items() if name in known and known[name].shape == tuple(tensor.shape)]
         strided = zip(shaped, _strided([tensors[name] for name in shaped]), strict=True)
-        found = {name: values for name, values in strided if values.size == known[name].values.size}
-        if not found:
+        current = {name: values for name, values in strided if values.size == known[name].values.size}
+        if not current:
             return {}
-        names, now = [*found], [*found.values()]
+        names, now = [*current], [*current.values()]
         sizes = np.array([values.size for values in now])
         with np.errstate(invalid="ignore", over="ignore"):
             apart = np.concatenate(now).astype(np.float64) - np.concatenate([known[name].values for name in names])
@@ -117,14 +117,14 @@ class Reference:
 
 def _norms(tensors: Sequence[Array]) -> list[float]:
     """Return the norm of each tensor, summed in float64."""
-    if tensors and all(map(is_on_accelerator, tensors)) and len({each.device for each in tensors}) == 1:
+    if tensors and all(map(is_on_accelerator, tensors)) and len({tensor.device for tensor in tensors}) == 1:
         return [_root(sums.squares) for sums in device_sums([line(tensor) for tensor in tensors])]
     return [norm(flat(tensor)) for tensor in tensors]  # one by one: a model of half precision is not copied whole
 
 
 def _strided(tensors: Sequence[Array]) -> list[NDArray[np.floating]]:
     """Return the elements at each tensor's stride; where they are all, and at hand, they are not a copy."""
-    return all_to_numpy([dense_as_numpy(each).reshape(-1)[:: stride_of(real_shape(each))] for each in tensors])
+    return all_to_numpy([dense_as_numpy(tensor).reshape(-1)[:: stride_of(real_shape(tensor))] for tensor in tensors])
 
 
 # How far an update moved the weights, and how far all updates together did.
@@ -133,15 +133,15 @@ def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
     if not tensors or not all(map(is_on_accelerator, tensors.values())):
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
     torch, sources = library(next(iter(tensors.values()))), [tensor.detach() for tensor in tensors.values()]
-    made = [torch.empty_like(tensor) for tensor in sources]
-    torch._foreach_copy_(made, sources)
-    return dict(zip(tensors, made, strict=True))
+    clones = [torch.empty_like(tensor) for tensor in sources]
+    torch._foreach_copy_(clones, sources)
+    return dict(zip(tensors, clones, strict=True))
 
 
 def distances(
     ones: Sequence[Array], others: Sequence[Array], *, sizes: Sequence[float] | None = None, chunk: int = STRETCH
 ) -> list[tuple[float, float]]:
-    """Return of each pair of tensors the L2 norm of the difference, and that of the first, summed in float64.
+    """Return the L2 norm of the difference of each pair of tensors, and that of the first, summed in float64.
 
     Args:
         ones: Tensors.
@@ -152,21 +152,21 @@ def distances(
     if sizes is not None and ones and not isinstance(ones[0], np.ndarray):
         from ckaudit.recorder.model.gradient_norms import difference_norms
 
-        if (found := difference_norms(ones, others)) is not None:
-            return [*zip(found, sizes, strict=True)]
-    first, second = ([dense_as_numpy(each).reshape(-1) for each in side] for side in (ones, others))
+        if (norms := difference_norms(ones, others)) is not None:
+            return [*zip(norms, sizes, strict=True)]
+    first, second = ([dense_as_numpy(tensor).reshape(-1) for tensor in side] for side in (ones, others))
     apart, own = ([0.0] * len(first) for _ in range(2))
     for group in stretches(first, chunk):
         now, then = ([to_wide_float(side[owner][start:end]) for owner, start, end in group] for side in (first, second))
         squares = _squares([*_differences(now, then), *(now if sizes is None else ())])
-        for column, found in ((apart, squares[: len(group)]), (own, squares[len(group) :])):
-            for (owner, _, _), square in zip(group, found, strict=False):
+        for column, part in ((apart, squares[: len(group)]), (own, squares[len(group) :])):
+            for (owner, _, _), square in zip(group, part, strict=False):
                 column[owner] += square
     return [*zip(map(_root, apart), map(_root, own) if sizes is None else sizes, strict=True)]
 
 
 def unchanged_shares(ones: Sequence[Array], others: Sequence[Array]) -> list[float]:
-    """Return of each pair of tensors the share of elements that are equal: in half precision an update may round to none."""
+    """Return the share of equal elements of each pair of tensors: in half precision an update may round to none."""
     if not ones:
         return []
     counts = [(one == other).sum() for one, other in zip(ones, others, strict=True)]

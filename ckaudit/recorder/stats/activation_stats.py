@@ -155,8 +155,8 @@ def _extremes(values: Array) -> tuple[Array, Array, Array]:
 
 def _token_rms(tokens: Sequence[Array]) -> list[Array]:
     """Return the root mean square of each token, where it is finite."""
-    norms = all_to_numpy([row_norms(flat(each).reshape(each.shape)) for each in tokens])
-    rms = [norm / math.sqrt(max(each.shape[-1], 1)) for norm, each in zip(norms, tokens, strict=True)]
+    norms = all_to_numpy([row_norms(flat(activation).reshape(activation.shape)) for activation in tokens])
+    rms = [norm / math.sqrt(max(activation.shape[-1], 1)) for norm, activation in zip(norms, tokens, strict=True)]
     return [of_tokens[np.isfinite(of_tokens)] for of_tokens in rms]
 
 
@@ -179,8 +179,8 @@ def _outlier_rates(tokens: Sequence[Array], swept: Sequence[SweptTensor], *, dis
             elements = flat(values)
             far = abs(to_float64(elements) - moments.mean) > reach
             counts[place] = (far & library(elements).isfinite(elements)).sum()
-    found = dict(zip(counts, all_to_floats([*counts.values()]), strict=True))
-    return [found.get(place, 0) / max(measured.moments.finite, 1) for place, measured in enumerate(swept)]
+    outliers = dict(zip(counts, all_to_floats([*counts.values()]), strict=True))
+    return [outliers.get(place, 0) / max(measured.moments.finite, 1) for place, measured in enumerate(swept)]
 
 
 def _stats(output: ModuleOutput, swept: SweptTensor, histogram: Histogram | None, numbers: Sequence[Number]) -> ActivationStats:

@@ -106,15 +106,15 @@ def all_to_numpy(arrays: Sequence[Array]) -> list[NDArray[Any]]:
 
     Of a type that NumPy has not, such as bfloat16, it is float32.
     """
-    found = {place: to_numpy(_known_to_numpy(array)) for place, array in enumerate(arrays) if not is_on_accelerator(array)}
+    by_place = {place: to_numpy(_known_to_numpy(array)) for place, array in enumerate(arrays) if not is_on_accelerator(array)}
     by_device: dict[Any, list[int]] = {}
     for place, array in enumerate(arrays):
-        if place not in found:
+        if place not in by_place:
             by_device.setdefault(array.device, []).append(place)
     for places in by_device.values():
         of_device = [arrays[place] for place in places]
-        found.update(zip(places, unpack_bytes(pack_bytes(of_device).cpu(), of_device), strict=True))
-    return [found[place] for place in range(len(arrays))]
+        by_place.update(zip(places, unpack_bytes(pack_bytes(of_device).cpu(), of_device), strict=True))
+    return [by_place[place] for place in range(len(arrays))]
 
 
 def _known_to_numpy(array: Array) -> Array:
@@ -129,8 +129,8 @@ def all_to_floats(numbers: Sequence[Any]) -> list[float]:
 
 def to_device(values: NDArray[Any], device: Any) -> Array:
     """Return values as a tensor on a device; the program does not wait until they are there."""
-    here = sys.modules["torch"].as_tensor(values)
-    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here.to(device)
+    tensor = sys.modules["torch"].as_tensor(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def pack_bytes(tensors: Sequence[Array]) -> Array:
@@ -141,13 +141,13 @@ def pack_bytes(tensors: Sequence[Array]) -> Array:
 
 def unpack_bytes(packed_bytes: Array, tensors: Sequence[Array]) -> list[NDArray[Any]]:
     """Return tensors as NumPy's, of their types and shapes, from the bytes of `pack_bytes` in this process's memory."""
-    every_byte, end, found = packed_bytes.numpy(), 0, []
+    every_byte, end, unpacked = packed_bytes.numpy(), 0, []
     for tensor in tensors:
         start, end, name = end, end + tensor.numel() * tensor.itemsize, dtype_name(tensor)
         part = every_byte[start:end].copy()  # it may begin where its type may not
         elements = part.view(name) if name in NUMPY_TYPES else library(tensor).from_numpy(part).view(tensor.dtype).float().numpy()
-        found.append(elements.reshape(tuple(tensor.shape)))
-    return found
+        unpacked.append(elements.reshape(tuple(tensor.shape)))
+    return unpacked
 
 
 def as_numpy(array: Array) -> Array:

@@ -126,7 +126,7 @@ class _Sums:
         batch, heads, queries, keys = probabilities.shape
         lib, sequences = library(probabilities), max(1, CHUNK // max(1, heads * queries * keys))
         seen = lib.broadcast_to(seen, (batch, heads, queries))
-        one, two, three = (_divisors(seen >= least) for least in (1, 2, 3))
+        one, two, three = (_divisors(seen >= min_count) for min_count in (1, 2, 3))
         self.counts = one
         self.entropy: Array = 0.0
         self.normalized: Array = 0.0

@@ -127,10 +127,10 @@ def sweep(
     for device, places in by_device.items():
         some, of_some = [flats[place] for place in places], [strides[place] for place in places]
         if device is None:
-            found = _swept_here(some, of_some, scale, chunk, magnitudes=magnitudes)
+            results = _swept_here(some, of_some, scale, chunk, magnitudes=magnitudes)
         else:
-            found = _swept_there(some, of_some, scale)
-        swept.update(zip(places, found, strict=True))
+            results = _swept_there(some, of_some, scale)
+        swept.update(zip(places, results, strict=True))
     return [swept[place] for place in range(len(flats))]
 
 
@@ -176,16 +176,16 @@ def stretches(flats: Sequence[Array], chunk: int) -> Iterator[list[tuple[int, in
     group: list[tuple[int, int, int]] = []
     room, home = 0, None
     for owner, values in enumerate(flats):
-        place, most = (
+        place, max_elements = (
             (library(values), getattr(values, "device", None), values.dtype),
             chunk * (64 if is_on_accelerator(values) else 1),
         )
-        for start in range(0, values.shape[0], most):
-            end = min(start + most, values.shape[0])
+        for start in range(0, values.shape[0], max_elements):
+            end = min(start + max_elements, values.shape[0])
             if end - start > room or place != home:
                 if group:
                     yield group
-                group, room = [], most
+                group, room = [], max_elements
             group.append((owner, start, end))
             room, home = room - (end - start), place
     if group:

@@ -114,13 +114,13 @@ def _full_rows(flats: Sequence[Array], owners: Sequence[int]) -> Iterator[_Rows]
             of_rows.append(np.full(last - first, owner))
             held, first = held + last - first, last
             if held == MAX_ELEMENTS_TOGETHER // ROW_ELEMENTS:
-                yield _filled(of_rows, pieces)
+                yield _joined_rows(of_rows, pieces)
                 held, of_rows, pieces = 0, [], []
     if held:
-        yield _filled(of_rows, pieces)
+        yield _joined_rows(of_rows, pieces)
 
 
-def _filled(of_rows: Sequence[NDArray[np.intp]], pieces: Sequence[Array]) -> _Rows:
+def _joined_rows(of_rows: Sequence[NDArray[np.intp]], pieces: Sequence[Array]) -> _Rows:
     owners = np.concatenate(of_rows)
     return _Rows(owners, np.full(len(owners), ROW_ELEMENTS), pieces[0] if len(pieces) == 1 else library(pieces[0]).cat([*pieces]))
 
@@ -172,8 +172,8 @@ def _merged(flats: Sequence[Array], owners: NDArray[np.intp], columns: NDArray[n
         mean = np.add.reduceat(counts * means, starts) / np.maximum(finite, 1)
         between = counts * (means - mean.repeat(np.diff([*starts, len(owners)]))) ** 2
         sums = [np.add.reduceat(column, starts) for column in (squares, absolute, zeros, m2 + between)]
-    found = zip(finite, *sums, mean, np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts), strict=True)
-    by_owner = dict(zip(held.tolist(), found, strict=True))
+    per_tensor = zip(finite, *sums, mean, np.minimum.reduceat(lows, starts), np.maximum.reduceat(highs, starts), strict=True)
+    by_owner = dict(zip(held.tolist(), per_tensor, strict=True))
     for owner, flat in enumerate(flats):
         if owner in by_owner:
             count, square, magnitude, zero, deviations, center, low, high = map(float, by_owner[owner])

@@ -205,10 +205,10 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
     if outputs.ndim == 1:
         outputs, targets = outputs[None], targets[None]
     classes, is_soft = outputs.shape[1], targets.is_floating_point()
-    most = max(LARGEST, MIN_ROWS * classes)
-    step = -(-outputs.numel() // most)
+    max_elements = max(LARGEST, MIN_ROWS * classes)
+    step = -(-outputs.numel() // max_elements)
     rows, asked = _rows(outputs[::step]), targets[::step]
-    step = -(-rows.numel() // most)
+    step = -(-rows.numel() // max_elements)
     asked = (_rows(asked) if is_soft else asked.reshape(-1))[::step]
     rows = rows[::step].float()
     if not is_soft:
@@ -226,7 +226,7 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
 
 
 def _is_counted(targets: Tensor, classes: int, ignored: int) -> Tensor:
-    """Tell of each target whether it is a class, and not the one that is left out."""
+    """Return which targets are a class, and not the one that is left out."""
     return (targets != ignored) & (targets >= 0) & (targets < classes)
 
 
@@ -266,7 +266,7 @@ def _log_likelihood(probabilities: Tensor, targets: Tensor) -> Tensor:
 
 
 def _is_distribution(function: str, rows: Tensor) -> Tensor:
-    """Tell of each row whether it sums to one: as probabilities, or as their logs where the function takes those."""
+    """Return which rows sum to one: as probabilities, or as their logs where the function takes those."""
     if function in TAKE_LOGS:
         return rows.logsumexp(1).abs() < TOLERANCE
     return (rows >= 0).all(1) & ((rows.sum(1) - 1).abs() < TOLERANCE)

@@ -63,7 +63,7 @@ def routing_of(output: Any) -> Routing | None:
 
 
 def moe_stats(output: Any, *, choices: int | None = None, capacity: int | None = None) -> MoeStats | None:
-    r"""Return how a router spread the tokens over the experts; None where that cannot be told.
+    r"""Return how a router spread the tokens over the experts; None where that is not known.
 
     `counts` are the assignments that the tokens asked for, before any was dropped. The load-balance loss is that of Fedus
     et al. (2021, equation 4), with the share of assignments in place of that of tokens, so that an even spread is 1 for

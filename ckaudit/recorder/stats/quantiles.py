@@ -170,8 +170,8 @@ class Buckets(Struct, frozen=True):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             width = laid.high - laid.low
             scale = (number - 1).astype(width.dtype) / width
-        is_told = np.isfinite(width) & np.isfinite(scale)
-        base, scale = np.where(is_told, (laid.low, scale), 0).astype(width.dtype)
+        is_finite = np.isfinite(width) & np.isfinite(scale)
+        base, scale = np.where(is_finite, (laid.low, scale), 0).astype(width.dtype)
         return cls(base, scale, number.cumsum() - number, number)
 
     def deal(self, laid: Segments) -> Iterator[Partition]:

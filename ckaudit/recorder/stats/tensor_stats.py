@@ -89,13 +89,13 @@ def gradient_stats(
     moments = measured.moments
     if not moments.numel:
         return GradientStats(dtype=dtype_name(gradient), numel=0, nonfinite_count=0)
-    norm, mean, std, least, most, zeros = measured.numbers
+    norm, mean, std, lowest, highest, zeros = measured.numbers
     return GradientStats(
         norm=norm,
         mean=mean,
         std=std,
-        min=least,
-        max=most,
+        min=lowest,
+        max=highest,
         zero_fraction=zeros,
         percentiles=measured.percentiles,
         sampled=UNSET if measured.sampled is None else measured.sampled,

@@ -12,7 +12,7 @@ from ckaudit.reports.view import View
 from ckaudit.reports.words import by_code
 from ckaudit.wording import first_names
 
-TOLD: tuple[Word, ...] = ("worse", "different", "better")
+REPORTED_WORDS: tuple[Word, ...] = ("worse", "different", "better")
 MAX_REASONS = 3
 
 
@@ -51,7 +51,7 @@ def _command(comparison: Comparison) -> str:
 def _answers(pair: Pair) -> dict[str, str]:
     """Return a line for each question whose answer is a difference, the gravest first."""
     lines = {}
-    for word in TOLD:
+    for word in REPORTED_WORDS:
         for answer in pair.answers:
             if answer.word == word:
                 excuse = f" (does not count: {answer.excused})" if answer.excused else ""

@@ -24,8 +24,11 @@ def details_of(report: Report, name: str) -> str:
     codes = {finding.code for finding in findings}
     checks = [check for check in report.checks if key in (check.code.casefold(), check.name.casefold())]
     if not (findings or causes or checks):
-        there = [*dict.fromkeys(finding.code for finding in report.findings), *(each.cause for each in report.diagnoses)]
-        hint = f"There is {first_names(there, 12)}." if there else "It has no finding; explain says what a name means."
+        names = [
+            *dict.fromkeys(finding.code for finding in report.findings),
+            *(diagnosis.cause for diagnosis in report.diagnoses),
+        ]
+        hint = f"There is {first_names(names, 12)}." if names else "It has no finding; explain says what a name means."
         raise UsageError(f"the report has no finding and no cause {name!r}", hint=hint)
     if not (findings or causes):
         return "".join(f"{_outcome(check)}\n" for check in checks)

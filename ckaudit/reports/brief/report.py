@@ -57,12 +57,12 @@ def _counted(report: Report) -> str:
     """Return how many findings there are, and how many of them do not count."""
     count = len(report.findings)
     kinds = len({finding.code for finding in report.findings})
-    said = f"{plural(count, 'finding')}: {words.by_severity(report.findings)}" if count else "no finding"
-    said += f", of {kinds} kinds" if 1 < kinds < count else ""
+    summary = f"{plural(count, 'finding')}: {words.by_severity(report.findings)}" if count else "no finding"
+    summary += f", of {kinds} kinds" if 1 < kinds < count else ""
     normal = sum(suppressed.by == "siblings" for suppressed in report.suppressed)
     numbers = ((len(report.suppressed) - normal, "accepted by policy or baseline"), (normal, "normal among its siblings"))
-    hidden = "".join(f"; {number:,} more {how}" for number, how in numbers if number)
-    return said + hidden if count or hidden else ""
+    hidden = "".join(f"; {number:,} more {reason}" for number, reason in numbers if number)
+    return summary + hidden if count or hidden else ""
 
 
 def _findings(report: Report, base: str) -> Iterator[tuple[str, str]]:
@@ -114,8 +114,8 @@ def _broken(report: Report) -> str:
 def _not_judged(report: Report) -> str:
     """Return how many checks could not judge, and which vital ones are among them."""
     vital = [check.name for check in report.vital if check.outcome == "not_judged"]
-    said = f"; vital ones among them: {first_names(vital, 9)}" if vital else ""
-    return clipped(words.not_judged(report) + said, 300) if words.not_judged(report) or vital else ""
+    open_vital = f"; vital ones among them: {first_names(vital, 9)}" if vital else ""
+    return clipped(words.not_judged(report) + open_vital, 300) if words.not_judged(report) or vital else ""
 
 
 def _advice(report: Report) -> str:

@@ -92,12 +92,14 @@ def _label(summary: LabelSummary, table: Series, column: int, points: int) -> st
     known = table.recorded[:, column]
     steps, values = table.steps[known], table.values[known, column]
     kept = thinned(values, points)
-    how = f"thinned to {kept.sum():,} of {len(steps):,} points, extremes kept" if not kept.all() else plural(len(steps), "point")
+    extent = (
+        f"thinned to {kept.sum():,} of {len(steps):,} points, extremes kept" if not kept.all() else plural(len(steps), "point")
+    )
     pairs = zip(steps[kept].tolist(), values[kept].tolist(), strict=True)
     cells = ", ".join(f"{step}: {_digits(value)}" for step, value in pairs)
     trend = f" ({summary.trend})" if summary.trend else ""
     last = f"last {number(summary.last, digits=DIGITS)} at step {summary.step}{trend}"
-    return f"{visible(summary.label)}: {', '.join([last, *_ends(steps, values)])}; {how}\n  {cells}"
+    return f"{visible(summary.label)}: {', '.join([last, *_ends(steps, values)])}; {extent}\n  {cells}"
 
 
 def _ends(steps: Steps, values: Floats) -> list[str]:
@@ -106,9 +108,9 @@ def _ends(steps: Steps, values: Floats) -> list[str]:
     if not len(finite):
         return ["none finite"]
     rows = (("least", finite[np.argmin(values[finite])]), ("greatest", finite[np.argmax(values[finite])]))
-    told = [f"{word} {_digits(float(values[row]))} at step {steps[row]}" for word, row in rows]
+    extremes = [f"{word} {_digits(float(values[row]))} at step {steps[row]}" for word, row in rows]
     broken = len(values) - len(finite)
-    return [*told, *([f"{plural(broken, 'point')} not finite"] if broken else [])]
+    return [*extremes, *([f"{plural(broken, 'point')} not finite"] if broken else [])]
 
 
 def _digits(value: float) -> str:

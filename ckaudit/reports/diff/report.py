@@ -19,10 +19,10 @@ def report_of(comparison: Comparison) -> Report:
     passes, so does everything. Whether it passes is a check of its own.
     Questions that cannot be answered are checks that were skipped; a difference that leaves them so is a finding of its own.
     """
-    found = _once(comparison, _findings(comparison))
+    unsorted = _once(comparison, _findings(comparison))
     if comparison.gate is not None and comparison.gate.outcome == "passed":
-        found = [replace(finding, severity="note") for finding in found]
-    findings = sorted(found, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
+        unsorted = [replace(finding, severity="note") for finding in unsorted]
+    findings = sorted(unsorted, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
     return Report(
         schema_version=VERSION,
         tool=comparison.tool,

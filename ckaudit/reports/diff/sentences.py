@@ -144,7 +144,7 @@ def meaning(unlike: Unlike) -> str:
 
 
 def farthest(pair: Pair) -> list[Drift]:
-    """Return of each measure the part that has come apart the most."""
+    """Return the part of each measure that has come apart the most."""
     farthest_of: dict[str, Drift] = {}
     for drift in pair.drifts:
         best = farthest_of.get(drift.measure)

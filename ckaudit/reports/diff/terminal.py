@@ -36,7 +36,7 @@ ANSWER_COLOURS: dict[Word, str] = {
     "not_recorded": "dim",
 }
 
-TOLD: tuple[Word, ...] = ("better", "worse", "different")  # whose sentence stands below the numbers
+EXPLAINED_WORDS: tuple[Word, ...] = ("better", "worse", "different")  # whose sentence stands below the numbers
 
 MAX_LISTED = 8  # of a list, unless everything is asked for
 
@@ -164,7 +164,7 @@ def _questions(pair: Pair, view: View, width: int) -> list[str]:
         drawn = _stacked(row, width) if table is None else [f"  {table[index + 1]}"]
         drawn[0] = drawn[0].replace(row[0], paint(row[0], colour, view), 1)
         lines += drawn
-        if answer.word in TOLD or view.verbose:
+        if answer.word in EXPLAINED_WORDS or view.verbose:
             lines += [paint(line, "dim", view) for line in paragraph(printable(answer.message, view), width, indent="    ")]
         if answer.excused:
             lines += paragraph(printable(f"does not count: {answer.excused}", view), width, indent="    ")

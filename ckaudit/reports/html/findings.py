@@ -20,7 +20,7 @@ def badge(severity: str) -> Markup:
 
 
 def finding_links(panels: Panels) -> Places:
-    """Return for each finding, by its place in the report, the link to what shows it best: a tab, a chart on it, a step."""
+    """Return the link to what shows each finding best, by its place in the report: a tab, a chart on it, a step."""
     return {link.finding: link for link in panels.links}
 
 
@@ -61,8 +61,8 @@ def by_cause(report: Report) -> list[tuple[Diagnosis | None, list[int]]]:
 
 def without_messages(sentence: str, report: Report) -> str:
     """Return a sentence with the code of each finding that it quotes instead of its message, which the list tells."""
-    said = [finding for finding in report.findings if finding.message in sentence]  # few of many
-    for finding in sorted(said, key=lambda finding: -len(finding.message)):
+    quoted_findings = [finding for finding in report.findings if finding.message in sentence]  # few of many
+    for finding in sorted(quoted_findings, key=lambda finding: -len(finding.message)):
         quoted = f"{finding.code}: {finding.message}"
         sentence = sentence.replace(quoted, finding.code).replace(f": {finding.message}", f": {finding.code}")
         sentence = sentence.replace(finding.message, finding.code) if finding.message else sentence
@@ -102,11 +102,11 @@ def codes(report: Report, places: Sequence[int]) -> list[Markup]:
 
 
 def _code(report: Report, places: Sequence[int]) -> Markup:
-    found = [report.findings[place] for place in places]
-    worst = min((each.severity for each in found), key=SEVERITIES.index)
-    steps = [each.first_step for each in found if each.first_step is not None]
-    times = f" x{len(found)}" if len(found) > 1 else ""
+    findings = [report.findings[place] for place in places]
+    worst = min((finding.severity for finding in findings), key=SEVERITIES.index)
+    steps = [finding.first_step for finding in findings if finding.first_step is not None]
+    times = f" x{len(findings)}" if len(findings) > 1 else ""
     since = f" step {min(steps)}" if steps else ""
     return tag(
-        "li", badge(worst), " ", tag("a", found[0].code, href=f"#f-{places[0]}"), tag("span", f"{times}{since}", class_="dim")
+        "li", badge(worst), " ", tag("a", findings[0].code, href=f"#f-{places[0]}"), tag("span", f"{times}{since}", class_="dim")
     )

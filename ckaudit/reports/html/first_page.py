@@ -51,7 +51,15 @@ def _loss(chart: Chart, names: Sequence[str]) -> Markup:
 
 def _small(chart: Chart, names: Sequence[str], panels: Panels) -> Markup:
     """Return a small picture, its title the link to the chart of a tab that shows the same whole."""
-    whole = next((each for tab in panels.tabs for each in tab.charts if chart.metrics[0] in each.metrics and each.run != 1), None)
+    whole = next(
+        (
+            candidate
+            for tab in panels.tabs
+            for candidate in tab.charts
+            if chart.metrics[0] in candidate.metrics and candidate.run != 1
+        ),
+        None,
+    )
     title = tag("a", chart.title, href=f"#c-{whole.id}") if whole else chart.title
     return tag("figure", tag("h3", title), _picture(chart, SMALL, names, "all"), class_="front")
 
@@ -146,8 +154,12 @@ def _quiet(report: Report, panels: Panels) -> Iterator[Markup]:
     """Yield what does not count, and notes."""
     if report.suppressed:
         lines = [
-            tag("li", tag("code", each.finding.code), f" {each.finding.message} Accepted by {each.by}: {each.reason}")
-            for each in report.suppressed
+            tag(
+                "li",
+                tag("code", suppressed.finding.code),
+                f" {suppressed.finding.message} Accepted by {suppressed.by}: {suppressed.reason}",
+            )
+            for suppressed in report.suppressed
         ]
         yield tag("details", tag("summary", f"Accepted: {len(lines)}"), tag("ul", *lines))
     policy = (

@@ -58,8 +58,8 @@ def on_screen(catalogue: LabCatalogue, view: View) -> str:
     wide = {}
     for head in {part.rows[0] for part in parts}:  # tables of one kind have the same columns
         rows = [row for part in parts if part.rows[0] == head for row in part.rows]
-        least = {1: TRUTH_COLUMNS, 2: TEXT_COLUMNS} if len(head) == 3 else {0: NAME_COLUMNS, 1: TEXT_COLUMNS}
-        wide[head] = widths(rows, width - len(INDENT), least)
+        min_widths = {1: TRUTH_COLUMNS, 2: TEXT_COLUMNS} if len(head) == 3 else {0: NAME_COLUMNS, 1: TEXT_COLUMNS}
+        wide[head] = widths(rows, width - len(INDENT), min_widths)
     blocks = ["\n".join(paragraph(NOTE, width, indent=""))] if catalogue.faults else []
     for part in parts:
         head, *rows = part.rows

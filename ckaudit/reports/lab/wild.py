@@ -63,7 +63,7 @@ def lead_cells(heading: str, rows: Sequence[LeadRow]) -> Table:
     def line(row: LeadRow) -> tuple[str, ...]:
         steps = "-" if row.steps is None else f"{row.steps:g}"
         part = "-" if row.share is None else f"{100 * row.share:.0f} %"
-        return row.name, cell(row.told), cell(row.ahead), steps, part, cell(row.alarms)
+        return row.name, cell(row.warned), cell(row.ahead), steps, part, cell(row.alarms)
 
     return [(heading, *LEAD_HEAD), *map(line, rows)]
 

@@ -40,8 +40,8 @@ def run_names(subjects: Sequence[str]) -> list[str]:
 def word_of_comparison(beside: Beside) -> tuple[str, str]:
     """Return how the second run does against the first in one word, and the sentence without it."""
     word = beside.word.replace("_", " ")
-    _, found, rest = beside.message.partition(f"{word.capitalize()}: ")
-    return word.upper(), rest if found else beside.message
+    _, separator, rest = beside.message.partition(f"{word.capitalize()}: ")
+    return word.upper(), rest if separator else beside.message
 
 
 def render(report: Report, panels: Panels, *, light: bool = False) -> str:
@@ -80,16 +80,16 @@ def _head(report: Report, panels: Panels) -> Iterator[tuple[Markup, float]]:
     names = run_names(panels.subjects)
     beside = panels.beside if len(names) > 1 else None
     word = "limited" if is_limited(report) else report.severity or "no finding"
-    yield from _said(f"{'A ' if beside else ''}{word}: {report.verdict}", "title", 100)
+    yield from _text_lines(f"{'A ' if beside else ''}{word}: {report.verdict}", "title", 100)
     if beside:
-        yield from _said(f"B {beside.severity or 'no finding'}: {beside.verdict}", "title", 100)
+        yield from _text_lines(f"B {beside.severity or 'no finding'}: {beside.verdict}", "title", 100)
         comparison, sentence = word_of_comparison(beside)
-        yield from _said(f"{comparison}: B against A: {sentence}", "ink strong", 110)
+        yield from _text_lines(f"{comparison}: B against A: {sentence}", "ink strong", 110)
     at = f" at step {report.step}" if report.step is not None else ""
-    yield from _said(f"{' and '.join(panels.subjects)}{at}, by {report.tool}", "", LETTERS)
+    yield from _text_lines(f"{' and '.join(panels.subjects)}{at}, by {report.tool}", "", LETTERS)
 
 
-def _said(words: str, look: str, letters: int, *, lines: int = 2) -> Iterator[tuple[Markup, float]]:
+def _text_lines(words: str, look: str, letters: int, *, lines: int = 2) -> Iterator[tuple[Markup, float]]:
     broken = wrap(visible(words), letters, max_lines=lines, placeholder=" …")
     for line in broken:
         yield tag("text", line, x=EDGE, y=14, class_=look), LINE + (2 if look == "title" else 0)
@@ -103,7 +103,7 @@ def _pictures(panels: Panels, names: Sequence[str]) -> Iterator[tuple[Markup, fl
         drawn = plot(loss, WIDTH - 2 * EDGE, LOSS_HEIGHT, subjects=names)
         yield tag("g", drawn, transform=f"translate({EDGE} 8)"), LOSS_HEIGHT + 14
     else:
-        yield from _said(f"No loss to draw. {loss.note}", "ink", LETTERS)
+        yield from _text_lines(f"No loss to draw. {loss.note}", "ink", LETTERS)
     wide = (WIDTH - 2 * EDGE) // 3
     row = [
         tag(
@@ -122,8 +122,8 @@ def _foot(report: Report, panels: Panels) -> Iterator[tuple[Markup, float]]:
     beside = panels.beside.cause if panels.beside else None
     for whose, first in ((" of A" if beside else "", next(iter(report.diagnoses), None)), (" of B", beside)):
         if first:
-            yield from _said(f"First cause{whose}: {first.title} ({standing(first)})", "ink strong", 118)
-            yield from _said(f"Change first: {first.knob}", "ink", LETTERS)
+            yield from _text_lines(f"First cause{whose}: {first.title} ({standing(first)})", "ink strong", 118)
+            yield from _text_lines(f"Change first: {first.knob}", "ink", LETTERS)
     open_checks = [*limits(report)[:2], *([not_judged(report)] if not_judged(report) else [])]
     for sentence in open_checks:
-        yield from _said(sentence, "", LETTERS, lines=1)
+        yield from _text_lines(sentence, "", LETTERS, lines=1)

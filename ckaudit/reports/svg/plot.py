@@ -62,7 +62,7 @@ def plot(chart: Chart, width: int, height: int, *, subjects: Sequence[str] = (),
     """
     legend = list(_legend(chart, subjects, names=names, marked=width >= ROOMY or names))
     rows = _laid_out(legend, width)
-    lanes = [each for each in (_of_findings(chart.marks), _of_events(chart.marks)) if each]
+    lanes = [lane for lane in (_of_findings(chart.marks), _of_events(chart.marks)) if lane]
     top = 10 + ROW * len({row for row, _ in rows}) + LANE * len(lanes)
     frame = _frame(chart, width, height, top)
     parts = [
@@ -136,14 +136,14 @@ def _limits(chart: Chart, frame: PlotArea) -> Iterator[Markup]:
 # What happened: marks in a lane above the curves, and a thin line down through them.
 def clusters(marks: Sequence[Mark], x: Scale) -> list[MarkCluster]:
     """Return marks by place, those nearer than a mark is wide together."""
-    found: list[MarkCluster] = []
+    mark_clusters: list[MarkCluster] = []
     for mark in sorted(marks, key=lambda mark: mark.step):
         at = x(float(mark.step))
-        if found and at - found[-1].x < APART:
-            found[-1] = MarkCluster(found[-1].x, (*found[-1].marks, mark))
+        if mark_clusters and at - mark_clusters[-1].x < APART:
+            mark_clusters[-1] = MarkCluster(mark_clusters[-1].x, (*mark_clusters[-1].marks, mark))
         else:
-            found.append(MarkCluster(at, (mark,)))
-    return found
+            mark_clusters.append(MarkCluster(at, (mark,)))
+    return mark_clusters
 
 
 def gravest(marks: Sequence[Mark]) -> Mark:
@@ -151,8 +151,8 @@ def gravest(marks: Sequence[Mark]) -> Mark:
     return min(marks, key=lambda mark: SEVERITIES.index(mark.severity) if mark.severity in SEVERITIES else len(SEVERITIES))
 
 
-def _lane(found: Sequence[MarkCluster], middle: float, frame: PlotArea) -> Iterator[Markup]:
-    for cluster in found:
+def _lane(mark_clusters: Sequence[MarkCluster], middle: float, frame: PlotArea) -> Iterator[Markup]:
+    for cluster in mark_clusters:
         worst = gravest(cluster.marks)
         x = f"{cluster.x:.1f}"
         kind = worst.severity or "event"
@@ -193,7 +193,7 @@ def _diamond(x: float, middle: float) -> str:
 # A curve: parts between what is missing, dots where there are few, and crosses where it was recorded but is not finite.
 def style(chart: Chart, trace: Trace, runs: int) -> tuple[int, int]:
     """Return the numbers of a curve's colour and of its dashes: of two runs the colour says which, else the dashes are plain."""
-    names = list(dict.fromkeys(each.name for each in chart.traces))
+    names = list(dict.fromkeys(trace.name for trace in chart.traces))
     place = names.index(trace.name)
     return (trace.run, place % DASHES) if runs > 1 else (place % COLOURS, place // COLOURS % DASHES)
 
@@ -201,7 +201,7 @@ def style(chart: Chart, trace: Trace, runs: int) -> tuple[int, int]:
 def _curve(trace: Trace, frame: PlotArea, look: tuple[int, int]) -> Iterator[Markup]:
     colour, dash = look
     placed = [_place(step, value, frame) for step, value in zip(trace.x, trace.y, strict=True) if value is not None]
-    known = [each for each in placed if each is not None]
+    known = [point for point in placed if point is not None]
     few = len(known) < FEW
     parts = [known] if few else _unbroken(placed)
     for part in parts:
@@ -222,9 +222,9 @@ def _place(step: Number | str, value: Number, frame: PlotArea) -> tuple[float, f
 
 def _unbroken(placed: Sequence[tuple[float, float] | None]) -> list[list[tuple[float, float]]]:
     parts: list[list[tuple[float, float]]] = [[]]
-    for each in placed:
-        if each is not None:
-            parts[-1].append(each)
+    for point in placed:
+        if point is not None:
+            parts[-1].append(point)
         elif parts[-1]:
             parts.append([])
     return [part for part in parts if part]
@@ -250,8 +250,8 @@ def _legend(chart: Chart, subjects: Sequence[str], *, names: bool, marked: bool)
             yield from (LegendEntry(f"curve plain d{style(chart, trace, 2)[1]}", trace.name) for trace in traces)
     elif len(traces) > 1:
         yield from (LegendEntry("curve c{} d{}".format(*style(chart, trace, 1)), trace.name) for trace in traces)
-    found = {mark.severity for mark in _of_findings(chart.marks)} if marked else set()
-    yield from (LegendEntry(f"mark {severity}", f"{severity} finding") for severity in SEVERITIES if severity in found)
+    severities = {mark.severity for mark in _of_findings(chart.marks)} if marked else set()
+    yield from (LegendEntry(f"mark {severity}", f"{severity} finding") for severity in SEVERITIES if severity in severities)
     if marked and _of_events(chart.marks):
         yield LegendEntry("mark event", "event")
     if any(finite(value) is None for trace in chart.traces for value in trace.y if value is not None):
@@ -285,20 +285,20 @@ def _entries(legend: Sequence[LegendEntry], rows: Sequence[tuple[int, float]]) -
         yield tag("text", shortened(entry.words, 60), x=f"{x + 27:.1f}", y=f"{y + 4:.1f}")
 
 
-def shortened(words: str, most: int) -> str:
-    """Return words cut in their middle to so many letters.
+def shortened(words: str, max_letters: int) -> str:
+    """Return words cut in their middle to at most `max_letters` letters.
 
     >>> shortened("blocks.11.attention.weight", 15)
     'blocks.…weight'
     """
-    if len(words) <= most:
+    if len(words) <= max_letters:
         return words
-    half = max(1, (most - 1) // 2)
+    half = max(1, (max_letters - 1) // 2)
     return f"{words[:half]}…{words[len(words) - half + 1 :]}"
 
 
 def described(chart: Chart, subjects: Sequence[str] = ()) -> str:
-    """Return in a sentence what a picture shows, for readers who do not see it."""
+    """Return a sentence on what a picture shows, for readers who do not see it."""
     parts = [_described(trace, subjects) for trace in chart.traces[:8]]
     findings, events = len(_of_findings(chart.marks)), len(_of_events(chart.marks))
     marked = [plural(findings, "finding")] * bool(findings) + [plural(events, "event")] * bool(events)

@@ -40,18 +40,18 @@ class Scale(NamedTuple):
 
     def __call__(self, value: float) -> float:
         """Return the place of a value."""
-        low, high, at = (_size(each, log=self.log) for each in (self.low, self.high, value))
+        low, high, at = (_size(number, log=self.log) for number in (self.low, self.high, value))
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
     def has(self, value: float) -> bool:
         """Return whether a value lies on the scale."""
         return self.low <= value <= self.high
 
-    def ticks(self, most: int, *, whole: bool = False) -> list[float]:
-        """Return about so many round numbers on the scale, whole ones where they count steps."""
+    def ticks(self, count: int, *, whole: bool = False) -> list[float]:
+        """Return about `count` round numbers on the scale, whole ones where they count steps."""
         if self.log:
-            return _decades(self.low, self.high, most)
-        return _round_numbers(self.low, self.high, most, apart=1.0 if whole else 0.0)
+            return _decades(self.low, self.high, count)
+        return _round_numbers(self.low, self.high, count, apart=1.0 if whole else 0.0)
 
 
 def part_of(value: float, low: float, high: float) -> float:
@@ -96,7 +96,7 @@ def fitted(
     return Scale(max(0.0, bottom) if low >= 0 else bottom, top, start, end)  # what is not negative has no room below zero
 
 
-def _round_numbers(low: float, high: float, most: int, *, apart: float = 0.0) -> list[float]:
+def _round_numbers(low: float, high: float, count: int, *, apart: float = 0.0) -> list[float]:
     """Return multiples of 1, 2 or 5 times a power of ten, so far apart at least.
 
     >>> _round_numbers(0.3, 3.4, 5)
@@ -104,28 +104,28 @@ def _round_numbers(low: float, high: float, most: int, *, apart: float = 0.0) ->
     >>> _round_numbers(2.4975, 2.5045, 3)
     [2.498, 2.5, 2.502, 2.504]
     """
-    rough = max((high - low) / max(1, most), apart, sys.float_info.min)  # less than that has no logarithm
+    rough = max((high - low) / max(1, count), apart, sys.float_info.min)  # less than that has no logarithm
     power = math.floor(math.log10(rough))
     step = next(part * 10.0**at for at in (power, power + 1) for part in ROUND if part * 10.0**at >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    if first >= last and not apart and most < MANY:  # one number tells nothing of how far apart values are
-        return _round_numbers(low, high, 2 * most)
+    if first >= last and not apart and count < MANY:  # one number tells nothing of how far apart values are
+        return _round_numbers(low, high, 2 * count)
     return [_whole(float(f"{place * step:.12g}")) for place in range(first, last + 1)]
 
 
-def _decades(low: float, high: float, most: int) -> list[float]:
-    """Return powers of ten, every so many where there are more; within few decades twice and five times each as well.
+def _decades(low: float, high: float, count: int) -> list[float]:
+    """Return at most `count` powers of ten, evenly chosen; within few decades twice and five times each as well.
 
     >>> _decades(2, 40, 6), _decades(1e-9, 1.0, 4)
     ([2, 5, 10, 20], [1e-09, 1e-06, 0.001, 1])
     """
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     if last - first >= 2:
-        every = max(1, math.ceil((last - first + 1) / most))
+        every = max(1, math.ceil((last - first + 1) / count))
         return [_whole(float(f"1e{at}")) for at in range(first, last + 1) if (at - first) % every == 0]
     fine = [float(f"{part}e{at}") for at in range(first - 1, last + 1) for part in ROUND]
     shown = [value for value in fine if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
-    return [_whole(value) for value in shown] if len(shown) > 2 else _round_numbers(low, high, max(5, most))
+    return [_whole(value) for value in shown] if len(shown) > 2 else _round_numbers(low, high, max(5, count))
 
 
 def _whole(value: float) -> float:

@@ -111,7 +111,7 @@ def _map(chart: Chart, matrix: Matrix) -> tuple[Markup, int]:
             if value is not None:
                 look = _shade(value, low, high, log=chart.log)
                 cells.setdefault(look, []).append(f"M{NAMES + column * wide:.1f} {row * tall}h{wide:.1f}v{tall}h{-wide:.1f}z")
-    paths = [tag("path", d="".join(parts), **_filled(look)) for look, parts in cells.items()]
+    paths = [tag("path", d="".join(parts), **_fill_attributes(look)) for look, parts in cells.items()]
     below = [
         tag("text", matrix.columns[column], x=f"{NAMES + (column + 0.5) * wide:.1f}", y=rows * tall + 15, class_="middle")
         for column in range(0, len(matrix.columns), max(1, math.ceil(45 / wide)))
@@ -127,5 +127,5 @@ def _shade(value: Cell, low: float, high: float, *, log: bool) -> str:
     return SHADES[min(len(SHADES) - 1, max(0, int(part_of(at, low, high) * len(SHADES))))]
 
 
-def _filled(look: str) -> dict[str, str]:
+def _fill_attributes(look: str) -> dict[str, str]:
     return {"class_": "mark sev0"} if look == "broken" else {"fill": look}

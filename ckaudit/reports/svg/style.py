@@ -44,8 +44,8 @@ def _attributes(classes: str) -> str:
 def _light_rules() -> list[tuple[set[str], list[tuple[str, str]]]]:
     """Return which classes an element must have for which looks, in the order of CSS: what names more classes comes later."""
     light = dict(reversed(DECLARED.findall(_own_file("colours.css"))))  # the first definition of each is the light one
-    found = []
+    rules = []
     for selectors, body in RULE.findall(USED.sub(lambda match: light[match[1]], _own_file("picture.css"))):
         declared = DECLARED.findall(body)
-        found += [(selector.count("."), selector.split()[-1].split(".")[1:], declared) for selector in selectors.split(",")]
-    return [({*needed}, declared) for _, needed, declared in sorted(found, key=lambda rule: rule[0])]
+        rules += [(selector.count("."), selector.split()[-1].split(".")[1:], declared) for selector in selectors.split(",")]
+    return [({*needed}, declared) for _, needed, declared in sorted(rules, key=lambda rule: rule[0])]

@@ -103,7 +103,7 @@ def starts(count: int, width: int) -> list[int]:
 
 
 def _one_of(columns: Sequence[Sequence[Number | None]], place: int, outermost: float) -> Number | None:
-    """Return of one column what is not finite, or the outermost value of all, or the farthest from the median around it."""
+    """Return the value to draw of a column: one not finite, the outermost of all, or the farthest from the median around it."""
     recorded = [value for value in columns[place] if value is not None]
     values = [value for value in map(finite, recorded) if value is not None]
     if len(values) < len(recorded):
@@ -294,7 +294,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _outlier_of_stretch(values: Sequence[Number | None], part: tuple[int, int]) -> Number | None:
-    """Return of a stretch what is not finite, or the value farthest from the median of the row; None where nothing is there."""
+    """Return the value to draw of a stretch: one not finite, or the farthest from the row's median; None: there is none."""
     recorded = [value for value in values[part[0] : part[1]] if value is not None]
     for value in recorded:
         if finite(value) is None:

@@ -45,8 +45,8 @@ def render(fleet: Fleet, view: View) -> str:
 def _head(fleet: Fleet, view: View, width: int) -> list[str]:
     lines = [paint(line, "bold", view) for line in wrap(printable(fleet.verdict, view), width)]
     counts = f"{by_severity(fleet)}; " if by_severity(fleet) else ""
-    told = f"{counts}{fleet.audited:,} audited now, {fleet.unchanged:,} unchanged since their last audit"
-    return lines + [paint(line, "dim", view) for line in wrap(printable(told, view), width)]
+    summary = f"{counts}{fleet.audited:,} audited now, {fleet.unchanged:,} unchanged since their last audit"
+    return lines + [paint(line, "dim", view) for line in wrap(printable(summary, view), width)]
 
 
 def _shared(fleet: Fleet, view: View, width: int) -> list[str]:
@@ -81,9 +81,9 @@ def _table(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
     cells = [head, *([printable(cell, view) for cell in row] for row in rows)]
     widths = [max(columns(row[column]) for row in cells) for column in range(len(head))]
     room = width - len(GAP) * (len(head) - 1) - widths[0] - widths[2]
-    for column, most in ((4, 30), (3, room // 4), (1, room)):
+    for column, max_width in ((4, 30), (3, room // 4), (1, room)):
         others = sum(widths[other] for other in (1, 3, 4) if other != column)
-        widths[column] = max(min(widths[column], most), min(widths[column], room - others), 5)
+        widths[column] = max(min(widths[column], max_width), min(widths[column], room - others), 5)
         if column == 1:
             widths[1] = min(widths[1], room - widths[3] - widths[4])
     return [

@@ -132,14 +132,14 @@ def _widths(lines: Sequence[TableLine], width: int) -> tuple[dict[str, int], lis
     shown_at_all = [name for name in HEAD if any(line.cells.get(name) for line in lines)]
     widths = {name: max(len(name), *(size(line.cells.get(name, "")) for line in lines)) for name in shown_at_all}
     asked = dict(widths)
-    for name, least in GIVING_WAY:
+    for name, min_width in GIVING_WAY:
         spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
         if spare >= 0:
             break
-        if not least:
+        if not min_width:
             widths.pop(name, None)
-        elif widths.get(name, 0) > least:
-            widths[name] = least if name == "shape" else max(least, widths[name] + spare)
+        elif widths.get(name, 0) > min_width:
+            widths[name] = min_width if name == "shape" else max(min_width, widths[name] + spare)
     for name in ("metric", "unit", "where"):  # the first are typed, and read as they stand
         if name in widths:
             spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
@@ -157,7 +157,7 @@ def _row(cells: dict[str, str], widths: dict[str, int], view: View) -> str:
 
 
 def _cut(text: str, room: int, view: View, *, label: bool) -> str:
-    """Return as much of a text as there is room for: of labels what tells them apart."""
+    """Return the part of a text that there is room for; of labels, what tells them apart."""
     if label:
         indent = len(text) - len(text.lstrip())
         return " " * indent + abbreviate(text.lstrip(), room - indent, unicode=view.unicode)

@@ -63,7 +63,7 @@ def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
         left = [_gauge(vital, view, half) for vital in snapshot.vitals]
         right = [_gauge(gauge, view, half) for gauge in snapshot.pace]
         right += [""] * (len(left) - len(right))
-        body = [f"{_filled(left_line, half)}   {other}".rstrip() for left_line, other in zip(left, right, strict=False)]
+        body = [f"{_padded(left_line, half)}   {other}".rstrip() for left_line, other in zip(left, right, strict=False)]
     else:
         body = [_gauge(gauge, view, width) for gauge in (*snapshot.vitals, *snapshot.pace)]
     alerts = list(_alerts(snapshot, view, width)) or [[paint("nothing found", "ok", view)]]
@@ -95,14 +95,14 @@ def _head(snapshot: Snapshot, view: View, width: int) -> list[str]:
 
 def _early(snapshot: Snapshot, view: View, width: int) -> list[str]:
     """Return a line or two of the signs that come before the loss has left its course: those that are there, before all."""
-    there = [f"{sign.name} since step {sign.since:,}" for sign in snapshot.early if sign.since is not None]
+    present = [f"{sign.name} since step {sign.since:,}" for sign in snapshot.early if sign.since is not None]
     quiet = [sign.name for sign in snapshot.early if sign.since is None and sign.judged]
     unjudged = [sign.name for sign in snapshot.early if sign.since is None and not sign.judged]
-    parts = [*there, *(f"{word} {', '.join(names)}" for word, names in (("no", quiet), ("not judged:", unjudged)) if names)]
+    parts = [*present, *(f"{word} {', '.join(names)}" for word, names in (("no", quiet), ("not judged:", unjudged)) if names)]
     if not parts:
         return []
     lines = wrap(f"early signs: {'; '.join(parts)}", width)
-    return [paint(line, "sev2" if there else "dim", view) for line in lines[:2]]
+    return [paint(line, "sev2" if present else "dim", view) for line in lines[:2]]
 
 
 def _gauge(gauge: Gauge, view: View, width: int) -> str:
@@ -130,6 +130,6 @@ def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
         ]
 
 
-def _filled(text: str, width: int) -> str:
+def _padded(text: str, width: int) -> str:
     """Return text that may be painted, filled up to a width."""
     return text + " " * max(0, width - columns(PAINT.sub("", text)))

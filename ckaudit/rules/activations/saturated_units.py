@@ -65,7 +65,7 @@ def saturated_units(
 
 
 def _bounded(functions: Series, largest: Series | None, reach: float) -> Mask:
-    """Tell of each cell whether the outputs come up to 1 in magnitude and not beyond, where it is not the name that tells."""
+    """Return which cells have outputs that come up to 1 in magnitude and not beyond, where the name does not tell."""
     bounded = np.ones(functions.values.shape, bool)
     outputs = None if largest is None else at(largest, functions.steps).values
     for column, name in enumerate(functions.labels):

@@ -56,9 +56,9 @@ def repeated_documents(
             )
 
 
-def _crosses(rate: Series, column: int, rows: Steps, many: float) -> bool:
+def _crosses(rate: Series, column: int, rows: Steps, limit: float) -> bool:
     """Tell whether a rate was below its limit before and has more than doubled, by a tenth of the higher limit at least."""
     before = rate.values[: rows[0], column]
     before = before[np.isfinite(before)]
     highest = float(np.nanmax(rate.values[rows, column]))
-    return bool(len(before)) and highest > 2 * float(before.max()) and highest - float(before.max()) > many / 10
+    return bool(len(before)) and highest > 2 * float(before.max()) and highest - float(before.max()) > limit / 10

@@ -109,13 +109,13 @@ def _is_held(values: Floats, turn: Turn, kind: str) -> bool:
 
     A first or last point by itself, as a batch cut short or a save without its optimizer, is no level.
     """
-    many = len(values) >= ENOUGH_FOR_NOISE
+    has_many = len(values) >= ENOUGH_FOR_NOISE
     if kind in _LEVELS:
         side = np.sign(turn.after - turn.before)
         is_after = side * (values - turn.before) > MIN_SHARE_OF_WAY * abs(turn.after - turn.before)
-        return bool(not is_after[1:].all() and (is_after[-3:].sum() >= 2 if many else is_after[-2:].all()))
+        return bool(not is_after[1:].all() and (is_after[-3:].sum() >= 2 if has_many else is_after[-2:].all()))
     if kind in _PEAKS:
-        scatter = difference_noise(np.log(values)) if many and values.min() > 0 else 0.0
+        scatter = difference_noise(np.log(values)) if has_many and values.min() > 0 else 0.0
         return turn.after > turn.before * np.exp(3 * scatter) and (kind == "humps" or turn.first >= 2)
     return True
 

@@ -32,8 +32,8 @@ def return_lost(
     if score is None or not places:
         yield Skip("not_applicable", "no score is named as the return of an episode")
         return
-    if (most := max(int(score.finite[:, place].sum()) for place in places)) < min_points:
-        yield Skip("too_few_points", f"{most} returns; {min_points} are needed")
+    if (points := max(int(score.finite[:, place].sum()) for place in places)) < min_points:
+        yield Skip("too_few_points", f"{points} returns; {min_points} are needed")
         return
     for place in places:
         rows = score.finite_in(place)

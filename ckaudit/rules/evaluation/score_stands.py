@@ -80,12 +80,12 @@ def score_stands(
             )
 
 
-def _stays_low(values: Floats, most: float, rise: float, rise_share: float) -> bool:
+def _stays_low(values: Floats, bound: float, rise: float, rise_share: float) -> bool:
     """Tell whether a score stays below a bound, a tenth of its values aside, and ends no higher than it began."""
     third = max(1, len(values) // 3)
     first, last = median(values[:third]), median(values[-third:])
     has_risen = last - first > max(rise, rise_share * abs(first))
-    return bool(np.quantile(values, 0.9) <= most and last <= most and not has_risen)
+    return bool(np.quantile(values, 0.9) <= bound and last <= bound and not has_risen)
 
 
 def _falls(loss: Series | None, *, min_fall: float = 0.02, min_points: int = 5) -> bool:

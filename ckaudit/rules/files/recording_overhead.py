@@ -63,16 +63,16 @@ def recording_overhead(
         )
 
 
-def _too_often(share: Series, noticeable: float, many: int, apart: float) -> Mask:
-    """Tell of each checkpoint whether it is one of `many` that stand close together and take a noticeable share."""
+def _too_often(share: Series, noticeable: float, min_checkpoints: int, apart: float) -> Mask:
+    """Return which checkpoints are among `min_checkpoints` that stand close together and take a noticeable share."""
     known = np.flatnonzero(share.finite[:, 0])
     often = np.zeros(len(share.steps), bool)
-    if len(known) < many:
+    if len(known) < min_checkpoints:
         return often
     steps, values = (
-        np.lib.stride_tricks.sliding_window_view(column[known], many) for column in (share.steps, share.values[:, 0])
+        np.lib.stride_tricks.sliding_window_view(column[known], min_checkpoints) for column in (share.steps, share.values[:, 0])
     )
-    close = (steps[:, -1] - steps[:, 0] <= apart * (many - 1)) & (np.median(values, axis=1) > noticeable)
+    close = (steps[:, -1] - steps[:, 0] <= apart * (min_checkpoints - 1)) & (np.median(values, axis=1) > noticeable)
     for start in np.flatnonzero(close):
-        often[known[start : start + many]] = True
+        often[known[start : start + min_checkpoints]] = True
     return often

@@ -225,7 +225,7 @@ def _holders(
 
 
 def _is_clipped(share: Series, clip: Series | None, rate: Series | None, often: float) -> Mask:
-    """Tell of each checkpoint whether its gradient was clipped, or often was around it, shape (T,)."""
+    """Return at which checkpoints the gradient was clipped, or often was around them, shape (T,)."""
     clipped = np.zeros(len(share.steps), bool)
     if clip is not None:
         clipped |= at(clip, share.steps).values[:, 0] < 1

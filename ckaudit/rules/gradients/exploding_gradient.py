@@ -14,7 +14,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
-from ckaudit.run.run_facts import ACTS, is_reinforcement_learning
+from ckaudit.run.run_facts import POLICY_ACTS, is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.spikes import SustainedGrowth, sustained_growth
@@ -26,7 +26,7 @@ WINDOW = 50
 MIN_HISTORY = 10
 """Points before the first that is held against a running median: fewer are no usual size."""
 
-WITHIN, NOISE_DEVIATIONS = 3, 3.0
+MEDIAN_WINDOW, NOISE_DEVIATIONS = 3, 3.0
 """Losses whose running median is no higher than before, within so many deviations of the noise of such medians."""
 
 HOLDER_SHARE = 0.9
@@ -85,11 +85,11 @@ def exploding_gradient(
     a density has a gradient that grows as its width shrinks: where the norm slows down, and the loss is no higher than it was, it
     is a note. The gradient of a policy and its critic goes with what they meet, which is another thing each time: a note.
     """
-    found = [
+    outcomes = [
         *_explosions(norm, box, loss, note_ratio, max_ratio, min_points, shock_ratio, felt_loss_share, slide_ratio),
         *_from_the_start(norm, loss),
     ]
-    yield from (_of_a_policy(one) for one in found) if is_reinforcement_learning(facts) else found
+    yield from (_of_a_policy(one) for one in outcomes) if is_reinforcement_learning(facts) else outcomes
 
 
 def _from_the_start(norm: Series, loss: Series | None, *, limit: float = MAX_LOSS_MULTIPLE) -> Iterator[Hit]:
@@ -113,8 +113,8 @@ def _from_the_start(norm: Series, loss: Series | None, *, limit: float = MAX_LOS
         )
 
 
-def _of_a_policy(found: Hit | Skip) -> Hit | Skip:
-    return replace(found, severity="note", message=f"{found.message}; {ACTS}") if isinstance(found, Hit) else found
+def _of_a_policy(outcome: Hit | Skip) -> Hit | Skip:
+    return replace(outcome, severity="note", message=f"{outcome.message}; {POLICY_ACTS}") if isinstance(outcome, Hit) else outcome
 
 
 def _explosions(
@@ -240,8 +240,8 @@ def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, 
     if not len(before) or not len(within) or parts < min_parts:
         return False
     level, levels = median(before), [median(part) for part in np.array_split(after, parts)]
-    noise = MEDIAN_STANDARD_ERROR_FACTOR * difference_noise(before) / WITHIN**0.5
-    highest = max(*levels, *(running_medians(within, min(WITHIN, len(within))) - max(0.0, NOISE_DEVIATIONS * noise)))
+    noise = MEDIAN_STANDARD_ERROR_FACTOR * difference_noise(before) / MEDIAN_WINDOW**0.5
+    highest = max(*levels, *(running_medians(within, min(MEDIAN_WINDOW, len(within))) - max(0.0, NOISE_DEVIATIONS * noise)))
     return bool(highest <= level and levels[-1] < level - felt * abs(level))
 
 

@@ -91,8 +91,8 @@ def frequent_clipping(
         yield replace(hit, first=began)
     mild = np.flatnonzero((rate.values > note_rate) & judged)
     if len(mild):
-        how = "mildly" if coefficient is not None else "by how much is not recorded"
-        message = f"{{value:.0%}} of the last hundred steps were clipped, {how}"
+        strength = "mildly" if coefficient is not None else "by how much is not recorded"
+        message = f"{{value:.0%}} of the last hundred steps were clipped, {strength}"
         yield _over(rate, mild, "note", rate.values, at_least=True, limit=note_rate, message=message)
 
 

@@ -82,7 +82,7 @@ def vanishing_gradient(
 
 
 def _scaled_down(blocks: Sequence[str], rms: Series | None, table: TensorTable, *, max_scale: float = 0.1) -> Mask:
-    """Tell of each block whether it multiplies what it adds to the stream by a small learnt scale (Touvron et al. 2021)."""
+    """Return which blocks multiply what they add to the stream by a small learnt scale (Touvron et al. 2021)."""
     if rms is None:
         return np.zeros(len(blocks), bool)
     first = row_medians(np.where(rms.finite, rms.values, np.nan).T)
@@ -95,7 +95,7 @@ def _scaled_down(blocks: Sequence[str], rms: Series | None, table: TensorTable, 
 
 
 def _usual(norm: Series, alike: Mask) -> Floats:
-    """Return for each block what the last one like it has, or the median of all like it where that is more, shape (T, L)."""
+    """Return each block's yardstick: the last block like it, or the median of all like it where that is more, shape (T, L)."""
     known = np.where(norm.finite, norm.values, np.nan)
     usual = np.empty(known.shape)
     kinds: dict[bytes, list[int]] = {}

@@ -102,7 +102,7 @@ def _is_linear(names: Sequence[str], tensors: TensorTable) -> bool:
     return len(shapes) == len(names) and sum(len(shape or ()) > 1 for shape in shapes) == 1
 
 
-def _lost(zeros: Series, max_zero_share: float, many: int) -> Iterator[Hit]:
+def _lost(zeros: Series, max_zero_share: float, min_gradients: int) -> Iterator[Hit]:
     """Yield the gradients that were zero for one checkpoint only, all of them together."""
     cells = []
     for column in range(len(zeros.labels)):
@@ -110,7 +110,7 @@ def _lost(zeros: Series, max_zero_share: float, many: int) -> Iterator[Hit]:
         values = zeros.values[rows, column]
         alone = (values[1:-1] == 1) & (values[:-2] < max_zero_share) & (values[2:] < max_zero_share)
         cells += [(int(zeros.steps[row]), zeros.labels[column]) for row in rows[1:-1][alone]]
-    if len(cells) < many:
+    if len(cells) < min_gradients:
         return
     cells.sort()
     places = tuple(dict.fromkeys(label for _, label in cells))

@@ -218,8 +218,8 @@ def _costs_more_than_a_guess(steps: Steps, losses: Floats, facts: Manifest | Non
     if loss_kind_of(facts) != "nats_per_token" or vocabulary is None or planned is UNSET or not len(steps):
         return None
     level, guess = median(losses[-max(1, len(losses) // 10) :]), math.log(vocabulary)
-    most = ABOVE_FREQUENCIES if has_taken_all_steps(steps, facts) else WORSE_THAN_A_GUESS
-    if steps[-1] < min_plan_share * planned or not level > most * guess > 0:
+    max_ratio = ABOVE_FREQUENCIES if has_taken_all_steps(steps, facts) else WORSE_THAN_A_GUESS
+    if steps[-1] < min_plan_share * planned or not level > max_ratio * guess > 0:
         return None
     message = "the loss is {value:.4g}, and a uniform guess has {limit:.4g}: the model is worse than one that knows nothing"
     return _hit(steps, _since(losses, guess), level, guess, message)
@@ -239,11 +239,11 @@ def _costs_more_than_a_constant(
     late = rows.steps > steps[-1] / 2
     if late.sum() < min_checkpoints or not times[late].min() > 1 + LEARNT_SHARE:
         return None
-    many = TIMES_A_CONSTANT_AT_THE_END if has_taken_all_steps(steps, facts) else TIMES_A_CONSTANT
-    if times[late].min() <= many and would_reach_level(losses[steps > steps[-1] / 2], median(times[late])):
+    max_times = TIMES_A_CONSTANT_AT_THE_END if has_taken_all_steps(steps, facts) else TIMES_A_CONSTANT
+    if times[late].min() <= max_times and would_reach_level(losses[steps > steps[-1] / 2], median(times[late])):
         return None
-    most = many if times[late].min() > many else 1 + LEARNT_SHARE
-    first = int(np.flatnonzero(times <= most)[-1]) + 1 if (times <= most).any() else 0
+    bound = max_times if times[late].min() > max_times else 1 + LEARNT_SHARE
+    first = int(np.flatnonzero(times <= bound)[-1]) + 1 if (times <= bound).any() else 0
     message = (
         "the loss function gives {value:.3g} times what a constant guess costs: the model is worse than one that knows nothing"
     )

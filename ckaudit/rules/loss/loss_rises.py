@@ -107,8 +107,8 @@ def loss_rises(
     )
     if any(hit.severity == "sev1" for hit in climbing) or (rise := _rise(values, min_rise, alone=not climbing)) is None:
         return
-    least = LATE_DEVIATIONS * _late_noise(values) if rise.low < SOLVED * first else 0.0
-    if rise.end - rise.low <= max(negligible_rise(rise.low, first), least):
+    noise = LATE_DEVIATIONS * _late_noise(values) if rise.low < SOLVED * first else 0.0
+    if rise.end - rise.low <= max(negligible_rise(rise.low, first), noise):
         return
     wave = oscillation(values)
     if wave is not None and rise.end <= 1.1 * wave.high:
@@ -172,7 +172,7 @@ def _why_evaluations_fall(val: Series | None, hit: Hit) -> str:
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
-    """Return how the loss ends above its lowest level; where nothing else is told, half of `min_rise` may do."""
+    """Return how the loss ends above its lowest level; where nothing else was found, half of `min_rise` may do."""
     return (
         large_or_clear_rise(values, large=min_rise, small=min_rise / 2) if alone else sustained_rise(values, min_share=min_rise)
     )
@@ -206,11 +206,11 @@ def _stays(steps: Steps, values: Floats, rise: Rise, val: Series | None, *, is_s
         reason, severity = "; it falls on from there, but what had been learnt was lost", "sev2"
     elif eased:
         reason, severity = "; it falls on from there, as where a task is made harder", "note"
-    how = "has not come back" if eased else "swings between the two" if _swings(values, rise) else "stays there"
+    ending = "has not come back" if eased else "swings between the two" if _swings(values, rise) else "stays there"
     return Hit.at(
         steps[rise.onset :],
         severity,
-        "the loss rises to {value:.4g} from {limit:.4g} and " + how + few + reason,
+        "the loss rises to {value:.4g} from {limit:.4g} and " + ending + few + reason,
         where="loss",
         value=float(values[rise.onset + worst]),
         limit=rise.low,

@@ -39,7 +39,7 @@ MIN_LOG_SHARE = 0.5
 MIN_POINTS_BACK = 3
 """Points after an event by which a record that ends soon tells that it is over: all of them, for there are few."""
 
-NOT_BACK = 5
+MIN_LASTING_POINTS = 5
 """Points of an incident that is not back: in a log of every thousandth step two points already lie further apart than that."""
 
 EARLY_JUMP, GRAVE_RATIO, MIN_RECURRENCES = 0.25, 2.0, 2
@@ -151,8 +151,8 @@ def loss_spike(
     if alone := [incident for incident in judged if id(incident) not in reported]:
         steps = [int(excess.steps[incident.first]) for incident in alone]
         one = "1 isolated point of the loss stands out of its noise and is gone at once"
-        many = f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once"
-        yield Hit.at(steps, "note", one if len(steps) == 1 else many, where="loss")
+        text_of_many = f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once"
+        yield Hit.at(steps, "note", one if len(steps) == 1 else text_of_many, where="loss")
 
 
 def _softened(hit: Hit) -> Hit:
@@ -198,14 +198,14 @@ def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) ->
     )
 
 
-def _repeated(steps: Steps, jumps: list[Incident], many: int, within: int) -> list[bool]:
-    """Tell of each jump whether it is one of `many` within so many steps, and of one in a hundred of the points there."""
+def _repeated(steps: Steps, jumps: list[Incident], min_jumps: int, within: int) -> list[bool]:
+    """Return whether each jump is one of `min_jumps` within so many steps, and of one in a hundred of the points there."""
     starts = np.array([steps[incident.first] for incident in jumps], np.int64)
     near, points = (
         np.searchsorted(among, starts + within, side="left") - np.searchsorted(among, starts - within, side="right")
         for among in (starts, steps)
     )
-    return [bool(count >= max(many, MAX_LONE_SHARE * total)) for count, total in zip(near, points, strict=True)]
+    return [bool(count >= max(min_jumps, MAX_LONE_SHARE * total)) for count, total in zip(near, points, strict=True)]
 
 
 def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
@@ -305,7 +305,7 @@ def _restarted(rate: Series | None, step: int, window: int) -> bool:
 
 
 def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
-    """Tell of each step whether the gradient norm was flagged in the steps before it."""
+    """Return which steps come shortly after a flagged gradient norm."""
     if gradient is None:
         return np.zeros(len(steps), bool)
     flagged = gradient.steps[np.nan_to_num(gradient.values[:, 0], posinf=np.inf) > k]
@@ -319,7 +319,7 @@ def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
 
 
 def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: float) -> list[bool]:
-    """Tell of each incident whether the gradient norm was known in it, and never flagged: then data made it, not updates."""
+    """Return whether the gradient norm was known in each incident and never flagged: then data made it, not updates."""
     if gradient is None:
         return [False] * len(incidents)
     values = gradient.values[:, 0]
@@ -354,8 +354,8 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) 
         width *= 4
 
 
-def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *, apart: int) -> list[bool]:
-    """Tell of each incident that lasts whether a spike of it is one of `many` of such within `within` steps.
+def _crowded(steps: Steps, incidents: list[Incident], min_spikes: int, within: int, *, apart: int) -> list[bool]:
+    """Return whether a spike of each lasting incident is one of `min_spikes` within `within` steps.
 
     Spikes that follow each other closely are one incident; they count one by one where `apart` points lie between them.
     """
@@ -364,7 +364,7 @@ def _crowded(steps: Steps, incidents: list[Incident], many: int, within: int, *,
     spikes = [steps[core[np.append(True, np.diff(core) > apart)]] for core in cores]
     starts = np.concatenate(spikes) if spikes else np.empty(0)
     crowds = [
-        any(((starts > start - within) & (starts < start + within)).sum() >= many for start in starts_of_incident)
+        any(((starts > start - within) & (starts < start + within)).sum() >= min_spikes for start in starts_of_incident)
         for starts_of_incident in spikes
     ]
     crowded = dict(zip(map(id, lasting), crowds, strict=True))
@@ -375,7 +375,7 @@ def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, cl
     first, last = int(steps[incident.first]), int(steps[incident.last])
     inside = slice(incident.first, incident.last + 1)
     peak = incident.first + int(np.argmax(np.where(np.isfinite(loss[inside]), loss[inside], -np.inf)))
-    long = last - first >= patience and incident.last - incident.first + 1 >= NOT_BACK
+    long = last - first >= patience and incident.last - incident.first + 1 >= MIN_LASTING_POINTS
     tail = (
         "then it is no number any more"
         if not np.isfinite(loss[incident.last + 1 : incident.last + 2]).all()

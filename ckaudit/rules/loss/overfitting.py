@@ -30,7 +30,7 @@ has fallen by more than half, or no evaluation costs less than the first steps, 
 model of tokens that begins with a guess learns first what all text shares: below the largest most of what it has learnt is memory
 (500 healthy trainings: 0.78 and more)."""
 
-BEYOND, CARRIED_OF_OTHER_UNIT = 2.0, 0.67
+TIMES_UNTRAINED, CARRIED_OF_OTHER_UNIT = 2.0, 0.67
 """A held-out loss that stays beyond twice an untrained model's, and falls by less than two thirds as much as the training loss,
 is neither of another unit nor of what the model is trained for."""
 
@@ -94,10 +94,10 @@ def overfitting(
         return
     level = None if train is None else train.values[known, 0]
     standing = (max_gain, min_train_fall, min_gap_share)
-    told = list(_by_course(steps, losses, level, logged, min_evals, min_rise, standing))
-    yield from told
+    outcomes = list(_by_course(steps, losses, level, logged, min_evals, min_rise, standing))
+    yield from outcomes
     little = _carries_little_over(steps, losses, logged, facts) or _never_beats_guess(steps, losses, logged, explained, facts)
-    if little is not None and not any(isinstance(each, Hit) for each in told):
+    if little is not None and not any(isinstance(outcome, Hit) for outcome in outcomes):
         yield little
 
 
@@ -184,13 +184,13 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
     carried = max((start - val.min()) / (start - end), (first - lowest) / first / (1 - end / start))
     falls_still = len(val) > third and median(val[-third:]) < val[:-third].min()
     is_memory = val.min() >= start or (end < start / 2 and not falls_still)
-    most = CARRIED_OF_MUCH if is_memory else CARRIED
+    max_carried = CARRIED_OF_MUCH if is_memory else CARRIED
     what = "nothing carries over" if carried <= CARRIED else f"{carried:.0%} of that carries over"
-    if val.min() > BEYOND * start > 0:
-        most, what = CARRIED_OF_OTHER_UNIT, "it never came below twice that of an untrained model"
+    if val.min() > TIMES_UNTRAINED * start > 0:
+        max_carried, what = CARRIED_OF_OTHER_UNIT, "it never came below twice that of an untrained model"
     elif _is_a_guess(start, facts):
-        most = CARRIED_OF_ALL
-    if carried > most:
+        max_carried = CARRIED_OF_ALL
+    if carried > max_carried:
         return None
     return Hit.at(
         steps,

@@ -60,7 +60,7 @@ def validation_noise(
 
 
 def _still(series: Series, steps: Steps, *, with_start: bool = False) -> Mask:
-    """Tell of each pair of neighbours among `steps` whether a series is zero wherever it was recorded between them.
+    """Return whether a series is zero wherever it was recorded between each two neighbours among `steps`.
 
     Args:
         series: What moves the weights.

@@ -116,12 +116,12 @@ def _of_counts(
 
 
 def _left_out(norms: Series, overflow: Series | None) -> Mask:
-    """Tell of each gradient norm whether its update was left out: by the scaler's word, or because what comes later is finite."""
+    """Return which gradient norms are of an update that was left out: the scaler says so, or what comes later is finite."""
     return never_applied(norms) if overflow is None else _skipped(norms, overflow)
 
 
 def _skipped(series: Series, overflow: Series | None) -> Mask:
-    """Tell of each cell whether the loss scaler skipped the update of its step."""
+    """Return which cells are of a step whose update the loss scaler skipped."""
     if overflow is None:
         return np.zeros(series.values.shape, bool)
     overflows = at(overflow, series.steps)

@@ -157,7 +157,7 @@ def _collapse(scale: Series | None, warmup: int) -> Hit | None:
 
 
 def _is_more(rate: Series, source: Series, hits: Mask) -> Mask:
-    """Tell of each cell of a rate whether it says more than the single overflows beside it do: then the trainer logged it."""
+    """Return which cells of a rate say more than the single overflows beside them: then the trainer logged it."""
     if not source:
         return np.ones(rate.values.shape, bool)
     counted = at(share_of_last(source, hits, window=WINDOW, min_points=MIN_WINDOW), rate.steps).values

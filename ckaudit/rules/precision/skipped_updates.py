@@ -66,8 +66,8 @@ def skipped_updates(
     share = np.where(counts < counts[starts], 0.0, share)  # the count began anew
     series = single("updates", "1", steps, share)
     settled = np.arange(len(steps)) >= min(int((steps <= warmup).sum()), len(steps) // 3)
-    many = (share > np.where(settled, max_skipped_share, 0.95)) & (tried >= window / 2)
-    for span in spans(series, many[:, None], min_points=min_points):
+    is_high = (share > np.where(settled, max_skipped_share, 0.95)) & (tried >= window / 2)
+    for span in spans(series, is_high[:, None], min_points=min_points):
         first = _first_lost(steps, counts, int(starts[span.rows[0]]), int(span.rows[0]))
         worst = span.worst(series.values)
         yield Hit(

@@ -55,10 +55,10 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
 def _differs(same: Series | None, diff: Series | None, steps: Steps) -> Mask:
     """Tell which of the replays that were recorded at these steps differ, shape (T,)."""
     identical, apart = np.ones(len(steps)), np.zeros(len(steps))
-    for series, told in ((same, identical), (diff, apart)):
+    for series, values in ((same, identical), (diff, apart)):
         if series is not None:
             seen = at(series, steps)
-            here = seen.age[:, 0] == 0
-            told[here] = seen.values[here, 0]
+            is_recorded = seen.age[:, 0] == 0
+            values[is_recorded] = seen.values[is_recorded, 0]
     differs: Mask = (identical != 1.0) | (apart != 0.0)
     return differs

@@ -33,7 +33,7 @@ from ckaudit.run.update_reach import (
 WINDOW = 10
 """Checkpoints whose median is what is usual: more would reach back to another learning rate."""
 
-BY_ITSELF = 5.0
+UNKNOWN_OPTIMIZER_FACTOR = 5.0
 """Times the ratio to its past that an update needs which all tensors share, where the optimizer is not known."""
 
 MIN_TIMES_FASTER = 2.0
@@ -137,26 +137,26 @@ def weights_jump(
     ways = UpdateReach(updates, rate, None if is_adaptive(adapts) else gradient, min_points=min_points)
     changes = _changes(every, away)
     between = _between(every, changes, ways, share=min_change_share, ratio=max_way_ratio)
-    found: list[Hit | Skip] = []
+    outcomes: list[Hit | Skip] = []
     for hit in (*between, *_written(every, changes, written, share=min_written_share, ratio=max_way_ratio)):
         if (place := (hit.where or "", hit.first or 0)) not in seen:
             seen.add(place)
-            found.append(hit)
+            outcomes.append(hit)
     message = "{where} changes by {value:.2g} of its size in one step: no update of the optimizer can be so large"
-    found += [Hit.over(span, "sev0", message, badness=relative, limit=min_change_share) for span in spans(moved, jumps)]
-    yield from _softened(found)
+    outcomes += [Hit.over(span, "sev0", message, badness=relative, limit=min_change_share) for span in spans(moved, jumps)]
+    yield from _softened(outcomes)
 
 
-def _softened(found: Iterable[Hit | Skip]) -> Iterator[Hit | Skip]:
+def _softened(outcomes: Iterable[Hit | Skip]) -> Iterator[Hit | Skip]:
     """Yield the hits on several tensors of one name that were written to at several steps as notes, all else as it is."""
-    found = [*found]
+    outcomes = [*outcomes]
     tensors: dict[str, set[str | None]] = {}
     steps: dict[str, set[int | None]] = {}
-    for hit in found:
+    for hit in outcomes:
         if isinstance(hit, Hit):
             tensors.setdefault(_own_name(hit), set()).add(hit.where)
             steps.setdefault(_own_name(hit), set()).add(hit.first)
-    for hit in found:
+    for hit in outcomes:
         if isinstance(hit, Hit) and len(tensors[_own_name(hit)]) >= MIN_ALIKE and len(steps[_own_name(hit)]) > 1:
             yield replace(hit, severity="note", message=f"{hit.message}; so do others of its name: a program does it")
         else:
@@ -188,7 +188,7 @@ def _jumps(
         jumps = large & (moved.values > plain_descent_reach(moved, rate, gradient, min_points=min_points))
     elif rate is not None and gradient is not None and adapts is None:
         alone = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points, beside_others=False)
-        jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > BY_ITSELF * min_ratio)
+        jumps |= large & (np.nan_to_num(alone, posinf=np.inf) > UNKNOWN_OPTIMIZER_FACTOR * min_ratio)
         jumps &= _is_calm(moved.steps, gradient)
     # Where others get no gradient, a tensor may begin to move by a single element.
     elements = np.where(large, 0.0, moved.values / np.sqrt(table_of(facts).elements(moved.labels)))
@@ -196,7 +196,7 @@ def _jumps(
 
 
 def _changes(size: Series, away: Series | None) -> Floats:
-    """Return by how much each tensor changed at least from one checkpoint to the next, in norm or in way, shape (C-1, P)."""
+    """Return the least change of each tensor from one checkpoint to the next, in norm or in way, shape (C-1, P)."""
     changed = np.abs(np.diff(size.values, axis=0))
     if away is not None and size.steps[0] == 0:
         distance = cells_like(size, away) * size.values[0]
@@ -287,7 +287,7 @@ def _by_statistics(
 
 
 def _grow_as_others(moved: Floats, sizes: Floats, ratio: float) -> Mask:
-    """Tell where small weights grow by element within `ratio` times what the median tensor moves, shape (C, P)."""
+    """Return where small weights grow by element within `ratio` times what the median tensor moves, shape (C, P)."""
     is_usual = moved <= ratio * row_medians(moved)[:, None]
     is_usual[1:] &= sizes[1:] > sizes[:-1]
     return np.asarray(is_usual)
@@ -314,7 +314,7 @@ def _before(values: Floats) -> Floats:
 
 
 def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[np.bool_]:
-    """Tell of each checkpoint whether no recent gradient was over `ratio` times what those before it had, shape (T, 1)."""
+    """Return which checkpoints follow no recent gradient over `ratio` times the usual one before it, shape (T, 1)."""
     largest = rate_times_largest_gradient(steps, steps, np.ones(len(steps)), gradient)[:, 0]
     norms = at(gradient, steps).values[:, 0]
     usual = [median(norms[max(0, row - WINDOW) : row]) if row else np.nan for row in range(len(steps))]

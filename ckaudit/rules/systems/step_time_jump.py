@@ -217,7 +217,7 @@ def _middle(ordered: list[float], count: int) -> float:
 
 
 def _fewer_tokens(speed: Series | None, steps: Steps, mild: float) -> Mask:
-    """Tell of each window whether tokens per second fell too; true where no tokens were counted."""
+    """Return in which windows tokens per second fell too; true where no tokens were counted."""
     fewer = np.ones(len(steps), bool)
     if speed is None or not speed.finite.any():
         return fewer

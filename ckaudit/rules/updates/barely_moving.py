@@ -34,7 +34,7 @@ OF_RATE = 0.1
 HALF_SPACING = 2.0**-24
 """Half of the distance from a float32 number to the next, over its size: a smaller update leaves it as it is."""
 
-LIKE_OTHERS = 10.0
+MAX_BELOW_OTHERS = 10.0
 """Under plain SGD an update is the rate times the gradient: within so many times what others make of theirs it is its own."""
 
 
@@ -274,7 +274,7 @@ def _of_ways(
 
 
 def _is_faint(way: Series, gradient: Series | None, slow: float) -> Mask:
-    """Tell at which checkpoints the gradient of a query or key is below a share of that of the value beside it, shape (C, P)."""
+    """Return where the gradient of a query or key is below a share of that of the value beside it, shape (C, P)."""
     faint = np.zeros(way.values.shape, bool)
     if gradient is None:
         return faint
@@ -304,14 +304,14 @@ def _stayed(way: Series, column: int, rows: Steps, value: float, limit: float, m
 
 
 def _as_its_gradient(norm: Series, gradient: Series | None, adapts: Series | None) -> Mask:
-    """Tell of each update whether it is as large as its gradient makes it, where the optimizer does not divide by its size."""
+    """Return which updates are as large as their gradient makes them, where the optimizer does not divide by its size."""
     plain = adapts is not None and bool((adapts.values[adapts.finite] == 0).all())
     if not plain or gradient is None:
         return np.zeros(norm.values.shape, bool)
     with np.errstate(all="ignore"):
         taken = norm.values / cells_like(norm, gradient)
         taken = np.where(np.isfinite(taken) & (taken > 0), taken, np.nan)
-        return np.asarray(taken > row_medians(taken)[:, None] / LIKE_OTHERS)
+        return np.asarray(taken > row_medians(taken)[:, None] / MAX_BELOW_OTHERS)
 
 
 def _falls(loss: Series, steps: Steps) -> bool:
@@ -382,7 +382,7 @@ def _reason_without_gradient(span: Span, recorded: Mask, steps: Steps) -> tuple[
 
 
 def _judged(steps: Steps, rate: Series | None, warmup: int) -> Mask:
-    """Tell of each step whether it is late enough and has a learning rate, as far as nobody said otherwise; shape (T, 1)."""
+    """Return which steps are late enough and have a learning rate above 0, as far as it is known, shape (T, 1)."""
     on = np.ones(len(steps), bool)
     if rate is not None:
         on = np.nan_to_num(at(rate, steps).values[:, 0], nan=1.0) > 0

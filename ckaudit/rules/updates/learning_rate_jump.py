@@ -81,7 +81,7 @@ def _is_warmup_by_epoch(values: Floats, rises: NDArray[np.int64]) -> bool:
 
 
 def _is_unusual(steps: Steps, values: Floats, seam: int, *, share: float = 0.95) -> Mask:
-    """Tell of each step whether the rate changes by more than it does, per step, at that share of the steps before a seam."""
+    """Return at which steps the rate changes by more than it does, per step, at that share of the steps before a seam."""
     pace = np.abs(np.diff(values, prepend=values[:1])) / np.diff(steps, prepend=steps[0] - 1)
     before = pace[1:][steps[1:] <= seam]
     return np.asarray(pace > np.quantile(before, share)) if len(before) else np.ones(len(steps), bool)
@@ -161,7 +161,7 @@ def _last_digit(values: Floats, *, stairs: int = 5, slack: float = 0.1) -> float
 
 
 def _as_planned(facts: Manifest | None, steps: Steps, values: Floats, tolerance: float) -> Mask:
-    """Tell of each step whether its rate is the one that run.json plans; false where no plan is known."""
+    """Return which steps have the rate that run.json plans; false where no plan is known."""
     ends = planned_range(facts, steps)
     if ends is None:
         return np.zeros(len(steps), bool)

@@ -193,7 +193,7 @@ def _too_small(span: Span, ratio: Series, limit: float, of_what: str) -> Hit:
 
 
 def _rate(steps: Steps, rate: Series | None, share: float) -> Mask:
-    """Tell of each step whether the learning rate was above a share of its peak; true where the rate is not known."""
+    """Return which steps had a learning rate above a share of its peak; true where the rate is not known."""
     if rate is None:
         return np.ones(len(steps), bool)
     known = rate.values[rate.finite]
@@ -207,7 +207,7 @@ def _rises(rate: Series | None) -> bool:
 
 
 def _has_learnt(steps: Steps, start: Series | None, loss: Series | None, share: float) -> Mask:
-    """Tell of each step whether the loss had fallen by a share; true where that is not known, and for a model trained before."""
+    """Return by which steps the loss had fallen by a share; true where that is not known, and for a model trained before."""
     unknown = start is None or not start.finite.any() or start.values[start.finite][0] < -0.5
     if unknown or loss is None or not loss.finite.any():
         return np.ones(len(steps), bool)

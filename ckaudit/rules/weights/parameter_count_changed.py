@@ -33,7 +33,7 @@ def parameter_count_changed(norm: Series, *, min_points: int = 2) -> Iterator[Hi
     switch = int(changes[0])  # all tensors that come or go do so at this row
     step = int(rows.steps[switch])
     for came, what in ((True, "new"), (False, "gone")):
-        names = [label for label, there in zip(rows.labels, rows.recorded[switch] == came, strict=True) if there]
+        names = [label for label, has_changed in zip(rows.labels, rows.recorded[switch] == came, strict=True) if has_changed]
         changed = [name for name in names if not rows.recorded[:, rows.labels.index(name)].all()]
         if changed:
             yield Hit(

@@ -117,13 +117,13 @@ def _by_spread(std: Series, rms: Series | None, facts: Manifest | None, max_gain
         yield Skip("too_few_points", f"{len(spread)} weights that were drawn about zero; {MIN_MATRICES} are needed")
         return
     low, high = (float(np.quantile(spread, share, method="nearest")) for share in (1 - MIN_SHARE_BEYOND, MIN_SHARE_BEYOND))
-    least, most = USUAL_GAIN / np.sqrt(MAX_INPUTS), max_gain / np.sqrt(MIN_INPUTS)
+    lower, upper = USUAL_GAIN / np.sqrt(MAX_INPUTS), max_gain / np.sqrt(MIN_INPUTS)
     message = "most weights begin with a spread of {value:.2g} or %s, beyond {limit:.2g}: no width explains that"
     step = int(drawn.steps[0])
-    if high < least:
-        yield _at_start("sev2", "median matrix", high, float(least), message % "less", step)
-    elif low > most:
-        yield _at_start("sev2", "median matrix", low, float(most), message % "more", step)
+    if high < lower:
+        yield _at_start("sev2", "median matrix", high, float(lower), message % "less", step)
+    elif low > upper:
+        yield _at_start("sev2", "median matrix", low, float(upper), message % "more", step)
 
 
 def _at_start(severity: Severity, where: str, gain: float, limit: float, message: str, step: int = 0) -> Hit:

@@ -50,8 +50,8 @@ def weights_alike(
     of_one_number = list(_of_one_number(judged, norm, tensors, min_relative_std, min_points)) if norm is not None else []
     yield from of_one_number
     if apart is not None:
-        told = {hit.where for hit in of_one_number}
-        rows = apart.only(lambda name: _multiplies(name) and name not in told)
+        reported = {hit.where for hit in of_one_number}
+        rows = apart.only(lambda name: _multiplies(name) and name not in reported)
         yield from _of_equal_rows(rows, min_relative_std, min_points)
 
 

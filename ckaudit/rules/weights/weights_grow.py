@@ -135,7 +135,7 @@ def _first(values: Floats) -> Floats:
 
 
 def _largest_step(values: Floats) -> Floats:
-    """Return by how many times each column grew at most from one row to the next, up to each row, shape (T, P)."""
+    """Return the largest growth of each column from one row to the next, up to each row, shape (T, P)."""
     with np.errstate(all="ignore"):
         steps = np.vstack([np.ones((1, values.shape[1])), values[1:] / values[:-1]])
     return np.maximum.accumulate(np.nan_to_num(steps, nan=1.0, posinf=1.0), axis=0)

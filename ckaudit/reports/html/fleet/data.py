@@ -46,7 +46,7 @@ def states_of(run: FleetRun, checks: Sequence[str]) -> str:
 
 
 def facts_shown(fleet: Fleet) -> list[str]:
-    """Return the facts that runs are told apart by: those that were asked for, and those with a few values."""
+    """Return the facts that distinguish runs: those that were asked for, and those with a few values."""
     runs = fleet.runs[:MAX_RUNS]
     values: dict[str, Counter[str]] = {}
     for run in runs:

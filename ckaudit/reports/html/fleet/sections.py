@@ -75,13 +75,13 @@ def heat_map(fleet: Fleet) -> Iterator[Markup]:
 
 
 def _strip(at: int, check: str, counts: Counter[str]) -> Markup:
-    told = ", ".join(f"{counts[letter]:,} {word}" for letter, (_, word) in WORDS.items() if counts[letter])
+    summary = ", ".join(f"{counts[letter]:,} {word}" for letter, (_, word) in WORDS.items() if counts[letter])
     name = check.replace("_", " ")
     return tag(
         "div",
         tag("span", name, class_="check"),
-        tag("canvas", class_="strip", data_check=at, role="img", aria_label=f"{name}: {told}"),
-        tag("span", told, class_="dim"),
+        tag("canvas", class_="strip", data_check=at, role="img", aria_label=f"{name}: {summary}"),
+        tag("span", summary, class_="dim"),
         class_="of-check",
     )
 
