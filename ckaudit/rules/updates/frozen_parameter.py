@@ -60,6 +60,8 @@ def frozen_parameter(
     normalizations are of one size at step 0, which training ends; or each frozen matrix is spread evenly between two ends: its
     largest element is then the root of 3 times its root mean square, and at most `max_peak_of_draw` times. Not so where a
     trained matrix has the shape of each: teachers and target networks begin as copies.
+    And tensors that had gradients and updates, and from some checkpoint on to the end neither, while others go on, were shut in
+    the midst of the training: sev2.
     ## Why it matters
     They stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (once in a model of 175
     billion, its table of positions).
@@ -78,6 +80,7 @@ def frozen_parameter(
     """
     yield from too_few(gradient, min_points)
     tensors = table_of(facts)
+    yield from _frozen_later(gradient, update, facts, tensors)
     names = {name: fact for name, fact in tensors.facts.items() if tensors.no_gradient_reason(name) not in MEANT}
     still = [name for name, fact in names.items() if fact.trainable is False and name not in gradient.labels]
     still += [name for name, fact in names.items() if fact.trainable is not False and _never(name, gradient, update, min_points)]
@@ -113,6 +116,40 @@ def frozen_parameter(
         message="{where} is not trained, while " + f"{len(names) - len(still)} of {len(names)} tensors are; "
         "run.json declares nothing of it",
     )
+
+
+def _frozen_later(
+    gradient: Series, update: Series | None, facts: Manifest, tensors: TensorTable, *, min_rows: int = 3
+) -> Iterator[Hit]:
+    """Yield what was trained at first and is not any more, while another tensor is, for `min_rows` checkpoints to the end."""
+    if update is None or len(gradient.steps) <= min_rows or _are_thawed(gradient):
+        return
+    config = facts.config if isinstance(facts.config, dict) else {}
+    since: dict[int, list[str]] = {}
+    for name, column in gradient.places.items():
+        rows = np.flatnonzero(gradient.recorded[:, column])
+        if name not in update.labels or not len(rows) or tensors.is_expert(name) or _is_meant(name, config):
+            continue
+        first = int(rows[-1]) + 1
+        is_whole = len(rows) == first and len(gradient.steps) - first >= min_rows
+        moves_on = update.recorded[update.steps >= gradient.steps[min(first, len(gradient.steps) - 1)], update.places[name]].any()
+        if is_whole and not moves_on:
+            since.setdefault(first, []).append(name)
+    if not gradient.recorded[-1].any():
+        return
+    for first, names in since.items():
+        yield Hit(
+            severity="sev2",
+            where=names[0],
+            also=tuple(names[1:]),
+            first=int(gradient.steps[first]),
+            last=int(gradient.steps[-1]),
+            value=float(len(names)),
+            limit=0.0,
+            points=len(gradient.steps) - first,
+            joined_by=int(gradient.steps[first]),
+            message=f"{{where}} was trained until step {gradient.steps[first - 1]}, and is not any more: it asks for no gradient",
+        )
 
 
 def _are_thawed(gradient: Series, *, min_tensors: int = 2) -> bool:

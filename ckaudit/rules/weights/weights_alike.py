@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.weights import matrices_begun_at_zero, row_spread, weight_norm, weight_rms, weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.series import Series, at
@@ -38,7 +39,7 @@ def weights_alike(
     Gains and biases start equal, as they should, in tables of many layers too, and so do rates of state-space models: only
     matrices are judged that belong to no normalisation, and at step 0 or by samples those that multiply an input, which are
     called a weight or a kernel. One matrix of zeros among others is how adapters and residual branches begin, and all that a
-    linear model has.
+    linear model has. One matrix alone of equal rows, whose shape nobody tells, may have a single row: a note.
     """
     yield from too_few(std, min_points)
     tensors = table_of(facts)
@@ -52,7 +53,7 @@ def weights_alike(
     if apart is not None:
         reported = {hit.where for hit in of_one_number}
         rows = apart.only(lambda name: _multiplies(name) and name not in reported)
-        yield from _of_equal_rows(rows, min_relative_std, min_points)
+        yield from _of_equal_rows(rows, tensors, min_relative_std, min_points)
 
 
 def _multiplies(name: str) -> bool:
@@ -64,11 +65,17 @@ def _multiplies(name: str) -> bool:
     return any(word in name.rpartition(".")[2] for word in ("weight", "kernel"))
 
 
-def _of_equal_rows(apart: Series, min_relative_std: float, min_points: int) -> Iterator[Hit]:
-    """Yield matrices whose sampled rows are all equal, or whose columns are."""
-    for span in spans(apart, apart.values < min_relative_std, min_points=min_points):
+def _of_equal_rows(apart: Series, tensors: TensorTable, min_relative_std: float, min_points: int) -> Iterator[Hit]:
+    """Yield matrices whose sampled rows are all equal, or whose columns are.
+
+    One matrix alone of a shape that nobody tells may have a single row, which a sample of a fixed size repeats.
+    """
+    alike = list(spans(apart, apart.values < min_relative_std, min_points=min_points))
+    is_alone = len({span.label for span in alike}) == 1
+    for span in alike:
+        severity: Severity = "note" if is_alone and span.label not in tensors.facts else "sev2"
         message = "the rows of {where} are all equal, or its columns: they differ by {value:.2g} of its size"
-        yield Hit.over(span, "sev2", message, badness=-apart.values, value=apart.values, limit=min_relative_std)
+        yield Hit.over(span, severity, message, badness=-apart.values, value=apart.values, limit=min_relative_std)
 
 
 def _of_one_number(std: Series, norm: Series, tensors: TensorTable, min_relative_std: float, min_points: int) -> Iterator[Hit]:
