@@ -22,14 +22,28 @@ _lock, _thread = threading.Lock(), threading.local()
 _watches: list["LossWatch"] = []
 _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
 _by_name: list[tuple[dict[str, Any], str]] = []
+_beneath: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+_INNER: Any = torch._C._nn  # noqa: SLF001  no public name reaches whoever holds a function under a name of its own
+_TAKES = ("input", "target", "weight", "reduction", "ignore_index", "label_smoothing")
+_BENEATH = {
+    "cross_entropy": ("cross_entropy_loss", _TAKES),
+    "nll_loss": ("nll_loss_nd", _TAKES[:5]),
+    "binary_cross_entropy": ("binary_cross_entropy", _TAKES[:4]),
+    "mse_loss": ("mse_loss", _TAKES[:2]),
+    "l1_loss": ("l1_loss", _TAKES[:2]),
+    "smooth_l1_loss": ("smooth_l1_loss", _TAKES[:2]),
+}
+"""What a function of `torch.nn.functional` calls in `torch._C._nn`, and the names of what it gives it, in their order."""
+_READ = frozenset({"input", "target", "ignore_index", "label_smoothing"})
 
 
 class LossWatch:
     """Sees the calls of `cross_entropy` and its like with gradients, in the model or beside it, between attach and detach.
 
     While any watch is attached the functions stand in `torch.nn.functional`, and in the modules that imported them by name, in a
-    wrapper that passes every call on as it is. One under another name, one of a library of kernels, or one that is compiled is
-    not seen.
+    wrapper that passes every call on as it is; and so does what most of them call, for who holds them under another name. One of
+    a library of kernels, or one that is compiled, is not seen.
 
     Args:
         run_guarded: Runs one measurement, given what is measured, and keeps its failure away from the training.
@@ -118,11 +132,29 @@ def _wrap_functions() -> None:
         wrapper = _wrapped(name, original)
         _replaced[name] = original, wrapper
         setattr(functional, name, wrapper)
+    _wrap_beneath()
     for table in _tables_with(_replaced):
         for name, (original, wrapper) in _replaced.items():
             if table.get(name) is original:
                 table[name] = wrapper
                 _by_name.append((table, name))
+
+
+def _wrap_beneath() -> None:
+    """Put a wrapper round what the functions call, which counts where none of them was called through its own wrapper."""
+    for name, (inner, takes) in _BENEATH.items():
+        original = getattr(_INNER, inner, None)
+        if original is not None:
+            wrapper = _wrapped(name, original, takes)
+            _beneath[inner] = original, wrapper
+            setattr(_INNER, inner, wrapper)
+
+
+def _unwrap_beneath() -> None:
+    for inner, (original, wrapper) in _beneath.items():
+        if getattr(_INNER, inner) is wrapper:
+            setattr(_INNER, inner, original)
+    _beneath.clear()
 
 
 def _tables_with(names: Iterable[str]) -> list[dict[str, Any]]:
@@ -135,6 +167,7 @@ def _tables_with(names: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _unwrap_functions() -> None:
+    _unwrap_beneath()
     for name, (original, wrapper) in _replaced.items():
         # What somebody else has put there since is theirs, and calls ours, which passes on.
         if getattr(functional, name) is wrapper:
@@ -147,7 +180,9 @@ def _unwrap_functions() -> None:
     _replaced.clear()
 
 
-def _wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrapped(name: str, original: Callable[..., Any], takes: Sequence[str] = ()) -> Callable[..., Any]:
+    """Return a wrapper that shows each call to the watches; `takes` names the arguments where the function is one beneath."""
+
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         # A function mode of torch calls this a second time, from inside.
@@ -159,8 +194,9 @@ def _wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _thread.is_inside = False
         if _is_trained_on(output):
+            named = {key: value for key, value in zip(takes, args, strict=False) if key in _READ}
             for watch in tuple(_watches):
-                watch.observe(name, args, kwargs)
+                watch.observe(name, () if takes else args, named or kwargs)
         return output
 
     return call
