@@ -39,7 +39,7 @@ def weights_alike(
     Gains and biases start equal, as they should, in tables of many layers too, and so do rates of state-space models: only
     matrices are judged that belong to no normalisation, and at step 0 or by samples those that multiply an input, which are
     called a weight or a kernel. One matrix of zeros among others is how adapters and residual branches begin, and all that a
-    linear model has. One matrix alone of equal rows, whose shape nobody tells, may have a single row: a note.
+    linear model has. One matrix alone of equal rows and unknown shape may have a single row: a note.
     """
     yield from too_few(std, min_points)
     tensors = table_of(facts)
@@ -68,7 +68,7 @@ def _multiplies(name: str) -> bool:
 def _of_equal_rows(apart: Series, tensors: TensorTable, min_relative_std: float, min_points: int) -> Iterator[Hit]:
     """Yield matrices whose sampled rows are all equal, or whose columns are.
 
-    One matrix alone of a shape that nobody tells may have a single row, which a sample of a fixed size repeats.
+    One matrix alone of unknown shape may have a single row, which a sample of a fixed size repeats.
     """
     alike = list(spans(apart, apart.values < min_relative_std, min_points=min_points))
     is_alone = len({span.label for span in alike}) == 1
