@@ -142,13 +142,15 @@ def schedule_right(
     the loss is below `solved` of its first, or had not fallen by two fifths before it, as of a fine-tuning or before a model
     groks; or stands and saves a tenth of what a constant guess costs, for it may be at its floor; or is so noisy that a gain of
     3.7 %, or that of the held-out loss, would not be seen; or jumps and falls on from there, as where a task is made harder; or
-    rises as LOSS004 calls harmless, such as against a target that moves.
+    rises as LOSS004 calls harmless, such as against a target that moves. Or any spike under a rate that starts and ends
+    near its peak: there is no schedule to blame, and whether the rate is too high is judged by rules that look at more than
+    the loss.
     ## Bad
-    A graver spike, or one that took back `lost` of all that had been gained, or was gained in the end, (as passing_peaks and
-    sustained_rise have it), but
-    where it begins with other data, as run.json plans them or the log shows by shares of sources and languages or by lengths,
-    and but where LOSS004 calls a rise of this loss harmless; or a decay in which the loss stands or rises, and gains less than
-    `gain`. `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few` are starting values.
+    A graver spike, or one that took back `lost` of all that had been gained, or was gained in the end (as passing_peaks and
+    sustained_rise have it). It is no sign where it begins with other data, as run.json plans them or the log shows by shares of
+    sources and languages or by lengths, or where LOSS004 calls a rise of this loss harmless. Or a decay in which the loss stands
+    or rises, and gains less than `gain`. `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few` are
+    starting values.
     """
     plan = _schedule(rate, over_peak)
     if plan is None:
@@ -168,7 +170,7 @@ def schedule_right(
     logged = (sources, MIN_SOURCE_CHANGE), (languages, MIN_SOURCE_CHANGE), (lengths, MIN_LENGTH_CHANGE)
     spike = None if harmless_rise else _unexplained_spike(course, over_peak, near, until, lost, _planned(facts), logged)
     if spike is not None:
-        word, numbers["spike"] = "bad", spike.height
+        word, numbers["spike"] = worst_of(word, "bad" if min(plan.start, plan.end) < near else "watch"), spike.height
         text += f"; at step {spike.step}, at the peak, the loss is {spike.height:.3g} above the {spike.low:.4g} before"
     if plan.end < decayed and (decay := _decay(course, plan.left, few, _held_out_gain(val, plan.left))) is not None:
         numbers["gain"] = decay.gain
