@@ -30,7 +30,7 @@ _OF_TOKENS = re.compile(
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _HELD_OUT = frozenset({*HELD_OUT.split("|"), "test", "testing"})
 _VALIDATION = re.compile(rf"(?:{HELD_OUT})_(.+)|(.+)_(?:{HELD_OUT})")
-_TEST_LOSS = re.compile(rf"(?:test|testing)_{COMPONENT}loss(?:es)?")
+_TEST_LOSS = re.compile(rf"(?:test|testing)_{COMPONENT}loss(?:es)?|{COMPONENT}loss(?:es)?_(?:test|testing)")
 _TRAIN = re.compile(r"(?:train|training|tr)_(?=.)")
 _MEASURE = re.compile(r"(?:mse|rmse|mae|huber|smooth_l1|l1|l2|bce|elbo)")
 _AT_THE_END = re.compile(r"_(?:train|training|tr)$")
@@ -74,8 +74,8 @@ class AdversarialLosses(Struct, frozen=True):
 def is_test_loss_name(name: str) -> bool:
     """Tell whether a name, in small letters and with underscores, is that of a loss on a test set.
 
-    >>> is_test_loss_name("test_loss"), is_test_loss_name("test_acc")
-    (True, False)
+    >>> is_test_loss_name("test_loss"), is_test_loss_name("loss_test"), is_test_loss_name("test_acc")
+    (True, True, False)
     """
     return _TEST_LOSS.fullmatch(name) is not None
 

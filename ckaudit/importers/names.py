@@ -99,7 +99,7 @@ _OF_ERROR = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
-_DATA_LAST = re.compile(rf"((?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|perplexity|acc|accuracy))_({_TRAIN}|{HELD_OUT})")
+_DATA_LAST = re.compile(rf"((?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|perplexity|acc|accuracy))_({_TRAIN}|{HELD_OUT}|test|testing)")
 
 
 def shorten_name(text: str) -> str:
@@ -175,8 +175,13 @@ def test_loss_of(headers: Sequence[str]) -> int | None:
 
 
 def is_test_loss(header: str) -> bool:
-    """Tell whether a name is that of a loss on a test set."""
-    return is_test_loss_name(_UNLIKE_LETTERS.sub("_", header.rsplit(" - ", 1)[-1].strip().lower()))
+    """Tell whether a name is that of a loss on a test set.
+
+    >>> is_test_loss("Loss/test"), is_test_loss("ELBO-loss (test)"), is_test_loss("testLoss"), is_test_loss("test time")
+    (True, True, True, False)
+    """
+    column = CAMEL.sub("_", header.rsplit(" - ", 1)[-1].strip())
+    return is_test_loss_name(_UNLIKE_LETTERS.sub("_", column.lower()).rstrip("_"))
 
 
 def looks_like_a_loss(header: str) -> bool:

@@ -146,6 +146,8 @@ def test_a_loss_on_a_test_set_is_the_held_out_one_where_there_is_no_other(import
     lines = "".join(f"{n},{3 / n},{4 / n},{n / 10}\n" for n in range(1, 6))
     rows = imported(f"epoch,Train Loss,Test Loss,Test Acc\n{lines}").rows
     assert rows[1] == {"step": 2, "train_loss_raw": 1.5, "val_loss": 2.0, "microbench_score/test_acc": 0.2}
+    of_guide = imported(f"epoch,Loss/train,Loss/test,Accuracy/test\n{lines}").rows[1]
+    assert of_guide == {"step": 2, "train_loss_raw": 1.5, "val_loss": 2.0, "microbench_score/test_accuracy": 0.2}
     both = imported(f"step,loss,val_loss,test_loss\n{lines}").rows
     assert both[0]["val_loss"] == 4.0
 

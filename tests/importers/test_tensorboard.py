@@ -171,6 +171,8 @@ def test_scalars_of_a_writer(writer, tmp_path):
         ("Train/Loss", "train_loss_raw"),
         ("Loss/val", "val_loss"),
         ("loss/validation", "val_loss"),
+        ("Loss/test", "val_loss"),
+        ("Accuracy/test", "microbench_score/test_accuracy"),
         ("eval/loss", "val_loss"),
         ("lr-AdamW", "learning_rate"),
         ("lr-AdamW/pg1", "learning_rate"),

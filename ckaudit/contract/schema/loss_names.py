@@ -21,8 +21,8 @@ _DIVERGENCE = r"kld?|kl_div(?:ergence)?"
 _PARTS: dict[LossPart, re.Pattern[str]] = {
     "generator": GENERATOR,
     "discriminator": DISCRIMINATOR,
-    "reconstruction": re.compile(rf"{_RECONSTRUCTION}(?:_(?:loss|error))?|loss_{_RECONSTRUCTION}"),
-    "kl": re.compile(rf"(?:{_DIVERGENCE})(?:_loss)?|loss_(?:{_DIVERGENCE})"),
+    "reconstruction": re.compile(rf"{_RECONSTRUCTION}(?:_(?:loss|error|nll|mse|bce|nats))?|loss_{_RECONSTRUCTION}"),
+    "kl": re.compile(rf"(?:{_DIVERGENCE})(?:_(?:loss|nats|term))?|loss_(?:{_DIVERGENCE})"),
 }
 _OF_TRAINING = re.compile(r"(?:train|training|tr)_(?=.)|_(?:step|train|training)$")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -36,8 +36,8 @@ def loss_part_of(name: str) -> LossPart | None:
     ('generator', None)
     >>> loss_part_of("Loss_D"), loss_part_of("train/kld_loss"), loss_part_of("recon_step"), loss_part_of("val_kl")
     ('discriminator', 'kl', 'reconstruction', None)
-    >>> loss_part_of("approx_kl"), loss_part_of("box_loss")
-    (None, None)
+    >>> loss_part_of("recon_nll"), loss_part_of("KL nats"), loss_part_of("approx_kl"), loss_part_of("box_loss")
+    ('reconstruction', 'kl', None, None)
     """
     form = _OF_TRAINING.sub("", _NO_LETTERS.sub("_", _CAMEL.sub("_", name).lower()).strip("_"))
     return next((part for part, pattern in _PARTS.items() if pattern.fullmatch(form)), None)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
-from ckaudit.metrics.loss import is_in_opening, train_loss_raw, val_loss
+from ckaudit.metrics.loss import is_in_opening, loss_part, train_loss_raw, val_loss
 from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.optimizer import is_set_back, learning_rate
 from ckaudit.metrics.weights import weight_rms
@@ -37,7 +37,7 @@ POINTS_PER_BLOCK = 10
     "LOSS004",
     severity="sev1",
     needs=[train_loss_raw],
-    wants=[learning_rate, weight_rms, FACTS, explained_share, val_loss],
+    wants=[learning_rate, weight_rms, FACTS, explained_share, val_loss, loss_part],
     unit="nats/token",
 )
 def loss_rises(
@@ -47,6 +47,7 @@ def loss_rises(
     facts: Manifest | None,
     explained: Series | None,
     val: Series | None,
+    terms: Series | None,
     *,
     parts: int = 40,
     min_climbs: int = 4,
@@ -94,7 +95,7 @@ def loss_rises(
     if not is_known_to_be_a_loss(facts, explained) and looks_like_a_score(values):
         yield _score(steps, values)
         return
-    why = why_rise_is_harmless(values, sizes, facts)
+    why = why_rise_is_harmless(values, sizes, facts) or _why_annealing(terms, values)
     first = float(values[0])
     climbing = [
         hit
@@ -130,6 +131,16 @@ def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest |
     if begin < NEAR_ZERO * -lowest and median(values[-MIN_POINTS:]) <= begin + (begin - lowest):
         return "it began below zero or near it, as of a policy or a critic, and nobody knows what less of it is worth"
     return ""
+
+
+def _why_annealing(terms: Series | None, values: Floats, *, max_rise: float = 0.05) -> str:
+    """Return that the divergence of a code is weighed more, where the loss stays below its first and the reconstruction falls."""
+    if terms is None or not {"kl", "reconstruction"} <= set(terms.labels) or values[-MIN_POINTS:].max() >= values[0]:
+        return ""
+    restored = terms.values[terms.finite_in(terms.places["reconstruction"]), terms.places["reconstruction"]]
+    if len(restored) < MIN_POINTS or sustained_rise(restored, min_share=max_rise) is not None:
+        return ""
+    return "the reconstruction does not rise: the divergence is given more weight"
 
 
 def _late_noise(values: Floats, *, min_points: int = 5) -> float:
