@@ -214,7 +214,8 @@ def decayed_share(run: Run) -> Series:
     is_known = bool(names.finite.any()) and bool((names.values[names.finite] < len(OPTIMIZERS)).all())
     if not moved or not (decay or (is_ours and is_known)):
         return empty("decayed_share")
-    decayed = np.isfinite(at(decay, moved.steps).values).sum(axis=1) if decay else np.zeros(len(moved.steps))
+    taken_off = at(decay, moved.steps)
+    decayed = ((taken_off.values > 0) & (taken_off.age == 0)).sum(axis=1)
     known = moved.recorded.sum(axis=1)
     with np.errstate(all="ignore"):
         return single("decayed_share", "1", moved.steps, np.where(known > 0, decayed / known, np.nan), known > 0)

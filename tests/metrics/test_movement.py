@@ -3,6 +3,7 @@ import pytest
 
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.metrics.movement import (
+    decayed_share,
     epsilon_to_gradient,
     lost_update_share,
     movement_rank,
@@ -100,6 +101,24 @@ def test_decay_in_balance_is_the_root_of_half_of_rate_times_decay():
     share = weight_decay_to_update(run)
     assert share.labels == ("w",)
     assert np.median(share.values[3000:]) == pytest.approx(np.sqrt(rate * decay / 2), rel=0.05)
+
+
+def test_the_share_of_decayed_tensors_counts_those_that_an_update_moved():
+    rows = {
+        "weight_deltas.*.norm": {10: {"w": 0.1, "bias": 0.1}, 20: {"w": 0.1, "bias": 0.1}, 30: {"w": 0.1}},
+        "weight_deltas.*.decay": {10: {"w": 0.01}, 20: {"w": 0.0, "bias": 0.0}},
+    }
+    assert cells(decayed_share(run_of(rows))) == {
+        (10, "decayed_share"): 0.5,
+        (20, "decayed_share"): 0.0,
+        (30, "decayed_share"): 0.0,
+    }
+    without = {"weight_deltas.*.norm": rows["weight_deltas.*.norm"]}
+    assert not decayed_share(run_of(without))  # another program may not have looked
+    named = without | {"optimizer.name": {10: {"x": float(OPTIMIZERS.index("Adam"))}}}
+    assert not decayed_share(run_of(named, source="mine"))
+    assert not decayed_share(run_of(without, source="ckaudit recorder 0.1.0"))  # nor does ours know an optimizer of one's own
+    assert set(cells(decayed_share(run_of(named, source="ckaudit recorder 0.1.0"))).values()) == {0.0}
 
 
 def test_epsilon_is_held_against_the_gradient_of_an_element_after_clipping():
