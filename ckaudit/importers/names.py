@@ -54,18 +54,18 @@ _PATTERNS = {
     ),
     "train_loss_raw": (
         rf"(?:reduced_)?(?:(?:{_TRAIN}|trn)_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
-        rf"|loss_train(?:ing)?(?:_total)?|loss_tr"
+        rf"|loss_train(?:ing)?(?:_total)?|loss_tr|(?:(?:{_TRAIN})_)?loss_total(?:_loss)?|(?:{_TRAIN})_epoch_loss"
         rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
     "train_ppl": rf"(?:(?:{_TRAIN})_)?(?:ppl|perplexity)",
     "val_ppl": rf"(?:{HELD_OUT})_(?:ppl|perplexity)",
     "val_loss": (
-        rf"(?:ema_)?(?:{HELD_OUT})_{COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch)?|loss_(?:{HELD_OUT})"
+        rf"(?:ema_)?(?:{HELD_OUT})_(?:epoch_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch|_total)?|loss_(?:{HELD_OUT})"
         rf"|metrics_eval_(?:language)?crossentropy"
         rf"|(?:{HELD_OUT})_(?:nll|ce|xent|(?:token_)?cross_?entropy)"
     ),
     "learning_rate": (
-        r"(?:train_|optim_|optimizer_|charts_|actor_|act_)?(?:lr|learning_rate)(?:_group0)?"
+        r"(?:train_|opt_|optim_|optimizer_|charts_|actor_|act_)?(?:lr|learning_rate)(?:_(?:(?:param_)?group|pg)_?0)?"
         r"|lr_(?:decoupled)?(?:adamw?|lionw?|sgdw?)(?:_pg1|_group0)?"
     ),
     "grad_global_norm": (
@@ -99,6 +99,7 @@ _OF_ERROR = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
+_AVERAGE = re.compile(r"(?:avg|average|mean)_(?=.*loss)|(?<=loss)_(?:avg|average|mean)$")
 _DATA_LAST = re.compile(rf"((?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|perplexity|acc|accuracy))_({_TRAIN}|{HELD_OUT}|test|testing)")
 
 
@@ -140,8 +141,10 @@ def catalogue_name(header: str) -> str | None:
     ('train_loss_raw', 'slice_val_loss/books', None)
     >>> catalogue_name("trainLoss"), catalogue_name("Loss (train)"), catalogue_name("Train NLL (nats/token)")
     ('train_loss_raw', 'train_loss_raw', 'train_loss_raw')
-    >>> catalogue_name("val_losses"), catalogue_name("nll/val")
-    ('val_loss', 'val_loss')
+    >>> catalogue_name("val_losses"), catalogue_name("nll/val"), catalogue_name("avg_val_loss"), catalogue_name("val_loss_mean")
+    ('val_loss', 'val_loss', 'val_loss', 'val_loss')
+    >>> catalogue_name("Loss/total"), catalogue_name("val/epoch_loss"), catalogue_name("lr/group_0"), catalogue_name("lr/group_1")
+    ('train_loss_raw', 'val_loss', 'learning_rate', None)
     >>> catalogue_name("loss/irregular"), catalogue_name("eval_regular_loss")
     ('loss_irregular', 'slice_val_loss/regular')
     """
@@ -155,6 +158,7 @@ def catalogue_name(header: str) -> str | None:
     forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in (bare, CAMEL.sub("_", bare))]
     forms = [f"{form.removesuffix('losses')}loss" if form.endswith("losses") else form for form in forms]
     forms += [f"{match[2]}_{match[1]}" for form in forms if (match := _DATA_LAST.fullmatch(form))]
+    forms += [_AVERAGE.sub("", form) for form in forms]
     if scored := next((form for form in forms if is_score(form)), None):
         return f"microbench_score/{scored}"
     if match := _OF_VERBS.fullmatch(forms[0]):

@@ -152,6 +152,15 @@ def test_a_loss_on_a_test_set_is_the_held_out_one_where_there_is_no_other(import
     assert both[0]["val_loss"] == 4.0
 
 
+@pytest.mark.parametrize(
+    "names",
+    ["train_epoch_loss,valid_epoch_loss", "avg_train_loss,avg_val_loss", "Loss/total,val/loss/total", "loss_mean,val_loss_mean"],
+)
+def test_averages_and_totals_are_losses(imported, names):
+    rows = imported(f"epoch,{names}\n" + "".join(f"{n},{3 / n},{4 / n}\n" for n in range(1, 6))).rows
+    assert rows[1] == {"step": 2, "train_loss_raw": 1.5, "val_loss": 2.0}
+
+
 HEALTHY = {
     "byte order mark": ("\ufeff" + table("step,loss", "{},{}".format), "utf-8"),
     "utf-16": (table("step,loss", "{},{}".format), "utf-16"),
