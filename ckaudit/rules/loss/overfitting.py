@@ -248,12 +248,15 @@ def _stands(
     is_falling = median(val[end:]) < val[:end].min()
     if is_falling or is_negligible(learnt - memory, val, logged):
         return
+    lowest = int(np.argmin(val))
+    course = f"has not come below its lowest, {val.min():.4g} at step {steps[lowest]}, and stands at"
+    if lowest in quarters[3]:
+        course = f"came to {before:.4g} in the third quarter of its evaluations, and stands at"
     if before - last < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
         yield Hit.at(
             steps[quarters[3]],
             "sev2",
-            f"the validation loss has not come below its lowest, {val.min():.4g} at step {steps[int(np.argmin(val))]}, "
-            "and stands at {value:.4g}, while the training loss has fallen on to {limit:.4g}",
+            f"the validation loss {course} {{value:.4g}}, while the training loss has fallen on to {{limit:.4g}}",
             where="val_loss",
             value=float(val[-1]),
             limit=float(train[-1]),
