@@ -280,6 +280,9 @@ def test_episodes_with_a_return_and_no_loss(tmp_path):
     lines = [f"Episode {n}\tAverage Reward: {10 * n:.2f}\tMax: {20 * n}" for n in (16, 32, 48)]
     (run,) = read(tmp_path, "\n".join(lines) + "\n")
     assert curve(run, "microbench_score/average_reward") == [(16, 160.0), (32, 320.0), (48, 480.0)]
+    lines = [f"Episode: {n}, total reward: {10 * n:.2f}, epsilon: 0.10" for n in (1, 2, 3)]
+    (run,) = read(tmp_path, "\n".join(lines) + "\n")
+    assert curve(run, "microbench_score/total_reward") == [(1, 10.0), (2, 20.0), (3, 30.0)]
 
 
 def test_scores_of_data_beside_a_loss_are_no_losses(imported):

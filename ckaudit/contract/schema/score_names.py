@@ -21,7 +21,7 @@ _MEAN = "mean|avg|average"
 EPISODE_RETURN = re.compile(
     rf"(?:^|_)(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?$"
     rf"|(?:^|_)(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)$|^(?:eval_)?(?:{_MEAN})_rewards?$|^(?:eval|test)_rewards?$"
-    r"|^critic_rewards_mean$"
+    r"|^critic_rewards_mean$|^(?:total|running)_rewards?$"
 )
 """Names of what an episode is worth, as Stable-Baselines3, CleanRL, RLlib, Tianshou, verl and loops of one's own write them."""
 SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
@@ -30,7 +30,7 @@ _SCORE = re.compile(
     rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2)(?:_score)?"
     r"|acc|accuracy"
     rf"|(?:(?:rollout|charts|eval|train|env_runners)_)?(?:{EPISODE})_{RETURN_OF}(?:_mean)?"
-    rf"|(?:eval_)?(?:{_MEAN})_rewards?|(?:eval|test)_rewards?|critic_rewards_mean|val_core_.{{1,100}}_mean@\d{{1,4}}|(?:(?:eval|test|train)_)?(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)"
+    rf"|(?:eval_)?(?:{_MEAN})_rewards?|(?:eval|test|total|running)_rewards?|critic_rewards_mean|val_core_.{{1,100}}_mean@\d{{1,4}}|(?:(?:eval|test|train)_)?(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)"
 )
 
 
@@ -39,8 +39,8 @@ def is_score(name: str) -> bool:
 
     >>> is_score("val_acc"), is_score("heldout_auc"), is_score("charts_episodic_return"), is_score("test_reward")
     (True, True, True, True)
-    >>> is_score("train_acc"), is_score("reward")
-    (False, False)
+    >>> is_score("total_reward"), is_score("train_acc"), is_score("reward")
+    (True, False, False)
     """
     return _SCORE.fullmatch(name) is not None
 
