@@ -7,6 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
+from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.weights import weight_rms, weight_std
@@ -30,6 +31,12 @@ MIN_SHARE_BEYOND = 0.6
 MIN_MATRICES = 4
 """Fewer weights say nothing of most."""
 
+LARGEST_GUESS = 12.5
+"""Nats that a guess among the 262,144 tokens of the largest vocabularies costs."""
+
+MIN_LAYERS = 6
+"""Thirds of fewer layers are one layer each, and one may have a scale of its own."""
+
 LOGISTIC_GAIN = 4.0
 """Gain with which matrices before logistic units are drawn, four times Glorot's (Glorot & Bengio 2010), give or take a tenth."""
 
@@ -43,16 +50,20 @@ EARLY_STEPS = 100
 """Steps after which nobody who has no checkpoint before them knows how weights began."""
 
 
-@rule("WGT004", severity="sev2", needs=[weight_std], wants=[weight_rms, FACTS, train_loss_raw], unit="1", memory=1)
+@rule(
+    "WGT004", severity="sev2", needs=[weight_std], wants=[weight_rms, FACTS, train_loss_raw, activation_rms], unit="1", memory=1
+)
 def weight_scale_off(
     std: Series,
     rms: Series | None,
     facts: Manifest | None,
     loss: Series | None,
+    outputs: Series | None,
     *,
     min_gain: float = 0.01,
     max_gain: float = 2.8,
     single_ratio: float = 3.0,
+    max_signal_growth: float = 100.0,
 ) -> Iterator[Hit | Skip]:
     r"""Initial weights are far from the usual scale.
 
@@ -63,7 +74,10 @@ def weight_scale_off(
     `single_ratio` times the highest, or above `max_gain` while the median is not, is noted. Where nobody tells shapes, or step 0
     is missing, the spread at the first checkpoint of the first hundred steps speaks alone: six tenths of all weights below
     that of a gain of 0.1 in a layer of 16,384 inputs, or above that of `max_gain` in one of 4, are sev2 (480 healthy trainings:
-    0.018 to 1).
+    0.018 to 1). Where neither says so, the signal does: weights are drawn so that each layer hands on what it gets at about the
+    same scale (He et al. 2015). From the first third of six layers and more to the last the median output is more than
+    `max_signal_growth` times as large at step 0 or 1, and the first loss is above what any guess costs: sev2 (300 trainings, up
+    to step 10: 0.006 to 17).
     ## Why it matters
     Far too large, outputs saturate and the first losses are huge; far too small, hardly any gradient comes back.
     ## False alarms
@@ -72,6 +86,44 @@ def weight_scale_off(
     same wide band. Logistic units have gains of four: up to there a model whose first loss is like those of its first tenth
     has a note.
     """
+    outcomes = list(_by_weights(std, rms, facts, loss, min_gain, max_gain, single_ratio))
+    yield from outcomes
+    if outputs is not None and not any(isinstance(outcome, Hit) and outcome.severity == "sev2" for outcome in outcomes):
+        yield from _by_signal(outputs, facts, loss, max_signal_growth)
+
+
+def _by_signal(outputs: Series, facts: Manifest | None, loss: Series | None, max_growth: float) -> Iterator[Hit]:
+    """Yield that what the layers put out grows with depth before anything is learnt, and that the first loss tells of it.
+
+    A loss is always taken before the first update, and a writer may run the model behind it.
+    """
+    first_losses = loss.finite_points()[1][:1] if loss is not None and loss.labels else np.empty(0)
+    if not len(outputs.steps) or outputs.steps[0] > 1 or not (first_losses > LARGEST_GUESS).any():
+        return
+    names = table_of(facts).in_depth_order(outputs.labels)
+    sizes = outputs.values[0, [outputs.places[name] for name in names]]
+    known = sizes[np.isfinite(sizes) & (sizes > 0)]
+    if len(known) < MIN_LAYERS:
+        return
+    third = len(known) // 3
+    growth = median(known[-third:]) / median(known[:third])
+    if growth > max_growth:
+        message = (
+            "the output of a layer grows {value:.3g}-fold from the first third of the layers to the last, beyond {limit:.3g}"
+        )
+        yield _at_start("sev2", names[-1], float(growth), max_growth, message, int(outputs.steps[0]))
+
+
+def _by_weights(
+    std: Series,
+    rms: Series | None,
+    facts: Manifest | None,
+    loss: Series | None,
+    min_gain: float,
+    max_gain: float,
+    single_ratio: float,
+) -> Iterator[Hit | Skip]:
+    """Judge the gains of the matrices where shapes and step 0 are known, else the spread of all weights."""
     gains = _gains(std, facts) if facts is not None and len(std.steps) and std.steps[0] == 0 else {}
     if not gains:
         yield from _by_spread(std, rms, facts, max_gain)
