@@ -236,8 +236,8 @@ def _departing(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
         if series is None:
             continue
         away, _ = deviations_from_past(series, min_deviation=min_change, relative=MIN_RELATIVE_CHANGE)
-        is_on_accelerator = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
-        for row in np.flatnonzero(np.diff(is_on_accelerator) > 0) + 1:
+        has_departed = np.any(np.abs(np.nan_to_num(away)) > 1, axis=1).astype(np.int8)
+        for row in np.flatnonzero(np.diff(has_departed) > 0) + 1:
             yield _Change(int(series.steps[row - 1]), int(series.steps[row]))
 
 

@@ -114,9 +114,9 @@ def bad_batch(
     `short` steps: where the loss is known at every step and back at the next or the one after, it was that batch's own, the more
     so where the gradient jumps at the very same step (`jump` times its median); where it takes longer, the weights took harm, as
     from weights that are overwritten or a rate that is raised, and a batch is a guess. A gradient that jumps before it led it
-    there. Where updates are above
-    `large_update` of the weights, or the loss jumps three times, the training is unstable without any bad batch. A batch that
-    was seen to be odd needs no such signs. Log odds are first guesses, to be fitted on runs of known truth.
+    there. Where updates are above `large_update` of the weights, or the loss jumps three times, the training is unstable without
+    any bad batch. A batch that was seen to be odd needs no such signs. Log odds are first guesses, to be fitted on runs of known
+    truth.
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
     if alone := breaks_in_evaluation_alone(findings, loss):

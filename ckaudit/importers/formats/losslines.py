@@ -13,11 +13,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Ints
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import is_wanted, name_of, named_lines, value_cells
+from ckaudit.importers.text.line_values import has_training_loss, is_wanted, known_values, name_of, named_lines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
@@ -40,7 +39,7 @@ def detects(source: Source) -> bool:
     """Tell by several lines with a training loss; whatever names a step belongs to a format that is asked before."""
     if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
         return False
-    return sum(_is_trained(values) for _, _, values in _lines(source.data[:HEAD_BYTES], array("q"))) >= MIN_LINES
+    return sum(has_training_loss(values) for _, _, values in _lines(source.data[:HEAD_BYTES], array("q"))) >= MIN_LINES
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -75,9 +74,8 @@ def _lines(data: bytes, counts: "array[int]") -> Iterator[Numbered]:
             continue
         behind = _COUNT_BEHIND_NAME.search(line)
         text = line[: behind.start()] + line[behind.end() :] if behind else line
-        pairs = ((cell.key, number(text[cell.start : cell.end].replace(",", ""))) for cell in value_cells(text))
-        values = {key: value for key, value in pairs if value is not None and name_of(key)}
-        if _is_trained(values):
+        values = known_values(text)
+        if has_training_loss(values):
             count = behind or _COUNT_OF_ALL.search(line)
             counts.append(int(count[1]) if count else -1)
         if values and counts:
@@ -91,7 +89,3 @@ def _steps(counts: Ints) -> tuple[Ints, str]:
     if counts[0] == 0:
         return counts + 1, "the counts beside the losses begin at 0: N was taken as step N + 1"
     return counts, "steps are the counts beside the losses"
-
-
-def _is_trained(values: Mapping[str, float]) -> bool:
-    return any(name_of(key) == "train_loss_raw" for key in values)

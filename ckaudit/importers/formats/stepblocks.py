@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import is_wanted, name_of, named_lines, value_cells
+from ckaudit.importers.text.line_values import has_training_loss, is_wanted, known_values, name_of, named_lines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
@@ -41,7 +40,7 @@ def detects(source: Source) -> bool:
     head = source.data[:HEAD_BYTES]
     if not is_text(source) or b"oss" not in head or sum(map(_may_be_heading, numbered_lines(head))) < MIN_STEPS:
         return False
-    steps = [step for _, step, values in _lines(head) if _is_trained(values)]
+    steps = [step for _, step, values in _lines(head) if has_training_loss(values)]
     return len(steps) >= MIN_STEPS and all(before < after for before, after in pairwise(steps))
 
 
@@ -52,7 +51,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no step has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    rows = step_lines(list(_lines(source.data)))
+    rows = step_lines(_lines(source.data))
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
 
@@ -68,7 +67,7 @@ def _lines(data: bytes) -> Iterator[StepValues]:
     for line_number, line in numbered_lines(data):
         if len(line) > MAX_LINE:
             continue
-        if values := _values(line, phase):
+        if values := known_values(line, phase=phase):
             if step:
                 yield line_number, step, values
         elif len(line) <= MAX_HEADING:
@@ -84,12 +83,3 @@ def _may_be_heading(numbered: tuple[int, str]) -> bool:
     """Tell whether a line names a step and no loss, which costs less than to look for all its values."""
     _, line = numbered
     return len(line) <= MAX_HEADING and "oss" not in line and _STEP.search(line) is not None
-
-
-def _values(line: str, phase: str) -> dict[str, float]:
-    pairs = ((cell.key, number(line[cell.start : cell.end].replace(",", ""))) for cell in value_cells(line, phase=phase))
-    return {key: value for key, value in pairs if value is not None and name_of(key)}
-
-
-def _is_trained(values: Mapping[str, float]) -> bool:
-    return any(name_of(key) == "train_loss_raw" for key in values)

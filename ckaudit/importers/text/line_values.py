@@ -13,7 +13,7 @@ from ckaudit.importers.names import catalogue_name, is_test_loss, policy_losses,
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.curves import take_sum
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
-from ckaudit.importers.tables.numbers import Numbers, fill_missing
+from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import StepLines
 from ckaudit.importers.text.log import NamedLines
@@ -195,6 +195,25 @@ def repeated_names(text: str, *, max_lines: int = 2000, min_lines: int = 3) -> l
     lines = (line for line in text.splitlines()[:max_lines] if len(line) <= MAX_LINE)
     counts = Counter(name for line in lines for name in dict.fromkeys(pair[1] for pair in PAIR.finditer(line)))
     return [name.lower() for name, count in counts.most_common() if count >= min_lines and catalogue_name(name) != "step"]
+
+
+def known_values(line: str, phase: str = "") -> dict[str, float]:
+    """Return the numbers of a line whose names are known, by key; commas between thousands are left out.
+
+    >>> known_values("loss: 2.5 mood: 3"), known_values("loss: 2.5", phase="eval ")
+    ({'loss': 2.5}, {'val loss': 2.5})
+    """
+    pairs = ((cell.key, number(line[cell.start : cell.end].replace(",", ""))) for cell in value_cells(line, phase=phase))
+    return {key: value for key, value in pairs if value is not None and name_of(key)}
+
+
+def has_training_loss(keys: Iterable[str]) -> bool:
+    """Tell whether one of some keys is a training loss.
+
+    >>> has_training_loss(["val loss"]), has_training_loss(["lr", "loss"])
+    (False, True)
+    """
+    return any(name_of(key) == "train_loss_raw" for key in keys)
 
 
 def value_cells(line: str, begin: int = 0, phase: str = "") -> list[Cell]:

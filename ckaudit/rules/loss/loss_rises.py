@@ -137,7 +137,7 @@ def _why_annealing(terms: Series | None, values: Floats, *, max_rise: float = 0.
     """Return that the divergence of a code is weighed more, where the loss stays below its first and the reconstruction falls."""
     if terms is None or not {"kl", "reconstruction"} <= set(terms.labels) or values[-MIN_POINTS:].max() >= values[0]:
         return ""
-    restored = terms.values[terms.finite_in(terms.places["reconstruction"]), terms.places["reconstruction"]]
+    _, restored = terms.finite_points(terms.places["reconstruction"])
     if len(restored) < MIN_POINTS or sustained_rise(restored, min_share=max_rise) is not None:
         return ""
     return "the reconstruction does not rise: the divergence is given more weight"

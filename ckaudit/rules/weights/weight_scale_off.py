@@ -13,7 +13,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.weights import weight_rms, weight_std
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.medians import median
-from ckaudit.run.series import Series
+from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import table_of
 
 MAX_INPUTS = 2.0**14
@@ -97,8 +97,8 @@ def _by_signal(outputs: Series, facts: Manifest | None, loss: Series | None, max
 
     A loss is always taken before the first update, and a writer may run the model behind it.
     """
-    first_losses = loss.finite_points()[1][:1] if loss is not None and loss.labels else np.empty(0)
-    if not len(outputs.steps) or outputs.steps[0] > 1 or not (first_losses > LARGEST_GUESS).any():
+    losses = _known_losses(loss)
+    if not len(outputs.steps) or outputs.steps[0] > 1 or not len(losses) or losses[0] <= LARGEST_GUESS:
         return
     names = table_of(facts).in_depth_order(outputs.labels)
     sizes = outputs.values[0, [outputs.places[name] for name in names]]
@@ -149,9 +149,14 @@ def _by_weights(
 
 def _begins_calmly(loss: Series | None) -> bool:
     """Tell whether the first loss is like those that follow."""
-    values = loss.values[loss.finite[:, 0], 0] if loss is not None and loss.labels else np.empty(0)
+    values = _known_losses(loss)
     early = values[: max(3, int(FIRST_TENTH * len(values)))]
     return len(early) > 2 and float(early[0]) <= MAX_FIRST_RATIO * median(early)
+
+
+def _known_losses(loss: Series | None) -> Floats:
+    """Return the finite losses, none where no loss was logged."""
+    return loss.finite_points()[1] if loss is not None and loss.labels else np.empty(0)
 
 
 def _by_spread(std: Series, rms: Series | None, facts: Manifest | None, max_gain: float) -> Iterator[Hit | Skip]:
