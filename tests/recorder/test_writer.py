@@ -129,7 +129,11 @@ def test_the_folder_is_valid_and_judged_like_the_recorded_one(tmp_path):
     record_run(tmp_path / "torch", seed=3, vocabulary=3)
     assert not [finding for finding in validate([tmp_path / "numpy"]).findings if finding.severity != "note"]
     found, expected = (triage(tmp_path / name) for name in ("numpy", "torch"))
-    different = {each.name for each, other in zip(found.checks, expected.checks, strict=True) if each.outcome != other.outcome}
+    different = {
+        each.name
+        for each, other in zip(found.checks, expected.checks, strict=True)
+        if each.outcome != other.outcome and not each.code.startswith("SYS")
+    }
     # A writer knows of no modules, no optimizer, no backward passes and no loss function.
     of_training = {"dropout_rate_high", "frequent_clipping", "gradients_carried_over", "missing_in_optimizer"}
     assert different == of_training | {"loss_inputs_wrong", "batches_of_one_kind"}
@@ -141,7 +145,11 @@ def test_a_finding_of_the_torch_run_is_found_in_the_numpy_run_too(tmp_path, monk
     monkeypatch.setattr(f"{__name__}.BATCHES", wrong)
     write_run(tmp_path / "numpy")
     record_run(tmp_path / "torch")
-    found, expected = ({(each.code, each.severity) for each in triage(tmp_path / name).findings} for name in ("numpy", "torch"))
+    # How fast this machine ran is no part of what both have recorded.
+    found, expected = (
+        {(each.code, each.severity) for each in triage(tmp_path / name).findings if not each.code.startswith("SYS")}
+        for name in ("numpy", "torch")
+    )
     assert found == expected != set()
 
 

@@ -65,7 +65,8 @@ class DaskEngine:
                     new = self._submit(following)
                     handed_out[new] = following
                     done.add(new)
-                yield rows if future.status == "finished" else _lost(future, source)
+                # Not by its status: that is lost again with the worker of rows that have arrived.
+                yield rows if isinstance(rows, list) else _lost(future, source)
 
     def _submit(self, source: RunSource) -> object:
         return self._client.submit(within_worker, self._work, source, pure=False)
