@@ -217,6 +217,28 @@ def test_lines_come_after_their_checkpoints_and_the_end_comes_last(tiny, train, 
             assert "end" not in json.loads(data)["sessions"][-1]
 
 
+def test_while_a_run_begins_its_files_wait_for_the_one_that_describes_it(line):
+    spool = spool_of(ADDRESS)
+    spool.make()
+    spool.run.mkdir(exist_ok=True)
+    run = remote_run.RemoteRun(spool)
+    (spool.run / "reference.npz").write_bytes(b"weights")
+    run.upload(may_lack_manifest=False)
+    assert line.puts == []
+    (spool.run / "run.json").write_bytes(b"{}")
+    run.upload(may_lack_manifest=False)
+    assert [name for name, _ in line.puts] == ["run.json", "reference.npz"]
+
+
+def test_a_run_that_nothing_describes_goes_up_at_its_end(line):
+    spool = spool_of(ADDRESS)
+    spool.make()
+    spool.run.mkdir(exist_ok=True)
+    (spool.run / "reference.npz").write_bytes(b"weights")
+    remote_run.RemoteRun(spool).upload()
+    assert there() == here() == {"reference.npz": b"weights"}
+
+
 @pytest.mark.parametrize("at_once", [2, 100])
 def test_what_was_left_whole_goes_up_as_that_of_a_run_that_goes_on(tiny, train, line, monkeypatch, at_once):
     from ckaudit.recorder.files.upload_spool import push

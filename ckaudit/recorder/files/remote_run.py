@@ -146,7 +146,7 @@ class RemoteRun:
                 self.journal.add(name, is_gone=True, is_aside=is_alone and not self._rank)
 
     # What is new goes up, in an order in which a reader never sees less than a killed run would have left.
-    def upload(self, *, recheck_all: bool = False) -> None:
+    def upload(self, *, recheck_all: bool = False, may_lack_manifest: bool = True) -> None:
         """Upload what is new or has changed.
 
         A line never comes before its checkpoint, nor before the session that it belongs to; that a session has ended is said
@@ -154,6 +154,7 @@ class RemoteRun:
 
         Args:
             recheck_all: Whether files that were uploaded before are compared again.
+            may_lack_manifest: Whether files go up without a `run.json`; while a run begins, they wait for it.
 
         Raises:
             Refused: Where somebody else has written a run to the address.
@@ -164,6 +165,8 @@ class RemoteRun:
             return
         end = self._log.end(self.journal)
         manifest = _read(self.spool.run / MANIFEST_NAME)
+        if manifest is None and not may_lack_manifest:
+            return
         for name in sorted(self.journal.aside):
             self._rename_to_history(name)
         self._begin_session(manifest)

@@ -168,7 +168,7 @@ class Uploader:
         while not self._given_up.is_set():
             is_last = self._closing.is_set()
             try:
-                self._run.upload(recheck_all=is_first or is_last)
+                self._run.upload(recheck_all=is_first or is_last, may_lack_manifest=is_last)
                 self._run.free()
             except Exception as error:  # noqa: BLE001  whatever it is, it may pass, and the training goes on
                 self._failed(error)
