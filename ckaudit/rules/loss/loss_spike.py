@@ -42,9 +42,8 @@ MIN_POINTS_BACK = 3
 MIN_LASTING_POINTS = 5
 """Points of an incident that is not back: in a log of every thousandth step two points already lie further apart than that."""
 
-EARLY_JUMP, GRAVE_RATIO, MIN_RECURRENCES = 0.25, 2.0, 2
-"""In the first window a jump counts from a quarter of the first loss on, is grave over twice of it, and usual for the data if so
-many later points at the least, and one in a hundred, rise above half of its height."""
+EARLY_JUMP, GRAVE_RATIO = 0.25, 2.0
+"""In the first window a jump counts from a quarter of the first loss on, and is grave over twice the first losses."""
 
 MAX_LONE_SHARE, MAX_LONE_SHARE_OF_FEW = 0.01, 0.05
 """Share of the points of a log, and of a short one, that are single batches if they jump and are back at once."""
@@ -96,9 +95,9 @@ def loss_spike(
     Isolated flags are a note, and so is an incident of points that stand alone and are back at the next one, as high as a quarter
     over the first losses: that is what a batch costs, and the weights took no harm; but not where there are `min_incidents`
     within `within_steps` steps, and one in a hundred points there jumps, or one in twenty of a log of few points. In the first
-    window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over twice the first loss,
-    else a note, as where it stands out of the scatter of those points by less than `k` deviations, or where two later points, and
-    one in a hundred, rise above half of its height, and half of them are not over twice the first loss: batches differ so much.
+    window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over twice the losses before,
+    else a note, as where it stands out of the scatter of those points by less than `k` deviations, and where the run has left
+    it behind: half of it is gone within a twentieth of all steps, and the loss ends a quarter below its first.
     ## Why it matters
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
@@ -220,37 +219,39 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
     high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY_JUMP * values[0]) + 1
     if len(high):
         worst = high[int(np.argmax(values[high]))]
-        later = loss.finite_points()[1][window:]
-        often = max(MIN_RECURRENCES, MAX_LONE_SHARE * len(later))
-        is_usual = (later > (lowest[worst - 1] + values[worst]) / 2).sum() >= often and median(later) <= GRAVE_RATIO * values[0]
-        times = float(values[worst] / lowest[worst - 1]) if lowest[worst - 1] > 0 else np.inf
-        is_usual |= median(values) <= GRAVE_RATIO * values[:5].max() and is_scatter(values, times, deviations=k)
-        is_usual |= _is_soon_back(loss, loss.steps[rows], high, float(values[0]))
+        level, peak = float(lowest[worst - 1]), float(values[worst])
+        is_grave = (
+            peak > GRAVE_RATIO * max(values[0], median(values[: high[0]]))
+            and not is_scatter(values, peak / level if level > 0 else np.inf, deviations=k)
+            and not _is_left_behind(loss, int(rows[high[0]]), level, peak)
+        )
         is_at_start = loss.steps[rows[high[0]]] <= FIRST_STEPS * loss.steps[-1]
         yield Hit.at(
             loss.steps[rows[high]],
-            "sev2" if values[worst] > GRAVE_RATIO * values[0] and not is_usual else "note",
+            "sev2" if is_grave else "note",
             f"the loss jumps to {{value:.4g}}{' in its first steps' if is_at_start else ''}, from {{limit:.4g}}",
             where="loss",
-            value=float(values[worst]),
-            limit=float(lowest[worst - 1]),
+            value=peak,
+            limit=level,
             worst=int(np.argmax(values[high])),
         )
 
 
-def _is_soon_back(loss: Series, steps: Steps, high: Steps, first_loss: float) -> bool:
-    """Tell whether a jump is over within `OPENING` of all steps, and the loss has fallen by `EARLY_JUMP` of the first by the end.
+def _is_left_behind(loss: Series, row: int, level: float, peak: float) -> bool:
+    """Tell whether half of an early jump is gone within `OPENING` of all steps, and the loss ends `EARLY_JUMP` below its first.
 
     Args:
         loss: All of it.
-        steps: Of its first points, shape (N,).
-        high: Rows of those that stand high; it is over at the next one.
-        first_loss: The first of them.
+        row: Of the first point that stands high.
+        level: What the loss had come to before.
+        peak: The highest point.
     """
-    values = loss.finite_points()[1]
-    late = median(values[-max(3, len(values) // 10) :])
-    is_over = high[-1] + 1 < len(steps) and steps[high[-1] + 1] - steps[high[0]] <= OPENING * loss.steps[-1]
-    return bool(is_over) and late < (1 - EARLY_JUMP) * first_loss
+    steps, values = loss.finite_points()
+    first = int(np.searchsorted(steps, loss.steps[row]))
+    worst = first + int(np.argmax(values[first:] >= peak))
+    is_back = running_medians(values[worst:], 3) < peak - BACK_SHARE * (peak - level)
+    is_soon_back = is_back.any() and steps[worst + int(is_back.argmax())] - steps[first] <= OPENING * steps[-1]
+    return bool(is_soon_back) and median(values[-max(3, len(values) // 10) :]) < (1 - EARLY_JUMP) * values[0]
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
