@@ -88,9 +88,14 @@ _PATTERNS = {
         r"|(?:avg_)?batch_cost_s(?:ec)?|train_step_timing_in_s"
     ),
     "mfu": r"throughput_(?:device_)?mfu|perf_mfu_actor",
+    "gpu_mem_used": (
+        r"max_mem|(?:(?:max|peak|gpu|cuda|device)_)*(?:mem|memory|vram)(?:_(?:used|usage|allocated|reserved))?_[gm]i?b"
+    ),
 }
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
+_BYTES = re.compile(r"(?:mem|memory|vram)(?:[\W_][a-z]+)?[\W_]+([gm]i?b)\W*|max[\W_]mem")
+_BYTES_IN = {"gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20, None: 2.0**20}  # torchvision's `max mem` has no unit
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
 _OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
@@ -147,6 +152,8 @@ def catalogue_name(header: str) -> str | None:
     ('train_loss_raw', 'val_loss', 'learning_rate', None)
     >>> catalogue_name("loss/irregular"), catalogue_name("eval_regular_loss")
     ('loss_irregular', 'slice_val_loss/regular')
+    >>> catalogue_name("mem_MB"), catalogue_name("GPU memory used [GiB]"), catalogue_name("memory")
+    ('gpu_mem_used', 'gpu_mem_used', None)
     """
     column = header.rsplit(" - ", 1)[-1].strip()
     family, _, label = column.partition("/")
@@ -217,10 +224,13 @@ def _words_of(header: str) -> set[str]:
 def factor_of(header: str) -> float:
     """Return the factor that converts the values of a column to the catalogue's unit.
 
-    >>> factor_of("throughput/mfu")
-    0.01
+    >>> factor_of("throughput/mfu"), factor_of("gpu_mem_MB"), factor_of("memory (GiB)") == 2**30
+    (0.01, 1000000.0, True)
     """
-    return 0.01 if header.rsplit(" - ", 1)[-1].strip() in _PERCENT else 1.0
+    column = header.rsplit(" - ", 1)[-1].strip()
+    if match := _BYTES.search(column.lower()):
+        return _BYTES_IN[match[1]]
+    return 0.01 if column in _PERCENT else 1.0
 
 
 def slices_of(names: Iterable[str]) -> list[str]:

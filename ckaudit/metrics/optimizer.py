@@ -8,7 +8,7 @@ from ckaudit.metrics.gradients import grad_global_norm
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, higher, logged_as, relabelled
 from ckaudit.run.run import Run
-from ckaudit.run.series import Mask, Series, at, empty
+from ckaudit.run.series import Floats, Mask, Series, at, empty
 
 
 @metric(unit="1", reads=["learning_rate", "optimizer.groups"], source="catalogue M06", memory=1)
@@ -105,11 +105,11 @@ def opt_state_finite(run: Run) -> Series:
 def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Series:
     r"""Share of the last steps whose gradients overflowed.
 
-    $$r_t = \tfrac{100}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,k_i > 0\,], \qquad n = \min(t, 100)$$
+    $$r_t = \tfrac{100}{n} \sum_{i=t-n+1}^{t} k_i, \qquad n = \min(t, 100)$$
 
-    Shape (T, 1). A step overflowed if its update was skipped; where that was not recorded, if the loss scale fell to the
-    point after it. The trainer's own rate counts where it is higher, for it may look at more. Windows are counted in points; not
-    recorded before `min_points` of them.
+    Shape (T, 1). A step overflowed if its update was skipped, of a log with a line for several steps a share of them; where that
+    was not recorded, if the loss scale fell to the point after it. The trainer's own rate counts where it is higher, for it may
+    look at more. Windows are counted in points; not recorded before `min_points` of them.
 
     Args:
         run: The run.
@@ -122,8 +122,8 @@ def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Serie
     return higher(relabelled(series, "overflow_rate"), logged_as(run, "overflow_rate"))
 
 
-def overflows(skipped: Series, scale: Series) -> tuple[Series, Mask]:
-    """Return the series that reports overflows, and which of its cells report one.
+def overflows(skipped: Series, scale: Series) -> tuple[Series, Floats]:
+    """Return the series that reports overflows, and how many of an attempt each of its cells reports, 0 to 1.
 
     A skipped update is one; a count of all skipped ones so far is recognised by exceeding 1 and never falling. Without them a
     loss scale that fell to the point after is one.
@@ -131,10 +131,10 @@ def overflows(skipped: Series, scale: Series) -> tuple[Series, Mask]:
     skipped, scale = skipped.recorded_rows(), scale.recorded_rows()
     if not skipped and scale:
         scale = replace(scale, recorded=scale.finite).recorded_rows()
-        return scale, np.diff(scale.values, axis=0, prepend=scale.values[:1]) < 0
+        return scale, (np.diff(scale.values, axis=0, prepend=scale.values[:1]) < 0).astype(float)
     counts = np.where(skipped.finite, skipped.values, 0.0)
     is_total = counts.max(initial=0.0) > 1 and bool((np.diff(counts, axis=0) >= 0).all())
-    return skipped, np.diff(counts, axis=0, prepend=0.0) > 0 if is_total else counts > 0
+    return skipped, np.clip(np.diff(counts, axis=0, prepend=0.0) if is_total else counts, 0.0, 1.0)
 
 
 def is_set_back(rate: Series | None, since: int, until: int, *, raised: float = 1.5) -> bool:
@@ -146,12 +146,12 @@ def is_set_back(rate: Series | None, since: int, until: int, *, raised: float = 
     return bool(len(before) and len(after) and after.max() >= raised * before[-1] and before.max() * 1.01 >= after.max())
 
 
-def share_of_last(series: Series, hits: Mask, *, window: int, min_points: int) -> Series:
+def share_of_last(series: Series, hits: Mask | Floats, *, window: int, min_points: int) -> Series:
     """Return the share of hits among the last `window` points of each point, shape (T, P).
 
     Args:
         series: Gives steps and labels.
-        hits: What is counted, shape (T, P).
+        hits: What is counted, or how much of each point is, shape (T, P).
         window: Points looked back on.
         min_points: Fewest points that make a share; before them it is not recorded.
     """

@@ -6,7 +6,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.heads import head_kind_share
-from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.loss import loss_part, train_loss_raw, val_loss
 from ckaudit.metrics.memorization import memorization_curve, probe_group_perplexity
 from ckaudit.metrics.movement import moving_share
 from ckaudit.metrics.probes import TRAIN
@@ -23,6 +23,7 @@ from ckaudit.questions.question import (
     worst_of,
 )
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, points, smallest, why_no_fall
+from ckaudit.rules.loss.loss_rises import why_other_terms
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.falls import early_fall, steepest_tenth
@@ -45,7 +46,7 @@ STANDSTILL_RULES = ("loss_not_falling", "score_stands", "learning_rate_zero", "s
 @question(
     "D2.1",
     needs=[train_loss_raw],
-    wants=[FACTS, relative_movement, val_loss, weight_rms],
+    wants=[FACTS, relative_movement, val_loss, weight_rms, loss_part],
     rules=(
         "nonfinite_values",
         "hidden_nonfinite",
@@ -62,6 +63,7 @@ def loss_decreasing(
     moved: Series | None,
     val: Series | None,
     sizes: Series | None,
+    terms: Series | None,
     *,
     horizon: int = HORIZON,
     min_fall_share: float = 0.01,
@@ -75,10 +77,10 @@ def loss_decreasing(
     ## Good
     The last level is below the first by more than `min_fall_share` of it.
     ## Watch
-    The loss has risen from its lowest level again by a quarter of its fall, or that share of its way went up (as in
-    course): it oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
+    The loss has risen from its lowest level again by a quarter of its fall, or that share of its way went up (as in course): it
+    oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
     `min_fall_share` would not be seen, or that stops while evaluations go on for as long again, or of a model of tokens that
-    may rest so early (as loss_not_falling has it).
+    may rest so early (as loss_not_falling has it). Or other terms of the loss rise than what is restored (as in loss_rises).
     ## Bad
     It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
     no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
@@ -99,6 +101,8 @@ def loss_decreasing(
     if max(back, up) > MAX_GIVEN_BACK_SHARE and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
     stands = first - end <= min_fall_share * abs(first)
+    if (stands or back > lost) and (others := why_other_terms(terms, values)):
+        return SeriesAnswer(word="watch", sentence=f"{text}; {others}", numbers=numbers)
     if stands and oscillation(values) is not None:
         return SeriesAnswer(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
     if stands and (why := why_no_fall(steps, values, min_fall_share, facts, moved, val)) is not None:

@@ -59,6 +59,25 @@ def test_batches_that_count_anew_become_updates(tmp_path):
     assert curve(run, "train_loss_raw")[4] == (492, 3.9)
 
 
+def test_data_beside_time_is_the_part_of_a_step_that_waits(tmp_path):
+    text = "".join(
+        f"Epoch: [{epoch}][{batch:3d}/100]\tTime  {0.5 - epoch / 10:.3f} ( 0.354)\tData  {wait:.3f} ( 0.049)\tLoss {3 - epoch:.4e} (9.9e-01)\n"
+        for epoch in range(2)
+        for batch, wait in ((0, 0.05), (50, 0.4))
+    )
+    (run,) = read(tmp_path, text)
+    assert curve(run, "dataloader_stall_frac") == [(1, 0.1), (51, 0.8), (101, 0.125), (151, 1.0)]
+    assert [value for _, value in curve(run, "step_time")] == [0.5, 0.5, 0.4, 0.4]
+
+
+def test_max_mem_is_in_mebibytes(tmp_path):
+    text = "".join(
+        f"Epoch: [{epoch}]  [{n}/100]  lr: 0.1  loss: {3 - epoch}  max mem: {1000 + n}\n" for epoch in range(2) for n in (0, 50)
+    )
+    (run,) = read(tmp_path, text)
+    assert [value for _, value in curve(run, "gpu_mem_used")] == [1000 * 2**20, 1050 * 2**20, 1000 * 2**20, 1050 * 2**20]
+
+
 def test_a_loss_of_validation_and_one_of_a_test_are_no_training_loss(tmp_path):
     text = "".join(
         f"epoch:[ {n}/3 ] train step:0 loss: {4 - n} lr: 0.01\nepoch:[ {n}/3 ] val step:0 loss: 9.0\n"

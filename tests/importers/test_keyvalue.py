@@ -215,3 +215,9 @@ def test_marian_counts_updates_and_its_time_is_of_many(imported):
     assert {row["step"]: row["train_loss_raw"] for row in run.rows} == {1000 * n: 9 - n / 10 for n in range(1, 8)}
     assert [row["val_loss"] for row in run.rows if "val_loss" in row] == [3.5]
     assert not any("step_time" in row for row in run.rows)
+
+
+def test_memory_is_taken_in_the_unit_behind_it(imported):
+    text = "".join(f"step={n} loss={3 - n / 100} gpu_mem={8 + n}.50GiB memory=3 step_time=0.4s\n" for n in (1, 2, 3))
+    run = imported(text, "x.log")
+    assert curve(run, "gpu_mem_used") == {n: (8.5 + n) * 2**30 for n in (1, 2, 3)}

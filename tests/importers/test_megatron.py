@@ -143,7 +143,7 @@ def test_deepspeeds_own_lines(imported):
     )
     run = imported(text, "x.log")
     assert curve(run, "learning_rate") == {10: 1e-05, 20: 2e-05, 30: 0.000123}
-    assert curve(run, "skipped_updates") == {10: 0.0, 20: 2.0, 30: 0.0}
+    assert curve(run, "skipped_updates") == {10: 0.0, 20: 0.2, 30: 0.0}
     assert curve(run, "time")[20] - curve(run, "time")[10] == 60.0
 
 
@@ -250,3 +250,12 @@ def test_overflows_state_the_loss_scale_and_the_timer_the_samples_per_second(imp
     assert curve(run, "samples_per_sec") == {step: 61 + step / 100 for step in range(10, 60, 10)}
     alone = imported("\n".join(line for line in [*lines, ""] if not line.startswith("steps")), "ds.log")
     assert curve(alone, "samples_per_sec") == {step: 63 + step / 100 for step in range(10, 60, 10)}
+
+
+def test_a_line_whose_attempts_were_all_skipped_is_no_total(imported):
+    counts = [*([0] * 5), *([10] * 5)]
+    text = "".join(
+        line(10 * (n + 1)).replace("number of skipped iterations:   0", f"number of skipped iterations:  {count}")
+        for n, count in enumerate(counts)
+    )
+    assert list(curve(imported(text, "x.log"), "skipped_updates").values()) == [0.0] * 5 + [1.0] * 5

@@ -45,9 +45,10 @@ def loss_scale_too_high(
     """The loss scale overflows again and again, so that updates are skipped.
 
     A scale that fell more than `falls` times grows faster than the gradients allow; a scaler of the usual kind tries once in
-    2,000 steps. A loss that stays finite says that the gradients themselves are well. Where no scale above 1 is recorded,
-    gradients speak that were infinite and later finite again: somebody left their updates out. Without them there is no evidence
-    either way. Log odds are on the common scale (`causes/cause.py`).
+    2,000 steps. A loss that stays finite says that the gradients themselves are well; overflows to the end at a scale of 1 or
+    less say that they are not. Where no scale above 1 is recorded, gradients speak that were infinite and later finite again:
+    somebody left their updates out. Without them there is no evidence either way. Log odds are on the common scale
+    (`causes/cause.py`).
     """
     if not is_loss_scaled(scale) and (scale is not None or norm is None or not never_applied(norm).any()):
         yield contradicts(decisive, "no loss scale is recorded, or it is 1 throughout: the loss is not scaled", loss_scale.name)
@@ -60,6 +61,8 @@ def loss_scale_too_high(
         yield contradicts(decisive, "no overflow was seen", "overflow_rate")
     if scale is not None:
         known = scale.values[scale.finite]
+        if len(known) and 0 < known[-1] <= 1 < known.max() and seen is not None and seen.last_step == int(scale.steps[-1]):
+            yield contradicts(decisive, f"the scale has come down to {known[-1]:.3g}, and it still overflows", scale.name)
         fell, rose = int((np.diff(known) < 0).sum()), int((np.diff(known) > 0).sum())
         if fell > falls and rose > falls:
             yield supports(strong, f"the scale fell {fell} times and rose {rose} times, up to {known.max():.3g}", scale.name)

@@ -58,7 +58,7 @@ _BEGINS = re.compile(
 _ANY_NUMBER = re.compile(r"(?<![A-Za-z_@0-9.])[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
 _EPOCH_KEY, _BATCH_KEY, _BATCHES_KEY = " epoch", " batch", " batches"  # no key of a value begins with a blank
 _EVALUATES = ("epoch(val", "epoch(test")  # as MMEngine writes it
-_TIMES = ("time", "data_time")
+_TIMES = ("time", "data_time", "data")
 _LOSSES = ("train_loss_raw", "val_loss")
 _SCORE = "microbench_score/"
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import shorten_name
+from ckaudit.importers.names import factor_of, shorten_name
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing
 from ckaudit.importers.text.assemble_runs import TextRun
@@ -219,6 +219,8 @@ def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
     if name == "mfu":
         values = column.values / 100 if unit == "%" else column.values
         return Numbers(values, column.recorded & (values > 0))
+    if name == "gpu_mem_used":
+        return column.times(factor_of(key))
     return column if unit in ("", "tok") else None
 
 

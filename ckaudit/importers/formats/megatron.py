@@ -238,6 +238,8 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     columns |= {name: raw[key] for name, key in losses.items() if key and name not in mapped.values()}
     notes = _counted(columns, raw, facts)
     notes += _deepspeed(columns, raw) + _scales(columns, rows, facts)
+    if skipped := columns.get("skipped_updates"):
+        columns["skipped_updates"] = _per_attempt(skipped, rows.steps)
     notes += _without_loss(columns, raw, losses["train_loss_raw"])
     notes += _not_computed(columns)
     return NamedLines(StepLines(rows.steps, rows.origin, columns), notes)
@@ -298,6 +300,16 @@ def _deepspeed(columns: Columns, raw: Columns) -> list[str]:
         if own is not None:
             return ["skipped updates were taken from DeepSpeed's own lines: Megatron's count stays 0 under DeepSpeed"]
     return []
+
+
+def _per_attempt(counts: Numbers, steps: NDArray[np.int64]) -> Numbers:
+    """Return how many updates of an attempt were skipped, 0 to 1, where each line counts those since the line before."""
+    lines = np.flatnonzero(counts.recorded)
+    attempts = np.diff(steps[lines])
+    usual = np.median(attempts) if len(attempts) else 1  # the first line of a restart follows no other
+    values = counts.values.copy()
+    values[lines] /= np.maximum(1, np.concatenate([[usual], attempts]))[: len(lines)]
+    return Numbers(np.minimum(values, 1.0), counts.recorded)
 
 
 def _scales(columns: Columns, rows: StepLines, facts: Sequence[RunFact]) -> list[str]:

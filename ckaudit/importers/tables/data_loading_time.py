@@ -1,6 +1,7 @@
 """How long a step took and how much of that it waited for data, where a file has both under the names that training loops use.
 
-`data_time` beside `time`, `iter_time`, `batch_time` or `step_time` is the part of a step before its batch was there, in seconds.
+`data_time`, or `data`, beside `time`, `iter_time`, `batch_time` or `step_time` is the part of a step before its batch was there,
+in seconds.
 """
 
 import re
@@ -13,7 +14,7 @@ from ckaudit.importers.kinds_of_loss import NO_LETTERS
 from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import Numbers, ratio
 
-_DATA = re.compile(r"((?:.+_)?)data_time")
+_DATA = re.compile(r"((?:.+_)?)data(?:_time)?")
 _WHOLE_TIMES = ("time", "iter_time", "batch_time", "step_time")
 _HELD_OUT = re.compile(r"(?:^|_)(?:val|valid|validation|eval|evaluation|dev|test)_")
 
@@ -35,8 +36,8 @@ def named_times(names: Sequence[str]) -> StepTimes | None:
 
     >>> named_times(["step", "train/data_time", "train/time"])
     StepTimes(data='train/data_time', whole='train/time')
-    >>> named_times(["step", "data_time"]), named_times(["val_data_time", "val_time"])
-    (None, None)
+    >>> named_times(["step", "data_time"]), named_times(["val_data_time", "val_time"]), named_times(["Data", "Time"])
+    (None, None, StepTimes(data='Data', whole='Time'))
     """
     plain = {NO_LETTERS.sub("_", name.lower()): name for name in reversed(names)}
     for form, data in plain.items():

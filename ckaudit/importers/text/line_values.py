@@ -9,7 +9,7 @@ import numpy as np
 
 from ckaudit.contract.schema.loss_names import loss_part_of
 from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts
-from ckaudit.importers.names import catalogue_name, is_test_loss, policy_losses, shorten_name, test_loss_of
+from ckaudit.importers.names import catalogue_name, factor_of, is_test_loss, policy_losses, shorten_name, test_loss_of
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.curves import take_sum
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
@@ -54,7 +54,7 @@ _OWN = {
     "tok/s": "tokens_per_sec",
 }
 _HELPERS = frozenset({"step", "iter", "total", *CLOCKS})
-_BEHIND = re.compile(r" ?(s|sec|[a-z]{2,12}/s(?:ec)?)(?![\w/])")
+_BEHIND = re.compile(r" ?(s|sec|[a-z]{2,12}/s(?:ec)?|[GM]i?B)(?![\w/])")
 _PER_SECOND = re.compile(r"(?:(?:train|timing|perf|global|speed)_)?(?:steps?|iters?|iterations?|it)_(?:per_)?(?:s|sec|second)")
 Columns = dict[str, Numbers]
 
@@ -118,12 +118,12 @@ def take_rate(columns: Columns, raw: Mapping[str, Numbers]) -> list[str]:
 def name_of(key: str) -> str | None:
     """Return what the catalogue calls a key, its unit in brackets left off; None where nothing is known.
 
-    >>> name_of("val loss"), name_of("time [ms]"), name_of("lr_mul")
-    ('val_loss', 'step_time', None)
+    >>> name_of("val loss"), name_of("time [ms]"), name_of("lr_mul"), name_of("gpu_mem [gib]")
+    ('val_loss', 'step_time', None, 'gpu_mem_used')
     """
     match = UNIT.fullmatch(key)
     bare = match[1] if match else key
-    name = _OWN.get(bare) or catalogue_name(bare)
+    name = _OWN.get(bare) or catalogue_name(bare) or catalogue_name(key)
     return None if name in ("step", "time") else name
 
 
@@ -155,7 +155,8 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
             and name not in ("step", "time")
             and (name != "step_time" or key in mapped or names_seconds(key))
         ):
-            columns[name] = fill_missing(columns[name], column) if name in columns else column
+            scaled = column.times(factor_of(key)) if name == "gpu_mem_used" else column
+            columns[name] = fill_missing(columns[name], scaled) if name in columns else scaled
             taken.append(f"{name} from {shorten_name(key)}")
     naming_notes = [f"taken: {', '.join(taken)}"] if taken else []
     naming_notes += policy_note(list(rows.columns), hidden)

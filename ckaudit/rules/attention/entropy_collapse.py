@@ -8,7 +8,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.attention import attention_entropy_left, attn_entropy, max_attn_logit, normalized_attention_entropy
-from ckaudit.metrics.loss import initial_loss_excess, learnt_since, train_loss_raw
+from ckaudit.metrics.loss import initial_loss_excess, is_solved, learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, lasting_spans, rule, too_few
 from ckaudit.run.attention_directions import directions_of, layer_of
@@ -53,7 +53,8 @@ def entropy_collapse(
     only `max_left_share_calm` counts. When more than `max_collapsed_share` of all heads have collapsed, it is sev1 (SEV1-3);
     more than `max_collapsed_share` of one layer's is sev2, and noted where they have chosen: no logit of the layer is over
     `saturated_logit`, or none is recorded of a layer that looks across, which aligns, and the loss has fallen by `min_loss_fall`
-    of itself since their median was soft. Single heads with less
+    of itself since their median was soft. So it is where the loss is below a tenth of its first: to be sure of the one key that
+    answers is then the solution. Single heads with less
     than `max_left_share_calm` are noted. Where the median of all heads is below `min_early_entropy` of the possible, in a run
     that began knowing nothing and whose loss has not yet fallen by `min_loss_fall`, that is noted (lab: ordinary runs from 0.77,
     a scale that is missing up to 0.29; one that is large by design comes as low).
@@ -87,6 +88,7 @@ def entropy_collapse(
             if group is not None and loss is not None and (aligns or 0 < highest <= saturated_logit):
                 wide = np.where(np.isfinite(share), share, left.values)[:, heads]
                 severity = "note" if learnt_since(loss, _last_soft(left, wide, span.first)) > min_loss_fall else severity
+            severity = "note" if is_solved(loss, left.steps[span.rows]).all() else severity
             yield Hit.over(
                 span,
                 severity,

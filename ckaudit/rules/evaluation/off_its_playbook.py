@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.hardware import compute_time_frac
 from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.playbook import BAD_SHAPES, BadShape, playbook_numbers
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import (
     Turn,
     hump,
@@ -22,17 +24,19 @@ from ckaudit.run.curve_shapes import (
 )
 from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, difference_noise
+from ckaudit.run.run_facts import is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps, at, has_precedent
 
 MIN_SHARE_OF_WAY = 0.2
 """Share of the way from one level to the other from which on a point holds the other: a slow rise has points on its way."""
 
 
-@rule("PLAY001", severity="sev2", needs=[playbook_numbers], wants=[train_loss_raw, learning_rate], unit="1")
+@rule("PLAY001", severity="sev2", needs=[playbook_numbers], wants=[train_loss_raw, learning_rate, FACTS], unit="1")
 def off_its_playbook(
     numbers: Series,
     loss: Series | None,
     rate: Series | None,
+    facts: Manifest | None,
     *,
     min_share_of_few: float = 0.3,
     learnt: float = 0.5,
@@ -57,9 +61,15 @@ def off_its_playbook(
     that grow as planned do not fall, and one that is cut short is no level: two points of few and most of the last three hold
     it. An update follows the learning rate: it must surge over that as well; and where a plateau is left the gradient grows
     under plain descent, and the update with it: since then the loss has fallen by `learnt` of itself. A residual that comes to
-    nothing is better. Fewer than eight points of a rate with restarts may look like a second warm-up.
+    nothing is better. A policy plays between updates, as long as its episodes last: its time spent computing is not judged.
+    Fewer than eight points of a rate with restarts may look like a second warm-up.
     """
     short = []
+    if is_reinforcement_learning(facts):
+        numbers = numbers.only(lambda name: name != compute_time_frac.name)
+        if not numbers.labels:
+            yield Skip("not_applicable", "a policy plays between updates")
+            return
     for column, label in enumerate(numbers.labels):
         known = np.flatnonzero(numbers.finite_in(column))
         values = numbers.values[known, column]

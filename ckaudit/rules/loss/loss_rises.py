@@ -29,6 +29,9 @@ LATE_DEVIATIONS = 2.5
 NEAR_ZERO = 0.1
 """Share of its depth below zero within which a loss begins at zero: advantages have a mean of none, densities begin far above."""
 
+RECONSTRUCTION = "reconstruction"
+"""The term of a loss that holds what comes out against what was put in; the others shape the code in between."""
+
 POINTS_PER_BLOCK = 10
 """A median of fewer is no level of a long log."""
 
@@ -73,7 +76,8 @@ def loss_rises(
     ## False alarms
     A loss that stands higher because the learning rate was set back to a level it had before is a planned restart: a note. So is
     one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose; but where
-    less than a twentieth of that fall shows on held-out data, it is something else that is learnt: sev2; and so is a jump to what
+    less than a twentieth of that fall shows on held-out data, it is something else that is learnt: sev2; so is one after which
+    no evaluation of held-out data, which nobody makes harder, is as good as the best before; and so is a jump to what
     an untrained model had, or higher, of which no held-out loss is known, or which it follows, for a harder task keeps some of
     what was learnt. What
     rises from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under
@@ -95,7 +99,7 @@ def loss_rises(
     if not is_known_to_be_a_loss(facts, explained) and looks_like_a_score(values):
         yield _score(steps, values)
         return
-    why = why_rise_is_harmless(values, sizes, facts) or _why_annealing(terms, values)
+    why = why_rise_is_harmless(values, sizes, facts) or why_other_terms(terms, values)
     first = float(values[0])
     climbing = [
         hit
@@ -133,14 +137,16 @@ def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest |
     return ""
 
 
-def _why_annealing(terms: Series | None, values: Floats, *, max_rise: float = 0.05) -> str:
-    """Return that the divergence of a code is weighed more, where the loss stays below its first and the reconstruction falls."""
-    if terms is None or not {"kl", "reconstruction"} <= set(terms.labels) or values[-MIN_POINTS:].max() >= values[0]:
+def why_other_terms(terms: Series | None, values: Floats, *, max_rise: float = 0.05) -> str:
+    """Return that other terms make a loss rise, which stays below its first: what is restored is no worse all the while."""
+    if terms is None or len(terms.labels) < 2 or RECONSTRUCTION not in terms.labels:
         return ""
-    _, restored = terms.finite_points(terms.places["reconstruction"])
+    if len(values) < MIN_POINTS or values[-MIN_POINTS:].max() >= values[0]:
+        return ""
+    _, restored = terms.finite_points(terms.places[RECONSTRUCTION])
     if len(restored) < MIN_POINTS or sustained_rise(restored, min_share=max_rise) is not None:
         return ""
-    return "the reconstruction does not rise: the divergence is given more weight"
+    return "the reconstruction does not rise: other terms of the loss do, which are weighed more, or grow with the code"
 
 
 def _late_noise(values: Floats, *, min_points: int = 5) -> float:
@@ -215,6 +221,8 @@ def _stays(steps: Steps, values: Floats, rise: Rise, val: Series | None, *, is_s
         reason, severity = "; it falls on from there, and nothing of it carries over", "sev2"
     elif eased and _forgets_all(steps, values, rise, val):
         reason, severity = "; it falls on from there, but what had been learnt was lost", "sev2"
+    elif eased and _held_out_has_risen(steps, rise, val):
+        reason, severity = "; it falls on from there, and the held-out loss has risen with it", "sev2"
     elif eased:
         reason, severity = "; it falls on from there, as where a task is made harder", "note"
     ending = "has not come back" if eased else "swings between the two" if _swings(values, rise) else "stays there"
@@ -243,6 +251,15 @@ def _learns_something_else(steps: Steps, values: Floats, rise: Rise, val: Series
         return False
     held_out, fall = val.values[known, 0], float(values[worst] - median(values[-MIN_POINTS:]))
     return fall > 0 and float(held_out[0] - held_out[-1]) < CARRIED * fall
+
+
+def _held_out_has_risen(steps: Steps, rise: Rise, val: Series | None) -> bool:
+    """Tell whether no evaluation since the rise is as good as the best one before: held-out rows are not made harder."""
+    if val is None:
+        return False
+    known, since = val.finite_in(0), val.steps >= steps[rise.onset]
+    before, after = val.values[known & ~since, 0], val.values[known & since, 0]
+    return len(after) > 1 and bool(after.min() > before.min(initial=np.inf))
 
 
 def _forgets_all(steps: Steps, values: Floats, rise: Rise, val: Series | None) -> bool:

@@ -6,9 +6,10 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
-from ckaudit.metrics.loss import train_loss_raw, val_loss
+from ckaudit.metrics.loss import loss_part, train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import is_set_back, learning_rate
 from ckaudit.metrics.weights import weight_rms
+from ckaudit.rules.loss.loss_rises import why_other_terms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import target_moves, why_loss_need_not_fall
@@ -22,13 +23,20 @@ LOSSES_OF_A_LEVEL = 3
 """So many losses make the level that a model began with, or had come to."""
 
 
-@rule("LOSS010", severity="sev2", needs=[val_loss], wants=[train_loss_raw, learning_rate, weight_rms, FACTS], unit="nats/token")
+@rule(
+    "LOSS010",
+    severity="sev2",
+    needs=[val_loss],
+    wants=[train_loss_raw, learning_rate, weight_rms, FACTS, loss_part],
+    unit="nats/token",
+)
 def validation_spike(
     val: Series,
     train: Series | None,
     rate: Series | None,
     sizes: Series | None,
     facts: Manifest | None,
+    terms: Series | None,
     *,
     min_evals: int = 3,
     min_rise: float = 0.1,
@@ -50,7 +58,8 @@ def validation_spike(
     Evaluations of few samples scatter; three in a row do not by chance. Where the learning rate was set back to a level it had
     before, a planned restart takes back part of what was learnt, and where no rate was recorded it may have: a note. A loss
     whose target moves, as that of a policy or of a student whose teacher follows it, may rise while all is well, and is not
-    judged.
+    judged. Where terms of the loss are logged, and what is restored in training is no worse all the while, other terms rose: a
+    note.
     """
     if why := why_loss_need_not_fall(facts) or ("its targets move" if target_moves(sizes, facts) else ""):
         yield Skip("not_applicable", why)
@@ -64,6 +73,8 @@ def validation_spike(
         yield from _worse_than_untrained(steps, losses, train)
         return
     severity, why = _how_grave(rate, int(steps[rise.first - 1]), int(steps[rise.last]))
+    if train is not None and (other := why_other_terms(terms, train.finite_points()[1])):
+        severity, why = "note", f"; {other}"
     yield Hit.at(
         steps[rise.first : rise.last + 1],
         severity,

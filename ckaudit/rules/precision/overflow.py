@@ -105,11 +105,11 @@ def _rates(
         yield Hit.over(span, "note", "up to {value:.1f} % of the last steps overflowed", badness=rate.values, limit=low)
 
 
-def _counted(source: Series, hits: Mask, warmup: int, high: float, storm: float, long: int) -> Hit | None:
+def _counted(source: Series, hits: Floats, warmup: int, high: float, storm: float, long: int) -> Hit | None:
     """Return what single overflows say behind the warm-up: three of them, and more than `high` percent of the points."""
     start = max(min(int((source.steps <= warmup).sum()), len(source.steps) // 3), _end_of_search(np.asarray(hits.any(axis=1))))
     late = np.flatnonzero(hits[start:].any(axis=1)) + start
-    share = 100 * len(late) / max(1, len(source.steps) - start)
+    share = 100 * float(hits[start:].max(axis=1, initial=0.0).sum()) / max(1, len(source.steps) - start)
     is_search = source.name == "loss_scale" and source.steps[-1] <= warmup if len(source.steps) else True
     if len(late) < 3 or share <= high or is_search:
         return None
@@ -156,7 +156,7 @@ def _collapse(scale: Series | None, warmup: int) -> Hit | None:
     )
 
 
-def _is_more(rate: Series, source: Series, hits: Mask) -> Mask:
+def _is_more(rate: Series, source: Series, hits: Floats) -> Mask:
     """Return which cells of a rate say more than the single overflows beside them: then the trainer logged it."""
     if not source:
         return np.ones(rate.values.shape, bool)

@@ -4,17 +4,25 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.hardware import dataloader_stall_frac
 from ckaudit.metrics.speed import step_time
-from ckaudit.rules.rule import Hit, Skip, rule, too_few
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import spans
 
 
-@rule("SYS001", severity="sev2", needs=[dataloader_stall_frac], wants=[step_time], unit="1", memory=3)
+@rule("SYS001", severity="sev2", needs=[dataloader_stall_frac], wants=[step_time, FACTS], unit="1", memory=3)
 def slow_input(
-    stall: Series, time: Series | None, *, max_share: float = 0.2, min_seconds: float = 0.02, min_points: int = 3
+    stall: Series,
+    time: Series | None,
+    facts: Manifest | None,
+    *,
+    max_share: float = 0.2,
+    min_seconds: float = 0.02,
+    min_points: int = 3,
 ) -> Iterator[Hit | Skip]:
     """A large part of a step is spent waiting for data.
 
@@ -25,8 +33,12 @@ def slow_input(
     Accelerators stand idle for as long; more workers or a faster store cost less than they do.
     ## False alarms
     A model whose step takes a few milliseconds spends half of it in the loop around it: that is not the loader, and hidden
-    below `min_seconds`. Small networks of the lab's dev split wait for 5 ms, a slow loader for 200.
+    below `min_seconds`. Before the update of a policy come its episodes, which no loader gives. Small networks of the lab's dev
+    split wait for 5 ms, a slow loader for 200.
     """
+    if is_reinforcement_learning(facts):
+        yield Skip("not_applicable", "a policy plays before each update, and waits for no loader")
+        return
     if stall.points < min_points:
         yield from too_few(stall, min_points)
         return

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.metrics.loss import initial_loss_excess, is_solved, train_loss_raw
 from ckaudit.metrics.loss_function import explained_share, has_used_inputs
 from ckaudit.metrics.movement import median_distance_moved
@@ -22,7 +23,7 @@ from ckaudit.metrics.weights import (
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.falls import ends_lower, fall_accelerates, fall_between_thirds
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import has_taken_all_steps
+from ckaudit.run.run_facts import has_taken_all_steps, is_reinforcement_learning
 from ckaudit.run.series import Mask, Series, Steps, at, single
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import table_of
@@ -58,6 +59,7 @@ LEARNT_SHARE = 0.1
         weight_rms,
         weight_max_abs,
         FACTS,
+        microbench_score,
     ],
     unit="1",
 )
@@ -72,6 +74,7 @@ def update_out_of_band(
     rms: Series | None,
     largest: Series | None,
     facts: Manifest | None,
+    scores: Series | None,
     *,
     warmup: int = 100,
     min_ratio: float = 1e-5,
@@ -84,15 +87,16 @@ def update_out_of_band(
 
     ## What it checks
     The norm of one update over the norm of all weights (M11) against the band from `min_ratio` to `max_ratio` (torchmortem uses
-    the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is zero. Below the
-    band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first. Where tensors were
-    recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row after the `warmup` (lab:
-    healthy runs at most 0.02, a learning rate ten times too high from 0.036), a note where the loss comes down between them all
-    the same, or the model saves half of what a constant guess costs; and below 0.0025 while the learning rate is above
-    `min_rate_share` of its peak, in a run that began knowing nothing and has not yet lost a tenth of its first loss (lab: healthy
-    runs from 0.005). That counts in the last of those checkpoints too, for what comes up in time was a beginning. While the
-    learning rate still rises, what is small may be meant; a loss that falls by a twentieth and beyond its noise, or faster in the
-    last third of its points than in the first, is on its way, as is a model that saves a tenth of what a constant guess costs.
+    the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is zero. Below
+    the band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first. Where tensors
+    were recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row after the
+    `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), a note where the loss comes down
+    between them all the same, the model saves half of what a constant guess costs, or the returns of a policy have risen; and
+    below 0.0025 while the learning rate is above `min_rate_share` of its peak, in a run that began knowing nothing and has not
+    yet lost a tenth of its first loss (lab: healthy runs from 0.005). That counts in the last of those checkpoints too, for
+    what comes up in time was a beginning. While the learning rate still rises, what is small may be meant; a loss that falls by
+    a twentieth and beyond its noise, or faster in the last third of its points than in the first, is on its way, as is a model
+    that saves a tenth of what a constant guess costs.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
@@ -118,7 +122,10 @@ def update_out_of_band(
     if tensors is None or large.any() or small.any():
         return
     matrices = tensors.only(table_of(facts).is_matrix)
-    yield from _of_matrices(matrices if matrices.labels else tensors, loss, explained, warmup, max_matrix_ratio, min_points)
+    returns = scores if is_reinforcement_learning(facts) else None
+    yield from _of_matrices(
+        matrices if matrices.labels else tensors, loss, explained, returns, warmup, max_matrix_ratio, min_points
+    )
     losses = loss.values[loss.finite] if loss is not None else np.empty(0)
     is_learning = len(losses) > 1 and (fall_accelerates(losses) or ends_lower(losses, min_fall=LEARNT_SHARE / 2))
     if not (_rises(rate) or is_learning or has_used_inputs(explained)):
@@ -129,7 +136,13 @@ def update_out_of_band(
 
 
 def _of_matrices(
-    tensors: Series, loss: Series | None, explained: Series | None, warmup: int, limit: float, min_points: int
+    tensors: Series,
+    loss: Series | None,
+    explained: Series | None,
+    returns: Series | None,
+    warmup: int,
+    limit: float,
+    min_points: int,
 ) -> Iterator[Hit]:
     """Yield where the median tensor's updates are too large for it, as a note where they have led somewhere all the same."""
     usual = _median(tensors)
@@ -137,7 +150,7 @@ def _of_matrices(
         hit = _too_large(span, usual, limit, "the median tensor; above {limit:.0e} it does not settle")
         if _falls(loss, span):
             hit = replace(hit, severity="note", message=hit.message + "; the loss falls all the same")
-        elif has_used_inputs(explained, min_share=MIN_EXPLAINED_SHARE):
+        elif has_used_inputs(explained, min_share=MIN_EXPLAINED_SHARE) or _has_gained(returns):
             hit = replace(hit, severity="note", message=hit.message + "; the model has learnt all the same")
         yield hit
 
@@ -175,6 +188,14 @@ def _falls(loss: Series | None, span: Span) -> bool:
         return False
     losses = loss.values[loss.finite[:, 0] & (loss.steps >= span.first) & (loss.steps <= span.last), 0]
     return len(losses) > 2 and not fall_between_thirds(losses).is_none
+
+
+def _has_gained(returns: Series | None) -> bool:
+    """Tell whether what a policy's episodes are worth has risen beyond its noise, from its first third to its last."""
+    if returns is None:
+        return False
+    gained = (returns.finite_points(column)[1] for column in range(len(returns.labels)))
+    return any(len(values) > 2 and not fall_between_thirds(-values).is_none for values in gained)
 
 
 def _median(tensors: Series) -> Series:
