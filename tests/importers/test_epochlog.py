@@ -61,7 +61,8 @@ def test_batches_that_count_anew_become_updates(tmp_path):
 
 def test_data_beside_time_is_the_part_of_a_step_that_waits(tmp_path):
     text = "".join(
-        f"Epoch: [{epoch}][{batch:3d}/100]\tTime  {0.5 - epoch / 10:.3f} ( 0.354)\tData  {wait:.3f} ( 0.049)\tLoss {3 - epoch:.4e} (9.9e-01)\n"
+        f"Epoch: [{epoch}][{batch:3d}/100]\tTime  {0.5 - epoch / 10:.3f} ( 0.354)\tData  {wait:.3f} ( 0.049)\t"
+        f"Loss {3 - epoch:.4e} (9.9e-01)\n"
         for epoch in range(2)
         for batch, wait in ((0, 0.05), (50, 0.4))
     )

@@ -15,12 +15,12 @@ from sys import intern
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from ckaudit.importers.formats.huggingface import NO_SERIES, members_by_name, names_of_members
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.curves import StepAxis
-from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
+from ckaudit.importers.tables.numbers import MAX_STEP, Numbers, fill_missing, number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
 from ckaudit.importers.text.log import Format, NamedLines, no_run_facts, parsed_dialect, read_scanned
@@ -135,20 +135,22 @@ def _steps(entries: Sequence[PrintedEntry]) -> StepAxis:
     totals = Counter(total for entry in entries if entry.is_trained for total in entry.bars)
     total = totals.most_common(1)[0][0] if totals else 0
     if per_epoch := _steps_of_epoch(entries, total):
-        by_epochs = np.array([round(entry.epoch * per_epoch) for entry in entries], np.int64)
-        by_bars = np.array([entry.bars.get(total, step) for entry, step in zip(entries, by_epochs, strict=True)], np.int64)
+        by_epochs = np.rint([entry.epoch * per_epoch for entry in entries])
+        by_bars = [min(entry.bars.get(total, step), MAX_STEP) for entry, step in zip(entries, by_epochs.tolist(), strict=True)]
         if total and _rise(by_bars, entries):
-            return StepAxis(by_bars, ["steps were taken from bars"])
+            return StepAxis(np.array(by_bars, np.int64), ["steps were taken from bars"])
         if _rise(by_epochs, entries):
-            return StepAxis(by_epochs, ["steps follow from epochs, and may be wrong by a few"])
+            return StepAxis(by_epochs.astype(np.int64), ["steps follow from epochs, and may be wrong by a few"])
     note = (
         "no line names a step: entries with a training loss were numbered from 1; how many updates lie between them is not known"
     )
     return StepAxis(np.cumsum([entry.is_trained for entry in entries]), [note], "entry")
 
 
-def _rise(steps: NDArray[np.int64], entries: Sequence[PrintedEntry]) -> bool:
-    return bool((np.diff(steps[[entry.is_trained for entry in entries]]) > 0).all())
+def _rise(steps: ArrayLike, entries: Sequence[PrintedEntry]) -> bool:
+    """Tell whether numbers may be steps, and those of training entries rise."""
+    numbers = np.asarray(steps, float)
+    return bool((np.abs(numbers) < MAX_STEP).all() and (np.diff(numbers[[entry.is_trained for entry in entries]]) > 0).all())
 
 
 def _steps_of_epoch(entries: Sequence[PrintedEntry], total: int) -> float:

@@ -276,7 +276,7 @@ def _length(raw: Columns, facts: Sequence[RunFact]) -> int:
     """Return the tokens of a sequence: tokens per consumed sample where they are constant, else the argument; 0: unknown."""
     samples, tokens = raw.get("consumed samples"), raw.get("consumed tokens")
     if samples is not None and tokens is not None:
-        known = samples.recorded & tokens.recorded & (samples.values > 0)
+        known = samples.recorded & tokens.recorded & (samples.values > 0) & np.isfinite(tokens.values)
         lengths = np.unique(tokens.values[known] / samples.values[known])
         return int(lengths[0]) if len(lengths) == 1 and lengths[0] == int(lengths[0]) else 0
     arguments = {fact.value for fact in facts if fact.key == "argument seq_length"}

@@ -92,6 +92,8 @@ def columns_of(file: Any, names: Sequence[str], shown: str) -> Mapping[str, Any]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _broken(shown, error) from None
     columns = dict(zip(table.column_names, table.columns, strict=True))
+    if any(len(column) != file.metadata.num_rows for column in columns.values()):
+        raise _broken(shown, OSError(f"a column has not the {file.metadata.num_rows:,} rows that the file says it has"))
     if missing := [name for name in names if name not in columns]:
         raise _broken(shown, KeyError(f"there is no column {shorten_name(missing[0])}"))
     return columns
@@ -132,6 +134,9 @@ def texts_of(column: Any) -> list[Any]:
     """Return cells as Python has them; broken characters of a text are replaced."""
     import pyarrow as pa
 
+    if pa.types.is_dictionary(column.type):
+        codes, texts = coded(column)
+        return [None if code < 0 else texts[code] for code in codes.tolist()]
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:

@@ -62,11 +62,16 @@ class PointCollector:
         return self._owners.append, self._steps.append, self._values.append, self._times.append
 
     def extend(self, name: str, steps: Sequence[int], values: Sequence[float], times: Sequence[float]) -> None:
-        """Take many points of one name."""
-        self._owners.extend([self.slot(name)] * len(steps))
-        self._steps.extend(steps)
-        self._values.extend(values)
-        self._times.extend(times)
+        """Take many points of one name.
+
+        Raises:
+            OverflowError: Where a number is too large; then none of them is taken.
+        """
+        whole, measured, clock = array("q", steps), array("d", values), array("d", times)
+        self._owners.extend([self.slot(name)] * len(whole))
+        self._steps.extend(whole)
+        self._values.extend(measured)
+        self._times.extend(clock)
 
     def __len__(self) -> int:
         """Return how many points there are."""
