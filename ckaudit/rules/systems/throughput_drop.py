@@ -20,6 +20,9 @@ from ckaudit.run.spans import spans
 MIN_POINTS = 3
 
 
+MAX_LOST_SHARE = 0.05
+"""Share of a session's work that is not worth looking for once it is over."""
+
 WINDOW = 20
 """Points of a long series that are judged by their median."""
 
@@ -49,7 +52,8 @@ def throughput_drop(
     five standard errors, of fewer than eight points by `min_drop_of_few`. Where it ends below `sev1_share` of what it was it is
     sev1 (SEV1-4). Of more than 200 points medians of twenty are judged. Tokens per second of which a step has as many as ever are
     judged by the time that it takes, another rule's business. What is sev2, and what is sev1 and passes, is a note where steps
-    are timed and less than `min_lost_seconds` seconds are lost.
+    are timed and less than `min_lost_seconds` seconds are lost; and so is a fall that has passed, and cost less than a
+    twentieth of the work of its session.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
@@ -75,9 +79,11 @@ def throughput_drop(
         settled = _settled(series, part, 1 - min_drop_of_few)
         if len(settled) >= MIN_POINTS:
             for hit in _falls(series, settled, min_drop, min_drop_of_few, sev1_share, k, lasting_points):
-                lasts = hit.severity == "sev1" and hit.last == int(series.steps[settled[-1]])
-                cheap = used is None and not lasts and _lost_seconds(hit, time) < min_lost_seconds
-                yield replace(hit, severity="note") if cheap else hit
+                goes_on = hit.last == int(series.steps[settled[-1]])
+                seconds = _lost_seconds(hit, time) if used is None else np.inf
+                cheap = seconds < min_lost_seconds and not (goes_on and hit.severity == "sev1")
+                has_passed = not goes_on and _lost_share(hit, len(settled)) < MAX_LOST_SHARE
+                yield replace(hit, severity="note") if cheap or has_passed else hit
 
 
 def _settled(series: Series, rows: Steps, min_share: float) -> Steps:
@@ -90,6 +96,11 @@ def _lost_seconds(hit: Hit, time: Series | None) -> float:
     """Return what the steps of a fall took more than they would have before it; infinite where steps have no times."""
     seconds = None if hit.first is None or hit.last is None else seconds_between(time, hit.first, hit.last)
     return np.inf if seconds is None or not hit.limit else seconds * (1 - (hit.value or 0.0) / hit.limit)
+
+
+def _lost_share(hit: Hit, points: int) -> float:
+    """Return the share of a session's work that a fall cost at most: that of its points, at its lowest level."""
+    return hit.points / points * (1 - (hit.value or 0.0) / hit.limit) if hit.limit else 1.0
 
 
 def _is_made_of_clock(speed: Series | None, time: Series | None, tokens: Series | None, drop: float) -> bool:
