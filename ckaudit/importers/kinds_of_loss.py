@@ -31,8 +31,9 @@ CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _HELD_OUT = frozenset({*HELD_OUT.split("|"), "test", "testing"})
 _VALIDATION = re.compile(rf"(?:{HELD_OUT})_(.+)|(.+)_(?:{HELD_OUT})")
 _TEST_LOSS = re.compile(rf"(?:test|testing)_{COMPONENT}loss(?:es)?|{COMPONENT}loss(?:es)?_(?:test|testing)")
-_TRAIN = re.compile(r"(?:train|training|tr)_(?=.)")
+_TRAIN = re.compile(r"(?:train|training|tr|fit)_(?=.)")
 _MEASURE = re.compile(r"(?:mse|rmse|mae|huber|smooth_l1|l1|l2|bce|elbo)")
+_TRAIN_WORDS = frozenset({"train", "training", "tr"})
 _AT_THE_END = re.compile(r"_(?:train|training|tr)$")
 _POLICY = re.compile(
     r"(?:.+_)?(?:policy(?:_gradient)?|pg|pi|actor|critic|value(?:_function)?|vf?|(?<!cross_)entropy|ent_coef|alpha|surrogate)\d?_loss(?:_.+)?"
@@ -49,6 +50,10 @@ _PARTS = frozenset(
     commit commitment codebook vq feature fm best min max std prev previous last ema
     """.split()  # noqa: SIM905  one word a line would take five times the room
 )
+LOSS_WORDS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
+_ERROR_WORDS = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
+_COUNTED_ERRORS = frozenset({"err", "error"})
+_TIME_WORDS = frozenset({"time", "reader", "duration", "sec", "seconds", "ms"})
 _AGAINST = frozenset("adv adversarial gan g d gen generator dis disc discriminator critic".split())  # noqa: SIM905
 
 
@@ -86,14 +91,30 @@ def may_be_a_loss(name: str) -> bool:
     return form.endswith("_loss") or form.startswith("loss_")
 
 
-def may_be_an_error(name: str) -> bool:
-    """Tell whether a name is that of a measure of error, in training or in validation.
+def may_be_a_cost(name: str) -> bool:
+    """Tell whether a name has another word for a loss, in training or in validation.
 
-    >>> may_be_an_error("val/mse"), may_be_an_error("train_rmse"), may_be_an_error("mse_per_pixel")
-    (True, True, False)
+    >>> may_be_a_cost("val/mse"), may_be_a_cost("objective"), may_be_a_cost("fit_err"), may_be_a_cost("lr")
+    (True, True, True, False)
     """
-    form = _form(name)
-    return bool(_MEASURE.fullmatch(_validated(form) or _AT_THE_END.sub("", _TRAIN.sub("", form))))
+    return bool(words_of(name) & (LOSS_WORDS | _ERROR_WORDS | _COUNTED_ERRORS))
+
+
+def words_of(name: str) -> set[str]:
+    """Return the words of a name, in small letters."""
+    return set(re.split(r"[^a-z0-9]+", CAMEL.sub(" ", name).lower()))
+
+
+def looks_like_a_loss(name: str) -> bool:
+    """Tell whether an unknown name may be that of a training loss.
+
+    >>> looks_like_a_loss("step objective"), looks_like_a_loss("val_cost"), looks_like_a_loss("reader_cost")
+    (True, False, False)
+    """
+    words = words_of(name)
+    if words & _TIME_WORDS or {"batch", "cost"} <= words or words & _HELD_OUT or is_of_policy(name):
+        return False
+    return bool(words & (LOSS_WORDS | _ERROR_WORDS)) or {"cross", "entropy"} <= words
 
 
 def is_of_policy(name: str) -> bool:
@@ -172,10 +193,13 @@ def take_turns(names: Iterable[str]) -> bool:
 def only_loss(names: Sequence[str]) -> OnlyLoss | None:
     """Return the only loss of a log by a name that ends in `_loss`, parts of a loss set aside; None where it is not the only one.
 
-    Where no name has the word loss, it is the one measure of error that was taken in training and in validation.
+    Where no name has the word loss, it is the one measure of error that was taken in training and in validation, or else the one
+    name with another word for a loss.
 
     >>> only_loss(["step", "train/mse", "val/mse", "train/acc"]), only_loss(["mse", "val_mse", "mae", "val_mae"])
     (OnlyLoss(train=1, val=2), None)
+    >>> only_loss(["t", "objective"]), only_loss(["ep", "fit_err", "dev_err"]), only_loss(["nll", "cost"]), only_loss(["err"])
+    (OnlyLoss(train=1, val=None), OnlyLoss(train=1, val=2), None, None)
     >>> only_loss(["step", "diffusion_loss", "aux_loss", "val_diffusion_loss"])
     OnlyLoss(train=1, val=3)
     >>> only_loss(["mse_loss", "l1_loss"]), only_loss(["kl_loss"]), only_loss(["pretext_loss", "value_loss"])
@@ -184,7 +208,7 @@ def only_loss(names: Sequence[str]) -> OnlyLoss | None:
     if of_policy(names):
         return None
     if not any(map(may_be_a_loss, names)):
-        return _only_measure([_form(name) for name in names])
+        return _only_measure([_form(name) for name in names]) or _only_cost(names)
     forms = {position: form for position, name in enumerate(names) if (form := _form(name)).endswith("_loss")}
     words = {position: set(form.split("_")) for position, form in forms.items()}
     if any(parts & _AGAINST for parts in words.values()):
@@ -208,6 +232,19 @@ def _only_measure(forms: Sequence[str]) -> OnlyLoss | None:
     return OnlyLoss(position, held_out[stem]) if stem in held_out else None
 
 
+def _only_cost(names: Sequence[str]) -> OnlyLoss | None:
+    """Return the one column with another word for a loss, and its twin of validation; an error that is counted must have one."""
+    apart = _PARTS | _AGAINST
+    costs = [place for place, name in enumerate(names) if looks_like_a_loss(name) and not words_of(name) & apart]
+    if not costs:
+        counted = [place for place, name in enumerate(names) if words_of(name) & _COUNTED_ERRORS]
+        costs = [place for place in counted if not words_of(names[place]) & _HELD_OUT and held_out_twin(names[place], names)]
+    if len(costs) != 1:
+        return None
+    twin = held_out_twin(names[costs[0]], names)
+    return OnlyLoss(costs[0], names.index(twin) if twin else None)
+
+
 def held_out_twin(name: str, names: Sequence[str]) -> str:
     """Return the name under which a validation measured the same as a training did, empty where there is none.
 
@@ -216,6 +253,17 @@ def held_out_twin(name: str, names: Sequence[str]) -> str:
     """
     stem = _AT_THE_END.sub("", _TRAIN.sub("", _form(name)))
     return next((other for other in names if _validated(_form(other)) == stem), "")
+
+
+def data_named_alone(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names that are those of training and of held-out data and no more, None where there are no two such.
+
+    >>> data_named_alone(["epoch", "train", "valid"]), data_named_alone(["epoch", "train"])
+    (('train', 'valid'), None)
+    """
+    trained = next((name for name in names if _form(name) in _TRAIN_WORDS), "")
+    held_out = next((name for name in names if _form(name) in _HELD_OUT), "")
+    return (trained, held_out) if trained and held_out else None
 
 
 def _validated(form: str) -> str:

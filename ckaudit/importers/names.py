@@ -12,12 +12,13 @@ from ckaudit.errors import UsageError
 from ckaudit.importers.kinds_of_loss import (
     CAMEL,
     COMPONENT,
-    is_of_policy,
+    LOSS_WORDS,
     is_test_loss_name,
     logs_rollouts,
     loss_parts,
     of_policy,
     only_loss,
+    words_of,
 )
 from ckaudit.wording import first_names
 
@@ -98,9 +99,6 @@ _BYTES = re.compile(r"(?:mem|memory|vram)(?:[\W_][a-z]+)?[\W_]+([gm]i?b)\W*|max[
 _BYTES_IN = {"gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20, None: 2.0**20}  # torchvision's `max mem` has no unit
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
 _OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
-_OF_LOSS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
-_OF_TIME = frozenset({"time", "reader", "duration", "sec", "seconds", "ms"})
-_OF_ERROR = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
@@ -195,30 +193,14 @@ def is_test_loss(header: str) -> bool:
     return is_test_loss_name(_UNLIKE_LETTERS.sub("_", column.lower()).rstrip("_"))
 
 
-def looks_like_a_loss(header: str) -> bool:
-    """Tell whether an unknown name may be that of a training loss.
-
-    >>> looks_like_a_loss("step objective"), looks_like_a_loss("val_cost"), looks_like_a_loss("reader_cost")
-    (True, False, False)
-    """
-    words = _words_of(header)
-    if words & _OF_TIME or {"batch", "cost"} <= words or words & {*HELD_OUT.split("|"), "test"} or is_of_policy(header):
-        return False
-    return bool(words & (_OF_LOSS | _OF_ERROR)) or {"cross", "entropy"} <= words
-
-
 def is_named_like_a_score(header: str) -> bool:
     """Tell whether a name is that of a score, where higher is better.
 
     >>> is_named_like_a_score("val_acc"), is_named_like_a_score("mean reward"), is_named_like_a_score("reward_loss")
     (True, True, False)
     """
-    words = _words_of(header)
-    return bool(words & SCORE_WORDS) and not words & _OF_LOSS
-
-
-def _words_of(header: str) -> set[str]:
-    return set(re.split(r"[^a-z0-9]+", CAMEL.sub(" ", header).lower()))
+    words = words_of(header)
+    return bool(words & SCORE_WORDS) and not words & LOSS_WORDS
 
 
 def factor_of(header: str) -> float:

@@ -3,16 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
 
-from ckaudit.importers.kinds_of_loss import adversarial_losses, held_out_twin, is_of_policy, logs_rollouts
-from ckaudit.importers.names import (
-    SLICE,
-    catalogue_name,
-    is_named_like_a_score,
-    list_names,
+from ckaudit.importers.kinds_of_loss import (
+    adversarial_losses,
+    data_named_alone,
+    held_out_twin,
+    is_of_policy,
+    logs_rollouts,
     looks_like_a_loss,
-    policy_losses,
-    shorten_name,
 )
+from ckaudit.importers.names import SLICE, catalogue_name, is_named_like_a_score, list_names, policy_losses, shorten_name
 
 
 def note_on_taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
@@ -81,12 +80,13 @@ def offer_of(names: Sequence[str]) -> str:
     against = adversarial_losses(names)
     apart = () if against is None else (names[against.generator], names[against.discriminator])
     losses = [name for name in names if looks_like_a_loss(name) and name not in apart]
-    if not losses:
+    pair = (losses[0], held_out_twin(losses[0], names)) if losses else data_named_alone(names)
+    if pair is None:
         return ""
-    twin = held_out_twin(losses[0], names)
+    loss, twin = pair
     beside = f" --map {quote(f'val_loss={twin}')}" if twin else ""
     also = f", {shorten_name(twin)} for that of validation" if twin else ""
-    return f"--map {quote(f'loss={losses[0]}')}{beside} would take {shorten_name(losses[0])} for the training loss{also}"
+    return f"--map {quote(f'loss={loss}')}{beside} would take {shorten_name(loss)} for the training loss{also}"
 
 
 def hint_of(names: Sequence[str], what: str) -> str:

@@ -10,7 +10,7 @@ from ckaudit.cli.run import run
 @pytest.fixture
 def log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "log.v2.csv").write_text("iteration,objective,score\n1,2.5,1\n2,2.25,1\n")
+    (tmp_path / "log.v2.csv").write_text("iteration,objective,cost\n1,2.5,1\n2,2.25,1\n")
     return "log.v2.csv"
 
 

@@ -64,16 +64,16 @@ def test_what_programs_call_the_training_loss_is_taken_as_that(tmp_path, capsysb
     assert next(each["outcome"] for each in report["vital"] if each["name"] == "loss_falls") == "judged"
 
 
-@pytest.mark.parametrize("name", ["objective", "Cost"])
-def test_what_may_be_the_loss_is_named_with_its_option(tmp_path, capsysbinary, name):
-    code, report, told = judged(tmp_path, capsysbinary, table(f"step,{name}", "{},{}".format))
+def test_of_two_that_may_be_the_loss_one_is_named_with_its_option(tmp_path, capsysbinary):
+    two = table("step,objective,Cost", lambda step, loss: f"{step},{loss},{2 * loss}")
+    code, report, told = judged(tmp_path, capsysbinary, two)
     assert (code, report) == (2, None)
-    assert f"would take {name} for the training loss" in told
-    assert judged(tmp_path, capsysbinary, table(f"step,{name}", "{},{}".format), "--map", f"loss={name}")[0] == 0
-    beside = table(f"step,{name},lr", lambda step, loss: f"{step},{loss},0.001")
+    assert "would take objective for the training loss" in told
+    assert judged(tmp_path, capsysbinary, two, "--map", "loss=objective")[0] == 0
+    beside = table("step,objective,Cost,lr", lambda step, loss: f"{step},{loss},{2 * loss},0.001")
     code, report, _ = judged(tmp_path, capsysbinary, beside)
     assert (code, report["judged"]) == (2, "nothing")
-    assert f"would take {name} for the training loss" in report["to_judge_more"]
+    assert "would take objective for the training loss" in report["to_judge_more"]
 
 
 @pytest.mark.parametrize("name", ["perplexity", "ppl"])

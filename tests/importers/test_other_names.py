@@ -45,15 +45,47 @@ def test_the_one_measure_that_was_taken_in_training_and_validation_is_the_loss(i
     "header, option",
     [
         ("step,train_mse,train_mae,val_mse,val_mae", "--map loss=train_mse --map val_loss=val_mse"),
-        ("epoch,cost,val_cost,a,b", "--map loss=cost --map val_loss=val_cost"),
-        ("step,train/bpb,val/bpb,a,b", "--map loss=train/bpb --map val_loss=val/bpb"),
-        ("step,mse,a,b,c", "--map loss=mse would take mse for the training loss"),
+        ("epoch,cost,val_cost,bpb,b", "--map loss=cost --map val_loss=val_cost"),
+        (
+            "epoch,train,valid,hits,b",
+            "--map loss=train --map val_loss=valid would take train for the training loss, valid for that of",
+        ),
+        ("step,mse,mae,b,c", "--map loss=mse would take mse for the training loss"),
     ],
 )
 def test_what_is_not_certain_is_named_in_the_hint(imported, header, option):
     with pytest.raises(UnreadableError) as caught:
         imported(f"{header}\n1,2,3,4,5\n2,1,2,3,4\n")
     assert caught.value.hint.startswith(option)
+
+
+@for_each(
+    "header, train, val",
+    [
+        ("epoch,cost,val_cost,a,b", "cost", "val_cost"),
+        ("step,train/bpb,val/bpb,a,b", "train/bpb", "val/bpb"),
+        ("step,objective,a,b,c", "objective", ""),
+        ("step,mse_noise,it_per_s,mem_MB,c", "mse_noise", ""),
+        ("upd,nll_per_tok,gn,eta,sec_per_upd", "nll_per_tok", ""),
+        ("ep,fit_err,dev_err,dev_top1,c", "fit_err", "dev_err"),
+    ],
+)
+def test_the_one_name_with_another_word_for_a_loss_is_taken(imported, header, train, val):
+    run = imported(f"{header}\n1,2,3,4,5\n2,1,2,3,4\n")
+    assert noted(run, f"train_loss_raw from {train}")
+    assert curve(run, "train_loss_raw") == [2.0, 1.0]
+    assert bool(curve(run, "val_loss")) is bool(val)
+
+
+def test_an_error_is_counted_on_held_out_data_too_or_is_no_loss(imported):
+    with pytest.raises(UnreadableError):
+        imported("step,errors,dev_err,c\n1,2,3,4\n2,1,2,3\n")
+
+
+def test_a_critic_and_a_generator_by_their_names_alone_play_against_each_other(imported):
+    run = imported("n,critic,gen,p_real\n1,1.4,0.7,0.4\n2,1.3,0.8,0.5\n")
+    assert curve(run, "loss_part/generator") == [0.7, 0.8]
+    assert curve(run, "loss_part/discriminator") == [1.4, 1.3]
 
 
 def test_a_measure_beside_a_loss_is_none(imported):

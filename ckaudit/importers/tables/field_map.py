@@ -5,14 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec import Struct
 
 from ckaudit.contract.schema.loss_names import loss_part_of
-from ckaudit.importers.kinds_of_loss import (
-    adversarial_losses,
-    logs_rollouts,
-    loss_parts,
-    may_be_a_loss,
-    may_be_an_error,
-    only_loss,
-)
+from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     catalogue_name,
@@ -79,7 +72,7 @@ def is_wanted(columns: Mapping[str, str], names: Names) -> Callable[[str], bool]
         or (key not in names and is_test_loss(key))
         or is_of_layer(key, names)
         or (key not in names and loss_part_of(key) is not None)
-        or (key not in names and (may_time_a_step(key) or may_be_a_loss(key) or may_be_an_error(key)))
+        or (key not in names and (may_time_a_step(key) or may_be_a_loss(key) or may_be_a_cost(key)))
     )
 
 

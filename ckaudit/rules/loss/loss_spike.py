@@ -51,11 +51,8 @@ MAX_LONE_SHARE, MAX_LONE_SHARE_OF_FEW = 0.01, 0.05
 MIN_PART_SHARE = 0.5
 """Share of the height of a jump from which a flag is part of one: flags in what is left of a loss are not where it began."""
 
-FIRST_STEPS = 0.1
-"""Share of a run that its first steps are."""
-
-OPENING_STEPS = 200
-"""Of a short run as many steps are its opening: a peak there is judged as an early jump only."""
+FIRST_STEPS, OPENING_STEPS = 0.1, 200
+"""Share of a run that its first steps are; of a short one so many are its opening: a peak there is an early jump only."""
 
 
 @rule(
@@ -243,7 +240,7 @@ def _is_left_behind(loss: Series, row: int, level: float, peak: float) -> bool:
     Args:
         loss: All of it.
         row: Of the first point that stands high.
-        level: What the loss had come to before.
+        level: What the loss had come to before it.
         peak: The highest point.
     """
     steps, values = loss.finite_points()

@@ -100,7 +100,7 @@ def _lost_seconds(hit: Hit, time: Series | None) -> float:
 
 def _lost_share(hit: Hit, points: int) -> float:
     """Return the share of a session's work that a fall cost at most: that of its points, at its lowest level."""
-    return hit.points / points * (1 - (hit.value or 0.0) / hit.limit) if hit.limit else 1.0
+    return (hit.points or 0) / points * (1 - (hit.value or 0.0) / hit.limit) if hit.limit else 1.0
 
 
 def _is_made_of_clock(speed: Series | None, time: Series | None, tokens: Series | None, drop: float) -> bool:
