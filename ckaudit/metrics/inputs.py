@@ -6,13 +6,14 @@ import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import ratio, relabelled, together
 from ckaudit.metrics.weights import weight_norm, weight_rms
 from ckaudit.run.run import Run
-from ckaudit.run.series import Series, empty, single
+from ckaudit.run.series import Series, at, empty, single
 
 
 @metric(
@@ -22,21 +23,36 @@ from ckaudit.run.series import Series, empty, single
     memory=1,
 )
 def input_scale(run: Run) -> Series:
-    r"""Root mean square of a model's inputs: of the batches where these were seen, else as far as the first layer tells.
+    r"""Root mean square of a model's inputs: of the batches where these were seen, or as far as the first layer tells.
 
     $$s = \sqrt{\mu^2 + \sigma^2}$$
     $$s = \sqrt{\mathrm{rms}(W x + b)^2 - \mathrm{rms}(b)^2} \cdot \sqrt{m} \,/\, \lVert W \rVert_F$$
 
     Shape (C, 1), labelled by "the batches" or by the first layer, of m outputs: that is exact for inputs of mean zero that are
     independent of one another, and near 1 for normed ones. Not recorded for a model that begins with an embedding, where half of
-    what the layer puts out is its bias, nor where run.json does not list the tensors in their order.
+    what the layer puts out is its bias, nor where run.json does not list the tensors in their order. Where the first layer gets
+    inputs of another scale than the batches have, by a factor of three, the model scales them itself, and what that layer gets
+    counts; of a model that begins with a normalization nothing is recorded.
     """
     seen = _of_batches(run)
-    if seen:
-        return seen
     facts = run.manifest.tensors if run.manifest else UNSET
     name, first = next(iter((facts or {}).items()), ("", None))
-    if first is None or first.kind == "embedding" or first.shape is UNSET or len(first.shape) < 2 or first.module is UNSET:
+    if first is not None and first.kind == "norm":
+        return empty("input_scale")
+    told = _of_first_layer(run, name, first) if first is not None else empty("input_scale")
+    return told if seen and told and _differ(seen, told) else seen or told
+
+
+def _differ(seen: Series, told: Series, *, ratio: float = 3.0) -> bool:
+    """Tell whether the first layer gets inputs of another scale than the batches have, at the first that tells both."""
+    values = at(seen, told.steps).values[:, 0] / told.values[:, 0]
+    known = values[np.isfinite(values) & (values > 0)]
+    return len(known) > 0 and abs(math.log(known[0])) > math.log(ratio)
+
+
+def _of_first_layer(run: Run, name: str, first: TensorFacts) -> Series:
+    """Return the scale of what the first layer gets, as its outputs tell it while its weights are random."""
+    if first.kind == "embedding" or first.shape is UNSET or len(first.shape) < 2 or first.module is UNSET:
         return empty("input_scale")
     outputs, module = float(first.shape[0]), first.module
     rms = relabelled(activation_rms(run).only(lambda label: label == module), module)

@@ -45,6 +45,11 @@ def has_taken_all_steps(steps: Steps, manifest: Manifest | None) -> bool:
     return planned is not UNSET and bool(len(steps) and steps[-1] >= planned)
 
 
+def is_alone(manifest: Manifest | None) -> bool:
+    """Tell whether a single process trains, so that nothing is exchanged between ranks."""
+    return manifest is not None and manifest.world_size == 1
+
+
 def may_have_taken_all_steps(steps: Steps, manifest: Manifest | None) -> bool:
     """Tell whether a training has taken all the steps that were planned, or nobody said how many there are to be."""
     return has_taken_all_steps(steps, manifest) or manifest is None or manifest.planned_steps is UNSET

@@ -19,7 +19,7 @@ def test_a_log_becomes_a_run_folder_named_after_it(log, tmp_path, capfd):
     stdout, stderr = capfd.readouterr()
     assert stdout == ""
     assert stderr.startswith("wrote log.ckaudit: 2 lines of 1 name\nnote: read as CSV: 2 rows")
-    assert "left out, because no common name says what they are: score" in stderr
+    assert "left out, because no common name says what they are: cost" in stderr
     first = json.loads((tmp_path / "log.ckaudit/scalars.jsonl").read_text().splitlines()[0])
     assert first == {"schema_version": "ck.scalars.v1", "step": 1, "train_loss_raw": 2.5}
     assert run(["validate", "log.ckaudit"]) == 0

@@ -48,3 +48,22 @@ def test_batches_that_were_seen_say_it_whatever_the_first_layer_adds():
     seen = {"data.input_mean": {10: {"data.input_mean": 3.0}}, "data.input_std": {10: {"data.input_std": 4.0}}}
     of_layer = {path: {10: dict(zip(each.labels, each.values[0], strict=True))} for path, each in run.sections.items()}
     assert cells(input_scale(run_of(of_layer | seen, tensors=run.manifest.tensors))) == {(10, "the batches"): 5.0}
+
+
+@pytest.mark.parametrize(("batches", "counts"), [(9.0, "the batches"), (7.0 * 255, "a"), (7.0 / 255, "a")])
+def test_a_model_that_scales_its_inputs_itself_is_told_by_its_first_layer(batches, counts):
+    run = recorded()
+    of_layer = {
+        "activations.*.rms": {10: {"a": run.series("activations", "rms").values[0, 0], "b": 3.0}},
+        "weights.*.frobenius_norm": {10: {"a.weight": run.series("weights", "frobenius_norm").values[0, 0], "b.weight": 1.0}},
+    }
+    seen = {"data.input_mean": {10: {"data.input_mean": 0.0}}, "data.input_std": {10: {"data.input_std": batches}}}
+    ((place, value),) = cells(input_scale(run_of(of_layer | seen, tensors=run.manifest.tensors))).items()
+    assert place == (10, counts)
+    assert value == pytest.approx(9.0 if counts == "the batches" else 7.0, rel=0.05)
+
+
+def test_a_model_that_begins_with_a_normalization_takes_inputs_of_any_scale():
+    seen = {"data.input_mean": {10: {"data.input_mean": 140.0}}, "data.input_std": {10: {"data.input_std": 80.0}}}
+    facts = {"a.weight": TensorFacts(kind="norm", module="a", shape=[64]), "b.weight": TensorFacts(module="b", shape=[2, 64])}
+    assert not input_scale(run_of(seen, tensors=facts))

@@ -32,7 +32,7 @@ from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.run.column_builder import DTYPES
-from ckaudit.run.run_facts import is_single_precision
+from ckaudit.run.run_facts import is_alone, is_single_precision
 from ckaudit.run.series import Series
 
 
@@ -75,7 +75,7 @@ def gradient_underflow(
     the same, but not those next to the loss: where these are zero as well in float16, all of it was too small. A module with over
     `quiet` of zeros in its output has as many in its gradient. Norms that are made of whole steps were rounded to them, whatever
     the precision. Modules that compute in single precision lose nothing, but what casts gradients beside them may, such as an
-    exchange between ranks: where whole gradients come and go, nothing else would make them. Log odds are on the common scale
+    exchange between ranks: where whole gradients come and go, in a run of several, nothing else would make them. Log odds are on the common scale
     (`causes/cause.py`).
     """
     if (step := quantization_step(norm)) is not None:
@@ -102,7 +102,8 @@ def gradient_underflow(
         yield supports(strong, "all of every gradient is zero, to the last tensor of the model, and it is of float16", zeros.name)
     else:
         yield contradicts(strong, "gradients are zero as a whole or not at all", zeros.name)
-    yield from _precision(types, scale, strong if comes_and_goes else decisive, medium)
+    may_be_cast = comes_and_goes and not is_alone(facts)
+    yield from _precision(types, scale, strong if may_be_cast else decisive, medium)
     if silent is not None and (silent.values[silent.finite] > quiet).any():
         yield contradicts(
             strong, f"over {quiet:.0%} of the outputs of a module are zero, and so are gradients before it", silent.name
