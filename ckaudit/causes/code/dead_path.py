@@ -31,6 +31,7 @@ from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.rules.weights.weights_alike import weights_alike
 from ckaudit.rules.weights.weights_shrink import weights_shrink
 from ckaudit.run.series import Series
+from ckaudit.run.tensors import table_of
 
 LEAVES_NO_GRADIENT = (dead_units, weights_alike, weight_scale_off, weights_shrink, router_imbalance)
 """Illnesses that leave tensors without a gradient by themselves, whenever they are seen."""
@@ -64,10 +65,10 @@ def dead_path(
     """A path through the model is cut off from the loss.
 
     Tensors of such a path have a gradient of zero, or no gradient at all where the path is taken out of the graph. Where more
-    than `few` of all tensors get no gradient, the cause is not one path. Units that never fire, weights without spread or scale,
-    and routers that send nothing leave tensors without a gradient too, each with a sign of its own. So do gradients that are too
-    small: many of the others are zero in part then, and a bias without one may stand beside a weight with one. Where all inputs
-    are zero, the path begins before the model. Log odds are on the common scale (`causes/cause.py`).
+    than `few` of all tensors get no gradient, the cause is not one path. Units that never fire, weights without spread or
+    scale, and routers that send nothing to an expert leave tensors without a gradient too, each with a sign of its own. So do
+    gradients that are too small: many of the others are zero in part then, and a bias without one may stand beside a weight
+    with one. Where all inputs are zero, the path begins before the model. Log odds are on the common scale (`causes/cause.py`).
     """
     dead = findings.of(dead_parameter)
     still = places_of(findings.of(barely_moving))
@@ -88,6 +89,8 @@ def dead_path(
         never = f"all outputs of {silent} are zero at every record: units that never fire leave a path like that too"
         yield contradicts(medium, never, activation_sparsity.name)
     places = places_of(dead)
+    if all(map(table_of(facts).is_expert, places)):
+        yield contradicts(decisive, "all that gets no gradient is of experts: no token is sent to them", dead[0])
     if norm is not None:
         total, count = len(norm.labels), len(places.intersection(norm.labels) or places)
         if count <= few * total:

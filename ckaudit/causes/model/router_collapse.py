@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.causes.cause import Findings, cause, contradicts, supports
+from ckaudit.causes.cause import Findings, cause, contradicts, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.routing import moe_load_balance_loss
@@ -39,19 +39,21 @@ def router_collapse(
 ) -> Iterator[Evidence]:
     """A router sends nearly all tokens to one expert, so that the others learn nothing.
 
-    Experts without tokens have no gradient, and the busy one drops what it has no room for. The load-balance loss is 1 for an
-    even spread; a router that balances stays below `uneven`.
-    Log odds are first guesses, to be fitted on runs of known truth.
+    Experts without tokens have no gradient, whether their tokens were counted or not, and the busy one drops what it has no
+    room for. The load-balance loss is 1 for an even spread; a router that balances stays below `uneven`. Log odds are first
+    guesses, to be fitted on runs of known truth.
     """
     uneven_use = findings.first(router_imbalance)
-    if uneven_use is None:
+    dead = places_of(findings.of(dead_parameter))
+    are_of_experts = bool(dead) and all(map(table_of(facts).is_expert, dead))
+    if uneven_use is None and not are_of_experts:
         yield contradicts(decisive, "no router was found to prefer one expert", "router_imbalance")
         return
-    if any(finding.severity == "sev1" for finding in findings.of(router_imbalance)):
+    if uneven_use is not None and any(finding.severity == "sev1" for finding in findings.of(router_imbalance)):
         yield supports(strong, uneven_use.message, uneven_use)
-    dead = [place for finding in findings.of(dead_parameter) for place in (finding.where, *finding.also) if place]
-    if dead and all(table_of(facts).is_expert(place) for place in dead):
-        yield supports(medium, f"{len(dead)} tensors get no gradient, all of them of experts", "dead_parameter")
+    if are_of_experts:
+        weight = medium if uneven_use else strong  # of a record without tokens per expert it is all that tells
+        yield supports(weight, f"{len(dead)} tensors get no gradient, all of them of experts", "dead_parameter")
     if dropped := findings.first(dropped_tokens):
         yield supports(medium, f"the busy expert has no room: {dropped.message}", dropped)
     if balance is not None and (level := balance.late_median()) is not None and level > uneven:
