@@ -73,7 +73,7 @@ def test_statistics_of_the_weights_show_whether_they_move(tmp_path):
 
 
 def test_a_loss_that_was_left_out_is_offered(tmp_path):
-    rows = [{**row, "lr": 1e-3} for row in _falling(60, "step objective")]
+    rows = [{**row, "cost": 1.0, "lr": 1e-3} for row in _falling(60, "step objective")]
     report = triage(_log(tmp_path, rows))
     assert report.judged == "nothing"
     assert report.to_judge_more == "--map 'loss=step objective' would take step objective for the training loss"

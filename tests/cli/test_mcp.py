@@ -345,7 +345,9 @@ def test_the_policy_of_the_folder_where_it_starts_holds(tmp_path):
 
 def test_the_columns_that_the_policy_names_are_read_and_others_can_be_named(tmp_path):
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs/log.csv").write_text("step,my nll\n" + "".join(f"{step},{3 - step / 100}\n" for step in range(1, 90)))
+    (tmp_path / "runs/log.csv").write_text(
+        "step,my nll,my cost\n" + "".join(f"{step},{3 - step / 100},{step % 7}\n" for step in range(1, 90))
+    )
     call = ("triage", {"run": "runs/log.csv"})
     ((refused, failed),) = talk(["runs"], [call], cwd=tmp_path)
     assert failed

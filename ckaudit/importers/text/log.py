@@ -112,9 +112,16 @@ def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], fo
             hint=_which_keys(keys),
         )
     resumes = {fact.line: at for fact in log.facts if fact.key == "resumed" and (at := count_of(fact.value)) is not None}
-    runs = runs_of(meaning.rows, starts, resumes)
+    runs = [run for run in runs_of(meaning.rows, starts, resumes) if _holds_values(run)]
     meaning.notes += note_on_torn(torn)
     return [_imported(run, number, runs, log, keys, meaning, form) for number, run in enumerate(runs)]
+
+
+def _holds_values(run: TextRun) -> bool:
+    """Tell whether a line of a run holds more than what helps to read others."""
+    return any(
+        column.recorded.any() for part in run.parts for name, column in part.rows.columns.items() if not name.startswith(HELPER)
+    )
 
 
 def _imported(
