@@ -234,7 +234,7 @@ def _only_measure(forms: Sequence[str]) -> OnlyLoss | None:
 
 def _only_cost(names: Sequence[str]) -> OnlyLoss | None:
     """Return the one column with another word for a loss, and its twin of validation; an error that is counted must have one."""
-    apart = _PARTS | _AGAINST
+    apart = _PARTS | _AGAINST | {"elbo"}  # of a bound, more is better, unless somebody has turned its sign
     costs = [place for place, name in enumerate(names) if looks_like_a_loss(name) and not words_of(name) & apart]
     if not costs:
         counted = [place for place, name in enumerate(names) if words_of(name) & _COUNTED_ERRORS]

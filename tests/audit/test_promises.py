@@ -237,10 +237,10 @@ def test_uniform_heads_are_young_up_to_the_step_that_is_named():
     step = np.arange(0, 201, 50)
     heads = {"uniform_head_fraction": single("uniform_head_fraction", "1", step, np.zeros(len(step)))}
     (rule,) = [each for each in rules().values() if each.name == "uniform_heads"]
-    (skip,) = rule.function(heads["uniform_head_fraction"], None, None, None)
+    (skip,) = rule.function(heads["uniform_head_fraction"], None, None, None, None)
     assert skip.detail == "step 200; heads are judged after step 200"
     longer = single("uniform_head_fraction", "1", step + 1, np.zeros(len(step)))
-    assert not [*rule.function(longer, None, None, None)]
+    assert not [*rule.function(longer, None, None, None, None)]
 
 
 def test_one_check_is_it_and_not_them():

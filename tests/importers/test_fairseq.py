@@ -149,3 +149,17 @@ def test_an_exception_at_the_end_is_an_error(imported):
     told = imported(text + END, "train.log")
     assert noted(told, "the log tells no times")
     assert "error_event_rate/python" not in told.table.names
+
+
+def scales(run):
+    return [row["loss_scale"] for row in run.rows if "loss_scale" in row]
+
+
+def test_overflows_behind_the_last_line_leave_its_loss_scale(imported):
+    said = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to:"
+    note = f"2021-03-04 05:06:{{:02}} | INFO | fairseq.trainer | {said} {{}}\n"
+    between = LOG.replace("2021-03-04 05:06:30", note.format(25, 64.0) + "2021-03-04 05:06:30")
+    assert scales(imported(between)) == [128.0, 128.0, 128.0]
+    behind = imported(between + "".join(note.format(41 + n, f"{2.0**-n:.4g}") for n in range(3)))
+    assert scales(behind) == [128.0, 128.0, 0.25]
+    assert any("3 gradients overflow behind the last line" in words for words in behind.notes)

@@ -77,6 +77,11 @@ def test_the_one_name_with_another_word_for_a_loss_is_taken(imported, header, tr
     assert bool(curve(run, "val_loss")) is bool(val)
 
 
+def test_a_bound_of_which_more_is_better_is_no_loss(imported):
+    with pytest.raises(UnreadableError):
+        imported("sweep,elbo,kl_w\n1,-120,0.1\n2,-90,0.2\n")
+
+
 def test_an_error_is_counted_on_held_out_data_too_or_is_no_loss(imported):
     with pytest.raises(UnreadableError):
         imported("step,errors,dev_err,c\n1,2,3,4\n2,1,2,3\n")

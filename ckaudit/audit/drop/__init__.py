@@ -16,6 +16,7 @@ from ckaudit.audit.load_run import open_run
 from ckaudit.audit.measure import notes_on_files
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import ignoring_float_errors
+from ckaudit.contract.schema.score_names import LESS_IS_BETTER
 from ckaudit.errors import UsageError
 from ckaudit.metrics import metrics
 from ckaudit.metrics.evaluation import microbench_score
@@ -246,7 +247,7 @@ def largest_score_fall(run: Run, *, noise: float = 7.0, min_fall_share: float = 
     Raises:
         UsageError: Where no score was recorded twice.
     """
-    scores = microbench_score(run)
+    scores = microbench_score(run).only(lambda name: not LESS_IS_BETTER.search(name))
     if scores.points < 2:
         reason = "only one evaluation logged a microbench_score" if scores else "microbench_score is not recorded"
         raise UsageError(f"{reason}, so that no fall can be found in it", hint=SINCE_HINT)

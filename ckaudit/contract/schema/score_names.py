@@ -24,6 +24,12 @@ EPISODE_RETURN = re.compile(
     r"|^critic_rewards_mean$|^(?:total|running)_rewards?$"
 )
 """Names of what an episode is worth, as Stable-Baselines3, CleanRL, RLlib, Tianshou, verl and loops of one's own write them."""
+LESS_IS_BETTER = re.compile(
+    r"(?:^|[^a-z0-9])(?:err(?:or)?s?|loss|[rn]?mse|rmsle|s?mape|mae|nll|ppl|perplexity|bp[bc]|[wct]er|fid|kid|lpips|kld?|divergence"
+    r"|distance|dist|regret|brier|ece|chamfer|hausdorff|epe|cost|violations?|residual)(?:$|[^a-z0-9])",
+    re.IGNORECASE,
+)
+"""Words of what somebody measures of a model and wants little of."""
 SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
 """Words that make a name that of some score, where no loss is named beside them."""
 _SCORE = re.compile(

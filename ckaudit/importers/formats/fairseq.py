@@ -56,15 +56,17 @@ _NAMES: Names = {
 }
 _SILENT = ("epoch", "update", "bsz", "ups", "wall", "train_wall", "gb_free", "cuda_gb_free", "cuda_gb_reserved")
 _UPDATES = "num_updates"
+_OVERFLOW = re.compile(rb"gradient overflow detected[^\n]{0,40} loss scale to: (\d{1,12}(?:\.\d{1,12})?(?:e-?\d{1,3})?)")
 
 
 class _Lines(Struct, frozen=True):
-    """Lines with an object: their time, the logger's name, the object, and the line of the file."""
+    """Lines with an object: their time, the logger's name, the object, the line of the file, and where they end."""
 
     times: list[bytes]
     tags: list[str]
     objects: list[bytes]
     places: list[int]
+    ends: list[int]
 
 
 def detects(source: Source) -> bool:
@@ -109,9 +111,24 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     step_notes.extend(
         ["means of whole epochs were left out: the log has those of its intervals"] if "train" in lines.tags else []
     )
+    notes += _take_last_scale(series, source.data, lines.ends[-1])
     notes += _take_errors(series, error_lines(source.data), [lines.places[line - 1] for line in rows.lines])
     curves = Curves(steps, series, [*notes, *step_notes], mapped.layers)
     return [imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY)]
+
+
+def _take_last_scale(series: dict[str, Numbers], data: bytes, end: int) -> list[str]:
+    """Take the loss scale that overflows behind the last line of numbers left, and return a note on them."""
+    scales = [float(match[1]) for match in _OVERFLOW.finditer(data, end)]
+    known = series.get("loss_scale")
+    if not scales or known is None:
+        return []
+    values, recorded = known.values.copy(), known.recorded.copy()
+    values[-1], recorded[-1] = scales[-1], True
+    series["loss_scale"] = Numbers(values, recorded)
+    return [
+        f"{len(scales)} gradients overflow behind the last line of numbers: the loss scale that they left is that of its step"
+    ]
 
 
 def _take_errors(series: dict[str, Numbers], seen: Sequence[ErrorLine], places: Sequence[int]) -> list[str]:
@@ -131,7 +148,7 @@ def _take_errors(series: dict[str, Numbers], seen: Sequence[ErrorLine], places: 
 
 def _lines(data: bytes) -> _Lines:
     """Return the lines of a log that hold numbers, those of text as objects too."""
-    lines = _Lines([], [], [], [])
+    lines = _Lines([], [], [], [], [])
     for place, match in _numbered(data):
         is_text = not match[3].startswith(b"{")
         tag, numbers = _of_text(match) if is_text else ((match[2] or b"").decode(), match[3])
@@ -139,6 +156,7 @@ def _lines(data: bytes) -> _Lines:
         lines.tags.append(tag)
         lines.objects.append(numbers)
         lines.places.append(place)
+        lines.ends.append(match.end())
     return lines
 
 

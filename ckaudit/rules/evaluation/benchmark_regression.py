@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.score_names import EPISODE_RETURN
+from ckaudit.contract.schema.score_names import EPISODE_RETURN, LESS_IS_BETTER
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.medians import median
@@ -36,11 +36,14 @@ def benchmark_regression(
     ## Why it matters
     The loss may go on falling while an ability is lost: data, context or harness changed.
     ## False alarms
-    Small benchmarks are noisy: their own steps say how much. A score that is better when low is not for this rule, nor is the
-    return of an episode, which has its own (return_lost). A rate that is raised anew, as at a warm restart, costs every score for
-    a while, and all of it comes back.
+    Small benchmarks are noisy: their own steps say how much. What is better when low, by its name, is not for this rule, nor is
+    the return of an episode, which has its own (return_lost). A rate that is raised anew, as at a warm restart, costs every
+    score for a while, and all of it comes back.
     """
-    score = score.only(lambda name: EPISODE_RETURN.search(name) is None)
+    score = score.only(lambda name: not EPISODE_RETURN.search(name) and not LESS_IS_BETTER.search(name))
+    if not score.labels:
+        yield Skip("not_applicable", "none of the scores is one of which more is known to be better")
+        return
     if score.points <= history:
         yield Skip("too_few_points", f"{score.points} values of microbench_score; more than {history} are needed")
         return

@@ -13,7 +13,7 @@ from ckaudit.metrics.reductions import running_medians
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
-from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
+from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise, is_scatter
 from ckaudit.run.run_facts import POLICY_ACTS, is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import Span, spans
@@ -73,7 +73,8 @@ def exploding_gradient(
     it on, and ends below them by `felt_loss_share`; where the norm stays below its own median over the first ten points, or has
     grown by less than `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the
     lowest. So is one before and after which the loss, by medians of ten points, is below a tenth of its first, and below a
-    quarter in between.
+    quarter in between; and one within six deviations of the logarithms of the 50 norms before: those of single rows differ by
+    orders of magnitude.
     ## Why it matters
     Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
     did.
@@ -136,7 +137,8 @@ def _explosions(
     ratio = _over_running_median(norm)  # (T, 1)
     exploded = False
     for span in spans(norm, np.nan_to_num(ratio) > max_ratio, min_points=min_points):
-        if _is_harmless(span, norm, loss, felt_loss_share, is_small=float(np.nanmax(ratio[span.rows])) < max_ratio**1.5):
+        peak = float(np.nanmax(ratio[span.rows]))
+        if _is_scatter(span, norm, peak) or _is_harmless(span, norm, loss, felt_loss_share, is_small=peak < max_ratio**1.5):
             continue
         exploded = True
         yield Hit.over(
@@ -148,7 +150,9 @@ def _explosions(
         )
         ratio[span.rows] = np.nan
     for span in spans(norm, np.nan_to_num(ratio) > shock_ratio):
-        if _is_harmless(span, norm, loss, felt_loss_share, for_long=False):
+        if _is_scatter(span, norm, float(np.nanmax(ratio[span.rows]))) or _is_harmless(
+            span, norm, loss, felt_loss_share, for_long=False
+        ):
             continue
         exploded = True
         yield _shock(span, ratio, shock_ratio, box)
@@ -193,6 +197,12 @@ def _sliding(norm: Series, rows: Steps, turn: Turn) -> Hit:
         value=turn.after,
         limit=turn.before,
     )
+
+
+def _is_scatter(span: Span, norm: Series, peak: float) -> bool:
+    """Tell whether the norms before a span scatter by so many times themselves, as those of batches of one row do."""
+    before = norm.values[: span.rows[0], 0][norm.finite[: span.rows[0], 0]][-WINDOW:]
+    return is_scatter(before, peak)
 
 
 def _is_harmless(

@@ -70,16 +70,17 @@ def overfitting(
     and by more than `min_rise` of it (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
     Where no training loss was recorded the rise alone counts, and the message says so. The first step is where the higher level
     begins, or the first evaluation after the divergence step, if that is earlier. A validation loss that stands is as bad,
-    unless its last eighth is lower than all before: it gains less than `max_gain` from the third quarter of the evaluations to
-    the last, while the training loss falls by `min_train_fall` and ends more than `min_gap_share` of the validation loss below
-    it. From two evaluations on, so is one that does not fall, and never comes below the first training loss by a twentieth of
-    what the training loss has fallen, a tenth and more: nothing that is learnt carries over; or by less than a quarter of it,
-    where no evaluation costs less than the first steps, or the training loss has fallen by more than half and the held-out loss
-    no longer falls: most of it is memory; or, by a model of tokens that began with a guess, by less than half; or it stays
-    beyond twice an untrained model's, and falls by less than two thirds as much; or it never comes below what a constant guess
-    costs, while the training loss does. A held-out loss may be in another unit: what it has fallen from its own first
-    evaluations counts as well. A rise by less than two parts in a hundred of what has been learnt since the first losses, or
-    five where less than a tenth of them is left, is none, and a fall of the training loss by as little is no memory.
+    unless its last eighth is lower than all before: it gains less than `max_gain` from the second quarter of the evaluations to
+    the last, for at the end of a schedule every loss stands, while the training loss falls by `min_train_fall` and ends more
+    than `min_gap_share` of the validation loss below it. From two evaluations on, so is one that does not fall, and never comes
+    below the first training loss by a twentieth of what the training loss has fallen, a tenth and more: nothing that is learnt
+    carries over; or by less than a quarter of it, where no evaluation costs less than the first steps, or the training loss has
+    fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a model of tokens that began
+    with a guess, by less than half; or it stays beyond twice an untrained model's, and falls by less than two thirds as much;
+    or it never comes below what a constant guess costs, while the training loss does. A held-out loss may be in another unit:
+    what it has fallen from its own first evaluations counts as well. A rise by less than two parts in a hundred of what has
+    been learnt since the first losses, or five where less than a tenth of them is left, is none, and a fall of the training
+    loss by as little is no memory.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
@@ -242,8 +243,8 @@ def _stands(
     if train is None or len(steps) < 4 * EVALS_PER_QUARTER:
         return
     quarters = np.array_split(np.arange(len(steps)), 4)
-    before, last = (median(val[part]) for part in quarters[2:])
-    learnt, memory = (median(train[part]) for part in quarters[2:])
+    before, last = (median(val[part]) for part in quarters[1::2])
+    learnt, memory = (median(train[part]) for part in quarters[1::2])
     end = int(quarters[3][len(quarters[3]) // 2])
     is_falling = median(val[end:]) < val[:end].min()
     if is_falling or is_negligible(learnt - memory, val, logged):
@@ -251,7 +252,7 @@ def _stands(
     lowest = int(np.argmin(val))
     course = f"has not come below its lowest, {val.min():.4g} at step {steps[lowest]}, and stands at"
     if lowest in quarters[3]:
-        course = f"came to {before:.4g} in the third quarter of its evaluations, and stands at"
+        course = f"came to {before:.4g} in the second quarter of its evaluations, and stands at"
     if before - last < gain * before and memory < (1 - fall) * learnt and val[-1] - train[-1] > apart * val[-1]:
         yield Hit.at(
             steps[quarters[3]],

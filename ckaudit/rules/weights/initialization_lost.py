@@ -25,8 +25,8 @@ def initialization_lost(
     The scale of the initial weights is what keeps signals and gradients in range; an optimizer that has seen ten gradients
     knows no better one. Training often goes on, from a worse start.
     ## False alarms
-    Vectors and tensors that start at zero are left out. Where most of a model is frozen, the matrices beside it are adapters,
-    which begin small so that they can be lost: a note.
+    Vectors and tensors that start at zero are left out, and so are embeddings, whose rows are drawn small to be lost. Where
+    most of a model is frozen, the matrices beside it are adapters, which begin small so that they can be lost: a note.
     """
     table = table_of(facts)
     matrices = moved.only(lambda name: _is_matrix(name, table))
@@ -55,6 +55,6 @@ def initialization_lost(
 
 
 def _is_matrix(name: str, table: TensorTable) -> bool:
-    """Tell whether a tensor has two dimensions or more, as far as that is known."""
+    """Tell whether a tensor has two dimensions or more, as far as that is known, and is no table of rows."""
     fact = table.facts.get(name)
-    return table.kind(name) != "norm" and (fact is None or not fact.shape or len(fact.shape) > 1)
+    return table.kind(name) not in ("norm", "embedding") and (fact is None or not fact.shape or len(fact.shape) > 1)
