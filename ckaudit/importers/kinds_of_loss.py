@@ -50,7 +50,7 @@ _PARTS = frozenset(
     commit commitment codebook vq feature fm best min max std prev previous last ema
     """.split()  # noqa: SIM905  one word a line would take five times the room
 )
-LOSS_WORDS = frozenset({"loss", "losses", "nll", "crossentropy", "objective", "cost", "bpb", "bpc"})
+LOSS_WORDS = frozenset({"loss", "losses", "nll", "crossentropy", "logloss", "objective", "cost", "bpb", "bpc"})
 _ERROR_WORDS = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
 _COUNTED_ERRORS = frozenset({"err", "error"})
 _TIME_WORDS = frozenset({"time", "reader", "duration", "sec", "seconds", "ms"})

@@ -221,3 +221,19 @@ def test_memory_is_taken_in_the_unit_behind_it(imported):
     text = "".join(f"step={n} loss={3 - n / 100} gpu_mem={8 + n}.50GiB memory=3 step_time=0.4s\n" for n in (1, 2, 3))
     run = imported(text, "x.log")
     assert curve(run, "gpu_mem_used") == {n: (8.5 + n) * 2**30 for n in (1, 2, 3)}
+
+
+def test_the_only_measure_of_error_is_the_loss(imported):
+    text = "baseline mse = 0.1667\n" + "".join(f"iter {n} mse {0.2 - n / 1000:.4f} lr 0.001\n" for n in range(0, 50, 10))
+    assert list(curve(imported(text, "x.log"), "train_loss_raw").values()) == [0.2, 0.19, 0.18, 0.17, 0.16]
+
+
+def test_a_line_of_marian_s_validation_is_no_update(imported):
+    text = "".join(
+        f"[2020-11-05 21:00:20] Ep. 1 : Up. {n} : Sen. 1,280 : Cost {3 - n / 1000} : Time 11.55s : L.r. 7.8125e-05\n"
+        + (f"[2020-11-05 21:00:21] [valid] Ep. 1 : Up. {n} : cross-entropy : {8 - n / 1000} : new best\n" if n % 300 == 0 else "")
+        for n in range(100, 700, 100)
+    )
+    run = imported(text, "train.log")
+    assert curve(run, "train_loss_raw") == {n: 3 - n / 1000 for n in range(100, 700, 100)}
+    assert curve(run, "val_loss") == {300: 7.7, 600: 7.4}

@@ -6,7 +6,7 @@ Names are given in small letters and with underscores.
 import re
 from collections.abc import Sequence
 
-HELD_OUT = "val|valid|validation|eval|evaluation|dev|heldout|held_out"
+HELD_OUT = "val|valid|validation|eval|evaluation|dev|heldout|held_out|holdout"
 """Words for data that is not trained on, as parts of a regular expression; a test set is called otherwise."""
 EPISODE = "ep|episodes?|episodic"
 RETURN_OF = "(?:rew|rewards?|returns?)"

@@ -40,6 +40,7 @@ from ckaudit.importers.text.line_values import (
     parts_of,
     take_data_time,
     take_rate,
+    with_only_loss,
     with_test_loss,
     with_unit,
 )
@@ -61,6 +62,7 @@ _NAME_FIRST = re.compile(
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
 _CLU = re.compile(r".{0,80}logging_writer\.py:\d{1,6}\] \[(\d{1,12})\] ")
 _OF_ALL = re.compile(r"(\d+)/(\d+) (?=(?:\w+[_ ])?loss ?[:=])")
+_HELD_OUT_MARK = "[valid]"  # before the text of a line, as Marian writes it
 _MAX_CHARACTERS_AHEAD = 100  # characters before which the step must stand
 _FACTS = (
     ("parameters", re.compile(r"(?:model_params|num_params|n_params):\s?(\d+)\s*\Z")),
@@ -136,8 +138,11 @@ def _cells(line: str, start: int) -> list[Cell] | None:
     else:
         return None
     seen = {cell.key for cell in cells}
+    is_held_out = _HELD_OUT_MARK in line[:start]
     for pair in PAIR.finditer(line, match.end()):
         name = pair[1].lower()
+        if is_held_out and name_of(name) == "train_loss_raw":
+            name = f"val {name}"
         if name == "time" and match[0].lower().startswith("up."):  # of all updates since the line before
             continue
         key = f"{name} [{pair[3]}]" if pair[3] else with_unit(name, line, pair.end(2))
@@ -187,7 +192,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     columns: Columns = {}
     taken = []
     parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()}
-    mapped = {**parts, **with_test_loss(raw, mapped)}
+    mapped = {**parts, **with_only_loss(raw, with_test_loss(raw, mapped))}
     hidden = losses_of_policy(raw, mapped)
     scores = bare_scores(raw)
     for key, column in raw.items():

@@ -1,7 +1,7 @@
 """How long a step took and how much of that it waited for data, where a file has both under the names that training loops use.
 
-`data_time`, or `data`, beside `time`, `iter_time`, `batch_time` or `step_time` is the part of a step before its batch was there,
-in seconds.
+`data_time`, `data` or `wait_secs` beside `time`, `iter_time`, `batch_time`, `step_time` or `secs` is the part of a step before
+its batch was there, in seconds.
 """
 
 import re
@@ -14,8 +14,8 @@ from ckaudit.importers.kinds_of_loss import NO_LETTERS
 from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import Numbers, ratio
 
-_DATA = re.compile(r"((?:.+_)?)data(?:_time)?")
-_WHOLE_TIMES = ("time", "iter_time", "batch_time", "step_time")
+_DATA = re.compile(r"((?:.+_)?)(?:data|(?:data_|loader_)?wait)(?:_(?:time|secs?|seconds|s))?")
+_WHOLE_TIMES = ("time", "iter_time", "batch_time", "step_time", "secs", "seconds", "step_secs", "step_seconds")
 _HELD_OUT = re.compile(r"(?:^|_)(?:val|valid|validation|eval|evaluation|dev|test)_")
 
 
@@ -38,6 +38,8 @@ def named_times(names: Sequence[str]) -> StepTimes | None:
     StepTimes(data='train/data_time', whole='train/time')
     >>> named_times(["step", "data_time"]), named_times(["val_data_time", "val_time"]), named_times(["Data", "Time"])
     (None, None, StepTimes(data='Data', whole='Time'))
+    >>> named_times(["step", "xent", "secs", "wait_secs"])
+    StepTimes(data='wait_secs', whole='secs')
     """
     plain = {NO_LETTERS.sub("_", name.lower()): name for name in reversed(names)}
     for form, data in plain.items():
@@ -52,7 +54,7 @@ def named_times(names: Sequence[str]) -> StepTimes | None:
 def may_time_a_step(name: str) -> bool:
     """Tell whether a column may be one of the two."""
     form = NO_LETTERS.sub("_", name.lower())
-    return form.endswith(("data_time", *_WHOLE_TIMES))
+    return _DATA.fullmatch(form) is not None or form.endswith(_WHOLE_TIMES)
 
 
 def take_times(series: dict[str, Numbers], times: StepTimes, columns: Mapping[str, Numbers]) -> list[str]:

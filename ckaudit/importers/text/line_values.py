@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from ckaudit.contract.schema.loss_names import loss_part_of
-from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts
+from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.names import catalogue_name, factor_of, is_test_loss, policy_losses, shorten_name, test_loss_of
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.curves import take_sum
@@ -129,7 +129,25 @@ def name_of(key: str) -> str | None:
 
 def is_wanted(key: str) -> bool:
     """Tell whether a key is, or helps to compute, a metric of the catalogue."""
-    return key in _HELPERS or name_of(key) is not None or is_test_loss(key) or loss_part_of(key) is not None or counts_steps(key)
+    return (
+        key in _HELPERS
+        or name_of(key) is not None
+        or is_test_loss(key)
+        or loss_part_of(key) is not None
+        or counts_steps(key)
+        or (may_be_a_cost(key) and not may_be_a_loss(key))
+    )
+
+
+def with_only_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what the user mapped, and the only measure of error as the training loss where no key names one."""
+    keys = list(columns)
+    if {"train_loss_raw", "val_loss"} & {mapped.get(key) or name_of(key) for key in keys} or logs_rollouts(keys):
+        return mapped
+    if (lone := only_loss(keys)) is None:
+        return mapped
+    twin = {} if lone.val is None else {keys[lone.val]: "val_loss"}
+    return {keys[lone.train]: "train_loss_raw", **twin, **mapped}
 
 
 def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
@@ -143,7 +161,7 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     columns: Columns = {}
     taken = []
     parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()}
-    mapped = {**parts, **with_test_loss(rows.columns, mapped)}
+    mapped = {**parts, **with_only_loss(rows.columns, with_test_loss(rows.columns, mapped))}
     hidden = losses_of_policy(rows.columns, mapped)
     scores = bare_scores(rows.columns)
     for key, column in rows.columns.items():

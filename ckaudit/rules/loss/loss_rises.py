@@ -184,7 +184,7 @@ def _why_evaluations_fall(val: Series | None, hit: Hit) -> str:
     known = val.finite_in(0)
     before = val.values[known & (val.steps < hit.first), 0][-1:]
     within = val.values[known & (val.steps >= hit.first) & (val.steps <= hit.last), 0]
-    falls = len(before) and len(within) > 1 and within.max() < before[0] and (np.diff(within) < 0).all()
+    falls = len(before) and len(within) and within.max() < before[0] and (np.diff(within) < 0).all()
     return "the held-out loss falls all the while: the batches were harder" if falls else ""
 
 
