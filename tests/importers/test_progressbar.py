@@ -9,7 +9,7 @@ import pytest
 
 from ckaudit.audit import triage
 from ckaudit.errors import CkauditError
-from ckaudit.importers import Imported, import_source
+from ckaudit.importers import Imported, import_runs, import_source
 
 tqdm = pytest.importorskip("tqdm")
 Import = Callable[..., Imported]
@@ -156,3 +156,59 @@ def test_a_return_that_is_lost_is_found(tmp_path: Path) -> None:
     path = tmp_path / "openrlhf.log"
     path.write_text(openrlhf([0.05 * step for step in range(40)] + [-3.0 - 0.01 * step for step in range(20)]))
     assert [finding.code for finding in triage(path).findings] == ["EVAL004"]
+
+
+def epochs(numbers: list[int], form: str = "epoch {}", *, shown: range = range(1, 10, 2), total: int = 10) -> str:
+    """Return a bar for each epoch, none of which is shown when it is full, with the loss of its update."""
+    stream = io.StringIO()
+    for place, number in enumerate(numbers):
+        for batch in shown:
+            step = total * place + batch
+            values = f"[00:01<00:04, 24.1it/s, loss={loss(step)}]"
+            stream.write(f"\r{form.format(number)}:  {100 * batch // total}%|█  | {batch}/{total} {values}")
+        stream.write("\n")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["epoch {}", "Epoch {}/6", "Epoch [{}/6]", "Training epoch: {}", "[Epoch {}] train"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_bars_that_count_epochs_follow_each_other_though_none_is_full(imported: Import, form: str, first: int) -> None:
+    run = imported(epochs([*range(first, first + 6)], form), "train.log")
+    assert curve(run, "train_loss_raw") == {step: loss(step) for step in range(1, 60, 2)}
+
+
+def test_bars_that_count_epochs_from_the_first_again_are_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(epochs([0, 1, 2]) + epochs([0, 1, 2]))
+    assert [curve(run, "train_loss_raw") for run in import_runs(path)] == [{step: loss(step) for step in range(1, 30, 2)}] * 2
+
+
+def test_a_training_that_goes_on_at_an_epoch_stands_where_that_one_began(imported: Import) -> None:
+    run = imported(epochs([1, 2, 3]) + epochs([2, 3, 4]), "train.log")
+    assert [row["step"] for row in run.rows if row["session"] == 0] == [*range(1, 30, 2)]
+    assert [row["step"] for row in run.rows if row["session"] == 1] == [*range(11, 40, 2)]
+
+
+def test_a_bar_over_all_epochs_that_names_the_one_it_is_in_counts_by_itself(imported: Import) -> None:
+    versions = [
+        f"\rEpoch {step // 10}:  {step}%|█ | {step}/100 [00:01<00:04, 24.1it/s, loss={loss(step)}]" for step in range(1, 101)
+    ]
+    assert curve(imported("".join(versions), "train.log"), "train_loss_raw") == {step: loss(step) for step in range(1, 101)}
+
+
+def test_a_bar_of_an_epoch_that_is_cut_off_or_holds_no_number_breaks_nothing(imported: Import) -> None:
+    text = epochs([1, 2, 3]).replace(f"loss={loss(15)}", "loss=nan")
+    values = curve(imported(f"{text}\repoch 4:  10%|█  | 1/10 [00:0", "train.log"), "train_loss_raw")
+    assert values.keys() == set(range(1, 30, 2))
+    assert [step for step, value in values.items() if value != value] == [15]
+
+
+def test_epochs_of_a_policy_in_each_episode_follow_each_other(imported: Import) -> None:
+    text = ""
+    for episode in range(5):
+        text += "".join(
+            f"Train epoch [{epoch}/2]: 100%|██| 8/8 [00:01<00:00, 24.1it/s, ret={episode + epoch / 10}]\n" for epoch in (1, 2)
+        )
+        text += f"Episode [1/1]:  {20 * episode}%|█ | {episode + 1}/5 [00:01<00:04, 24.1it/s]\n"
+    values = curve(imported(text, "openrlhf.log"), "microbench_score/ret")
+    assert values == {8 * (2 * episode + epoch): episode + epoch / 10 for episode in range(5) for epoch in (1, 2)}

@@ -3,15 +3,15 @@
 A bar is written anew for each step, after a carriage return or on a line of its own, with values behind its rate, or before its
 percentage as in `loss 2.31:  10%|█ | ...`; of several versions of one step the last counts. A bar that begins again after it was
 full is the next epoch: update N is the steps of the bars before it, plus its own; so is one that is full again after another
-bar, as OpenRLHF's between its episodes. Returns of a policy are values as losses are. Values of a bar on validation or a test,
-and those that another line tells by a name of an evaluation, hold at the update before them. The rate of a bar is smoothed, and
-no time of a step.
+bar, as OpenRLHF's between its episodes, and one that begins again as that of a later epoch (`epoch 3:  40%|...`), full or not.
+Returns of a policy are values as losses are. Values of a bar on validation or a test, and those that another line tells by a
+name of an evaluation, hold at the update before them. The rate of a bar is smoothed, and no time of a step.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
@@ -36,6 +36,7 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _HELD_OUT = re.compile(r"(?<![a-z])(?:val|valid|validat\w*|eval\w*|dev|test\w*)(?![a-z])", re.IGNORECASE)
+_EPOCH = re.compile(r"(?<![a-z])epoch\W{0,3}(\d{1,9})(?!\d|\.\d)", re.IGNORECASE)
 _COUNTERS = frozenset({"epoch", "step", "global_step", "v_num", "train epoch", "training epoch"})
 _REDUCED = "reduced_train_loss"
 _SCORE = "microbench_score/"
@@ -57,20 +58,38 @@ class BarValues(Struct, frozen=True):
 
 
 class _Bar(Struct):
-    """The training bar of the moment: updates before it, how far it is of how many steps, and whether another bar came after."""
+    """The training bar of the moment.
+
+    Attributes:
+        before: Updates of the bars before it.
+        done: How many of its steps are done.
+        total: How many steps it has.
+        is_passed: Whether another bar came after it.
+        epoch: The epoch that it is of, None where it does not say so.
+        starts: Updates before each epoch that a bar was of.
+    """
 
     before: int = 0
     done: int = 0
     total: int = 0
     is_passed: bool = False
+    epoch: int | None = None
+    starts: dict[int, int] = field(default_factory=dict)
 
-    def observe(self, done: int, total: int) -> int:
+    def observe(self, done: int, total: int, epoch: int | None) -> int:
         """Take a version of the bar, and return the update that it stands at."""
-        if self.done == self.total and (done < self.done or self.is_passed):
+        is_full = self.done == self.total
+        begins_again = done < self.done or (is_full and done == total)
+        epochs_later = 0 if epoch is None or self.epoch is None or not begins_again else epoch - self.epoch
+        if epochs_later > 0 or (is_full and (self.is_passed or (done < self.done and not epochs_later))):
             self.before += self.total
+        elif epochs_later < 0 and epoch is not None:
+            self.before = self.starts.get(epoch, 0)
         elif total != self.total and self.total and done < self.done:
             self.before = 0
-        self.done, self.total, self.is_passed = done, total, False
+        self.done, self.total, self.is_passed, self.epoch = done, total, False, epoch
+        if epoch is not None and (epochs_later or epoch not in self.starts):
+            self.starts[epoch] = self.before
         return self.before + done
 
 
@@ -125,7 +144,8 @@ def _versions(data: bytes) -> Iterator[BarValues]:
             step = bar.before + bar.done
         else:
             values |= _values(match[4])
-            step = bar.observe(int(match[2]), int(match[3])) if values else 0
+            epoch = _EPOCH.search(before)
+            step = bar.observe(int(match[2]), int(match[3]), int(epoch[1]) if epoch else None) if values else 0
             bar.is_passed |= not values
         if values and step > 0:
             yield BarValues(place, step, values)

@@ -51,7 +51,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     epoch = epoch_of(header)
     wanted = {*single.values(), *(part for parts in sums.values() for part in parts), *([] if epoch is None else [epoch])}
     table = read_numbers(source.data, source.shown, header, wanted, delimiter)
-    series = {name: _sum(table, parts) for name, parts in sums.items()}
+    series = {name: sum_of_parts([table.columns[part] for part in parts]) for name, parts in sums.items()}
     series |= {name: table.columns[position] for name, position in single.items()}
     unmeasured: list[str] = []
     if "val_loss" in sums and "val_loss" not in single:
@@ -82,8 +82,8 @@ def _curves(table: NumberTable, series: dict[str, Numbers], epoch: int | None) -
     return Curves(axis.steps, series, axis.notes, step_unit=axis.unit)
 
 
-def _sum(table: NumberTable, positions: Sequence[int]) -> Numbers:
-    parts = [table.columns[position] for position in positions]
+def sum_of_parts(parts: Sequence[Numbers]) -> Numbers:
+    """Return the sum of the parts of a loss where all of them were recorded."""
     recorded = np.logical_and.reduce([part.recorded for part in parts])
     return Numbers(np.sum([part.values for part in parts], axis=0), recorded)
 

@@ -1,0 +1,74 @@
+"""Unity ML-Agents' console, which sums up the episodes of a behavior in a line every few thousand steps.
+
+    [INFO] Walker. Step: 50000. Time Elapsed: 60.134 s. Mean Reward: 1.230. Std of Reward: 0.500. Training.
+
+The mean reward is a return of episodes. A step is one of the environment. Each behavior is a run; where its steps begin anew,
+another run does. A line that says that no episode was completed has no reward, and is left out.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import writable
+from ckaudit.importers.text.error_lines import error_lines
+from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
+from ckaudit.importers.text.line_values import is_wanted, named_lines
+from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
+
+NAME = "Unity ML-Agents console"
+GENERIC = False
+HEAD_BYTES = 2**20
+_MARK = b". Time Elapsed: "
+_NUMBER = r"-?(?:nan|inf|\d{1,20}\.\d{1,6})"
+_LINE = re.compile(
+    r"\[INFO\] (.{1,120}?)\. Step: (\d{1,12})\. Time Elapsed: \d{1,12}\.\d{1,6} s\. (?:Rank: \d{1,6}\. )?"
+    rf"Mean Reward: ({_NUMBER})\. (?:Mean Group Reward: {_NUMBER}\. )?Std of Reward: {_NUMBER}\."
+)
+_NOTES = ("steps are those of the environment", "the time elapsed and the deviation of the rewards were left out")
+Summary = tuple[int, int, dict[str, float]]
+
+
+def detects(source: Source) -> bool:
+    """Tell by a line with a mean reward."""
+    head = source.data[:HEAD_BYTES]
+    return is_text(source) and _MARK in head and next(_summaries(head), None) is not None
+
+
+def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the mean rewards, a run for each behavior.
+
+    Raises:
+        UnreadableError: Where no line has a mean reward.
+        UsageError: Where `columns` names what no line holds.
+    """
+    behaviors: dict[str, list[Summary]] = {}
+    for behavior, summary in _summaries(source.data):
+        behaviors.setdefault(behavior, []).append(summary)
+    if len(behaviors) < 2:
+        return _runs([summary for summaries in behaviors.values() for summary in summaries], source, columns)
+    return [
+        replace(run, name=f"{behavior}, {run.name}" if run.name else behavior)
+        for behavior, summaries in behaviors.items()
+        for run in _runs(summaries, source, columns)
+    ]
+
+
+def _runs(summaries: Sequence[Summary], source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Return the runs of one behavior."""
+    log = LogContent(step_lines(summaries), [], error_lines(source.data), source.line_count, [], [])
+
+    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
+        return named_lines(rows, mapped, _NOTES)
+
+    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
+
+
+def _summaries(data: bytes) -> Iterator[tuple[str, Summary]]:
+    """Yield the behavior of each line with a mean reward, and the line's number, step and reward."""
+    for number, line in numbered_lines(data):
+        if len(line) <= MAX_LINE and (match := _LINE.match(line)):
+            yield writable(match[1]), (number, int(match[2]), {"mean reward": float(match[3])})
