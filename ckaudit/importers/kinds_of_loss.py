@@ -54,6 +54,13 @@ LOSS_WORDS = frozenset({"loss", "losses", "nll", "crossentropy", "logloss", "obj
 _ERROR_WORDS = frozenset({"mse", "rmse", "mae", "huber", "bce", "elbo"})
 _COUNTED_ERRORS = frozenset({"err", "error"})
 _TIME_WORDS = frozenset({"time", "reader", "duration", "sec", "seconds", "ms"})
+_SUM = re.compile(r"(?:total|sum)_loss|l(?:oss)?_(?:total|sum)|loss")
+_TERM = re.compile(r"l(?:oss)?_([a-z0-9]\w{0,40})|([a-z0-9]\w{0,40})_loss")
+_NO_TERM = frozenset(
+    """
+    total sum scale weight weights coef avg average mean smooth smoothed train training epoch step batch
+    """.split()  # noqa: SIM905
+)
 _AGAINST = frozenset("adv adversarial gan g d gen generator dis disc discriminator critic".split())  # noqa: SIM905
 
 
@@ -176,13 +183,23 @@ def adversarial_losses(names: Sequence[str]) -> AdversarialLosses | None:
 def loss_parts(names: Sequence[str]) -> dict[str, int]:
     """Return the positions of terms of a loss that tell something beside each other, by catalogue name.
 
+    These are pairs of known terms, and all that stand beside their sum.
+
     >>> loss_parts(["loss", "kl_loss", "recon_loss"]), loss_parts(["loss", "kl"])
     ({'loss_part/reconstruction': 2, 'loss_part/kl': 1}, {})
+    >>> loss_parts(["total_loss", "loss_cls", "loss_mask", "loss_scale"]), loss_parts(["box_loss", "cls_loss"])
+    ({'loss_part/cls': 1, 'loss_part/mask': 2}, {})
     """
-    if logs_rollouts(names):
+    if logs_rollouts(names) or of_policy(names):
         return {}
     places = {part: place for place, name in enumerate(names) if (part := loss_part_of(name))}
-    return {f"loss_part/{part}": places[part] for pair in PAIRED_LOSS_TERMS if set(pair) <= set(places) for part in pair}
+    paired = {f"loss_part/{part}": places[part] for pair in PAIRED_LOSS_TERMS if set(pair) <= set(places) for part in pair}
+    forms = [_TRAIN.sub("", _form(name)) for name in names]
+    if paired or not any(map(_SUM.fullmatch, forms)):
+        return paired
+    terms = {match[1] or match[2]: place for place, form in enumerate(forms) if (match := _TERM.fullmatch(form))}
+    terms = {term: place for term, place in terms.items() if not {*term.split("_")} & (_PARTS | _HELD_OUT | _AGAINST | _NO_TERM)}
+    return {f"loss_part/{term}": place for term, place in terms.items()} if len(terms) > 1 else {}
 
 
 def take_turns(names: Iterable[str]) -> bool:

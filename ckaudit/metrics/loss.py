@@ -173,8 +173,8 @@ def loss_part(run: Run) -> Series:
 
     $$L = L_{reconstruction} + \beta L_{kl} \qquad L_{generator},\; L_{discriminator}$$
 
-    Shape (T, P): logged steps by `generator` and `discriminator`, or `reconstruction` and `kl`. With or without the weight that a
-    term has in the sum.
+    Shape (T, P): logged steps by `generator` and `discriminator`, `reconstruction` and `kl`, or by the names of terms that stand
+    beside their sum. With or without the weight that a term has in it.
     """
     return run.scalar("loss_part")
 

@@ -40,6 +40,7 @@ from ckaudit.importers.text.line_values import (
     parts_of,
     take_data_time,
     take_rate,
+    unused_keys,
     with_only_loss,
     with_test_loss,
     with_unit,
@@ -209,8 +210,12 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     notes += timed + _durations(columns, rows) + take_rate(columns, raw)
     notes += _tokens(columns, rows, facts)
     steps, step_notes = _steps(rows, columns)
+    used = (*parts, *together, *mapped)
     return NamedLines(
-        StepLines(steps, rows.origin, columns), [f"taken: {', '.join(taken)}", *step_notes, *notes], (*parts, *together)
+        StepLines(steps, rows.origin, columns),
+        [f"taken: {', '.join(taken)}", *step_notes, *notes],
+        used,
+        unused_keys(raw, {*used, *hidden}),
     )
 
 

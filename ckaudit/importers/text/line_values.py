@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -135,8 +135,18 @@ def is_wanted(key: str) -> bool:
         or is_test_loss(key)
         or loss_part_of(key) is not None
         or counts_steps(key)
-        or (may_be_a_cost(key) and not may_be_a_loss(key))
+        or _may_be_of_a_loss(key)
     )
+
+
+def _may_be_of_a_loss(key: str) -> bool:
+    """Tell whether a key that no common name knows may be the loss, or a term of it."""
+    return may_be_a_cost(key) or may_be_a_loss(key)
+
+
+def unused_keys(columns: Columns, used: Collection[str]) -> tuple[str, ...]:
+    """Return the keys that were read for they might be of a loss, and that nothing was taken from."""
+    return tuple(key for key in columns if name_of(key) is None and key not in used and _may_be_of_a_loss(key))
 
 
 def with_only_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
@@ -186,7 +196,10 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
         pair = keys[against.generator], keys[against.discriminator]
         naming_notes += take_sum(columns, pair, [rows.columns[key] for key in pair])
         used += pair
-    return NamedLines(StepLines(rows.steps, rows.origin, columns), [*naming_notes, *notes], used)
+    used += tuple(mapped)
+    return NamedLines(
+        StepLines(rows.steps, rows.origin, columns), [*naming_notes, *notes], used, unused_keys(rows.columns, {*used, *hidden})
+    )
 
 
 def bare_scores(keys: Iterable[str]) -> frozenset[str]:

@@ -30,12 +30,14 @@ class NamedLines(Struct):
         rows: The lines, their columns by catalogue name; steps count update attempts that are finished.
         notes: What was done to get them.
         used: Keys of the log that were taken though no common name says what each is by itself.
+        unused: Keys that were read, for they might have been a loss, and were not taken.
         step_unit: What a step is; UNSET: an update.
     """
 
     rows: StepLines
     notes: list[str] = field(default_factory=list)
     used: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     step_unit: StepUnit | UnsetType = UNSET
 
 
@@ -155,10 +157,15 @@ def _imported(
         *([doubt] if doubt and troubles else []),
         *timing,
         *log.notes,
-        *notes_on_left_out([key for key in log.unwanted if not form.dialect.derived(key) and key not in meaning.used], keys),
+        *notes_on_left_out(_left_out(log, meaning, form), keys),
         "a text log holds scalars only: weights, gradients, activations and attention of single tensors were not recorded",
     ]
     return Imported(table, manifest, tuple(notes), name, f"run {number + 1}" if len(runs) > 1 else "")
+
+
+def _left_out(log: LogContent, meaning: NamedLines, form: Format) -> list[str]:
+    """Return the keys that nothing was taken from, but for those that only repeat others."""
+    return [key for key in (*log.unwanted, *meaning.unused) if not form.dialect.derived(key) and key not in meaning.used]
 
 
 def _manifest(name: str, keys: Iterable[str], meaning: NamedLines) -> Manifest:

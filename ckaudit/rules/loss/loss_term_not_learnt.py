@@ -1,37 +1,92 @@
-"""LOSS011: one of several loss functions is not learnt, beside others that are."""
+"""LOSS011: one of several terms of a loss is not learnt, beside others that are."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.metrics.loss import loss_part, train_loss_raw
 from ckaudit.metrics.loss_function import LEARNT_SHARE, MAX_UNEXPLAINED, loss_term_explained_share
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series
 
+MAX_RANGE, MIN_RANGE_OF_ALL = 1e-3, 0.03
+"""Share of its level within which a term stands, and beyond which the sum of all goes meanwhile: batches differ."""
 
-@rule("LOSS011", severity="sev2", needs=[loss_term_explained_share], wants=[FACTS], unit="1")
+FREE_BITS = ("kl",)
+"""Terms that stand on purpose, at a bound below which nothing is asked of them."""
+
+
+@rule("LOSS011", severity="sev2", needs=[], wants=[loss_term_explained_share, FACTS, loss_part, train_loss_raw], unit="1")
 def loss_term_not_learnt(
-    saved: Series, facts: Manifest | None, *, min_steps: int = 200, min_checkpoints: int = 4
+    saved: Series | None,
+    facts: Manifest | None,
+    terms: Series | None,
+    loss: Series | None,
+    *,
+    min_steps: int = 200,
+    min_checkpoints: int = 4,
+    min_points: int = 20,
 ) -> Iterator[Hit | Skip]:
-    """One of several loss functions is not learnt, beside others that are.
+    """One of several terms of a loss is not learnt, beside others that are.
 
     ## What it checks
     Each loss function that a step calls, against what a constant guess costs on its targets: in the second half of the record,
     from `min_checkpoints` there and `min_steps` on, it saves less than two parts in a hundred of that, its own noise included,
-    while another saves a tenth. Functions that are called with as many classes, or numbers, count as one.
+    while another saves a tenth. Functions that are called with as many classes, or numbers, count as one. And each term that was
+    logged: over the last third of the run, `min_points` there at least, it is the same to a thousandth, and not zero, while the
+    sum goes by three parts in a hundred from batch to batch.
     ## Why it matters
     The sum of all hides it: the largest term falls, and takes what clipping leaves of the gradient. What the small one is to
     teach, as the class beside the box, is not learnt at all.
     ## False alarms
     A task that cannot be told from its inputs is none either, nor one that has just been switched on. Losses that play against
-    each other, and those of a policy, are not judged: there a constant may be the best answer.
+    each other, and those of a policy, are not judged: there a constant may be the best answer. A divergence may stand at a bound
+    below which nothing is asked of it, and is not judged by its course.
     """
     if undirected := why_loss_need_not_fall(facts):
         yield Skip("not_applicable", undirected)
         return
+    if saved is None and terms is None:
+        yield needs_one_of(loss_term_explained_share, loss_part)
+        return
+    if saved is not None:
+        yield from _no_better_than_a_guess(saved, min_steps, min_checkpoints)
+    if terms is not None and loss is not None:
+        yield from _standing(terms, loss, min_points)
+
+
+def _standing(terms: Series, loss: Series, min_points: int) -> Iterator[Hit]:
+    """Yield terms that stand over the last third of the run, while the sum of all differs from batch to batch."""
+    steps, values = loss.finite_points()
+    if not len(steps):
+        return
+    since = steps[-1] - (steps[-1] - steps[0]) / 3
+    late = values[steps >= since]
+    if len(late) < min_points or np.ptp(late) <= MIN_RANGE_OF_ALL * abs(median(late)):
+        return
+    for column, label in enumerate(terms.labels):
+        own, course = terms.finite_points(column)
+        last = course[own >= since]
+        if label in FREE_BITS or len(last) < min_points or np.ptp(last) >= MAX_RANGE * abs(median(last)):
+            continue
+        rows = np.flatnonzero(np.abs(course - median(last)) >= MAX_RANGE * abs(median(last)))
+        first = int(rows[-1]) + 1 if len(rows) else 0
+        yield Hit.at(
+            own[first:],
+            "sev2",
+            "the term {where} of the loss stands at {value:.4g} from batch to batch, while the sum goes on: nothing that it is "
+            "computed from is learnt",
+            where=label,
+            value=float(last[-1]),
+            worst=-1,
+        )
+
+
+def _no_better_than_a_guess(saved: Series, min_steps: int, min_checkpoints: int) -> Iterator[Hit | Skip]:
+    """Yield loss functions that save hardly anything of what a constant guess costs, where another saves a tenth."""
     rows = saved.recorded_rows()
     late = rows.steps > rows.steps[-1] / 2
     if late.sum() < min_checkpoints or rows.steps[-1] < min_steps:
