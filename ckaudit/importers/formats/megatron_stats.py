@@ -96,8 +96,9 @@ def _files(source: Source) -> Iterator[Source]:
     if not source.is_folder:
         yield source
         return
-    whole = (source.inside("training_stats") or source).path
-    for folder in sorted(path for path in (whole, *whole.iterdir()) if _FOLDERS.fullmatch(path.name)):
+    inner = source.inside("training_stats")
+    whole = inner if inner is not None and inner.is_folder else source
+    for folder in sorted(folder.path for folder in (whole, *whole.folders()) if _FOLDERS.fullmatch(folder.path.name)):
         for path in sorted(folder.glob("rank*.jsonl"), key=lambda path: (len(path.name), path.name)):
             file = source.inside(str(path.relative_to(source.path)))
             if file is not None and not file.is_folder:
