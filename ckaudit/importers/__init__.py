@@ -61,7 +61,7 @@ def import_runs(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS
     if not source.is_folder:
         _refuse_what_is_no_log(source.head, source.shown)
     if (importer := _importer_of_all(source)) is not None:
-        beside = note_on_others(source, importer, _importer_of)
+        beside = note_on_others(source, importer, _importer_in_search)
         return [replace(run, notes=(*run.notes, *beside)) for run in read_with(importer, source, import_options)]
     if not source.is_folder:
         raise _unknown(source)
@@ -89,7 +89,7 @@ def logs_below(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS)
         UnreadableError: Where there is none, or none can be read.
         UsageError: Where `import_options` names columns that none of them has.
     """
-    logs = find_logs(path, import_options, _importer_of)
+    logs = find_logs(path, import_options, _importer_in_search)
     if not logs.runs and not logs.folders:
         unknown = _unknown(Source(path))
         searched = UnreadableError(str(unknown), hint=f"{logs.notes[0].capitalize()}." if logs.notes else unknown.hint)
@@ -108,10 +108,16 @@ def _importer_of(source: Source, *, generic: bool = True) -> Importer | None:
     return next((importer for importer in candidates if importer.detects(source)), None)
 
 
+def _importer_in_search(source: Source) -> Importer | None:
+    """Return the importer that knows what a search comes upon: whose files may hold anything, a user has to name them."""
+    importer = _importer_of(source)
+    return None if getattr(importer, "ONLY_BY_NAME", False) else importer
+
+
 def _importer_of_all(source: Source) -> Importer | None:
     """Return the importer that knows all of a source: None also for a folder in which other logs lie beside what it knows."""
     importer = _importer_of(source)
-    return None if importer is not None and source.is_folder and holds_others(source, importer, _importer_of) else importer
+    return None if importer is not None and source.is_folder and holds_others(source, importer, _importer_in_search) else importer
 
 
 def is_one_log(path: Path) -> bool:
@@ -126,7 +132,7 @@ def is_known(path: Path) -> bool:
 
 def holds_known_log(folder: Path) -> bool:
     """Tell whether a log that is known, or a run folder, lies somewhere below a folder."""
-    return holds_logs(folder, _importer_of)
+    return holds_logs(folder, _importer_in_search)
 
 
 def places_below(folder: Path, notes: list[str], *, max_entries: int) -> Iterator[Path]:
@@ -137,7 +143,7 @@ def places_below(folder: Path, notes: list[str], *, max_entries: int) -> Iterato
         notes: Gets a sentence on what was not looked at.
         max_entries: Files and folders that are looked at.
     """
-    return runs_below(folder, _importer_of, notes, max_entries=max_entries)
+    return runs_below(folder, _importer_in_search, notes, max_entries=max_entries)
 
 
 def named_format(path: Path) -> str | None:

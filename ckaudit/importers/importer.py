@@ -218,7 +218,8 @@ class Importer(Protocol):
         GENERIC: Whether the format has no mark of its own, so that every other importer is asked first.
 
     One that also knows a folder for the runs right inside it, beside which other logs may lie, has `SIDE_BY_SIDE = True`;
-    one that looks for its files in all folders inside a folder has `SEARCHES = True`.
+    one that looks for its files in all folders inside a folder has `SEARCHES = True`; one whose files may hold anything has
+    `ONLY_BY_NAME = True`: it reads what a user names, and not what a search comes upon.
     """
 
     NAME: str

@@ -3,6 +3,7 @@
 import pytest
 
 from ckaudit.errors import UnreadableError
+from ckaudit.importers import import_runs
 
 
 def curve(run, name):
@@ -29,3 +30,11 @@ def test_two_numbers_are_a_step_and_a_loss(imported, form):
 def test_what_is_no_count_and_loss_is_left(imported, text):
     with pytest.raises(UnreadableError, match="no log that is known"):
         imported(text, "out.txt")
+
+
+def test_a_search_passes_pairs_of_numbers_over(tmp_path):
+    (tmp_path / "spectrum.txt").write_text("".join(f"{n} {n % 5}.25\n" for n in range(1, 50)))
+    (tmp_path / "train.log").write_text("".join(f"step={n} loss={3 - n / 100}\n" for n in range(1, 50)))
+    (run,) = import_runs(tmp_path)
+    assert curve(run, "train_loss_raw")[49] == 2.51
+    assert curve(import_runs(tmp_path / "spectrum.txt")[0], "train_loss_raw")[4] == 4.25

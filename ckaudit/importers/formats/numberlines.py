@@ -14,6 +14,7 @@ from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "lines of two numbers"
 GENERIC = True
+ONLY_BY_NAME = True  # pairs of numbers may be anything
 MIN_LINES = 5
 """Lines that make a log: fewer may be a table of results."""
 
