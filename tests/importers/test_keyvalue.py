@@ -237,3 +237,11 @@ def test_a_line_of_marian_s_validation_is_no_update(imported):
     run = imported(text, "train.log")
     assert curve(run, "train_loss_raw") == {n: 3 - n / 1000 for n in range(100, 700, 100)}
     assert curve(run, "val_loss") == {300: 7.7, 600: 7.4}
+
+
+def test_of_tokens_of_source_and_target_those_of_the_target_are_the_speed(imported):
+    text = "".join(
+        f"[2021-06-02 08:00:20,000 INFO] Step {n}/ 5000; acc:   3.34; xent: 3.07;  6076/ {5277 - n} tok/s;      8 sec;\n"
+        for n in (50, 100, 150)
+    )
+    assert curve(imported(text, "train.log"), "tokens_per_sec") == {50: 5227.0, 100: 5177.0, 150: 5127.0}

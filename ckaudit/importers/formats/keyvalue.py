@@ -63,6 +63,7 @@ _NAME_FIRST = re.compile(
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
 _CLU = re.compile(r".{0,80}logging_writer\.py:\d{1,6}\] \[(\d{1,12})\] ")
 _OF_ALL = re.compile(r"(\d+)/(\d+) (?=(?:\w+[_ ])?loss ?[:=])")
+_SOURCE_AND_TARGET = re.compile(r"(?<![\w/])\d{1,9}/ {0,8}(\d{1,9}) tok/s")  # of OpenNMT: tokens read, and tokens trained on
 _HELD_OUT_MARK = "[valid]"  # before the text of a line, as Marian writes it
 _MAX_CHARACTERS_AHEAD = 100  # characters before which the step must stand
 _FACTS = (
@@ -139,21 +140,27 @@ def _cells(line: str, start: int) -> list[Cell] | None:
     else:
         return None
     seen = {cell.key for cell in cells}
-    is_held_out = _HELD_OUT_MARK in line[:start]
-    for pair in PAIR.finditer(line, match.end()):
-        name = pair[1].lower()
-        if is_held_out and name_of(name) == "train_loss_raw":
-            name = f"val {name}"
-        if name == "time" and match[0].lower().startswith("up."):  # of all updates since the line before
-            continue
-        key = f"{name} [{pair[3]}]" if pair[3] else with_unit(name, line, pair.end(2))
-        if key not in seen:
-            seen.add(key)
-            cells.append(Cell(key, *pair.span(2)))
+    if match[0].lower().startswith("up."):
+        seen |= {"time", "time [s]"}  # of all updates since the line before
+    cells += _pairs(line, match.end(), seen, is_held_out=_HELD_OUT_MARK in line[:start])
     if len(cells) == 1:  # TensorFlow's estimators write `loss = 2.5, step = 100 (1.2 sec)`
         before = (pair for pair in PAIR.finditer(line, start, match.start()) if name_of(pair[1].lower()))
         cells = [*(Cell(pair[1].lower(), *pair.span(2)) for pair in before), *cells]
     return cells if len(cells) > 1 else None
+
+
+def _pairs(line: str, begin: int, seen: set[str], *, is_held_out: bool) -> Iterator[Cell]:
+    """Yield the values of a line behind its step, but for the keys that were seen."""
+    for pair in PAIR.finditer(line, begin):
+        name = pair[1].lower()
+        if is_held_out and name_of(name) == "train_loss_raw":
+            name = f"val {name}"
+        key = f"{name} [{pair[3]}]" if pair[3] else with_unit(name, line, pair.end(2))
+        if key not in seen:
+            seen.add(key)
+            yield Cell(key, *pair.span(2))
+    if "tok/s" not in seen and (speed := _SOURCE_AND_TARGET.search(line, begin)):
+        yield Cell("tok/s", *speed.span(1))
 
 
 def _facts(text: str) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss_function import batch_target_spread
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import TURNS, takes_turns
+from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Series
 
 
@@ -24,10 +24,10 @@ def batches_of_one_kind(
     back the one before: the loss goes up and down and the gradients of following steps fight.
     ## False alarms
     A batch for each task, series or speaker has targets that are alike, which may be meant: these are rarely below half.
-    Optimizers that take turns have batches of their own kinds and are not judged.
+    Optimizers that take turns have batches of their own kinds and are not judged, nor is a policy, whose actions get alike.
     """
-    if takes_turns(facts):
-        yield Skip("not_applicable", TURNS)
+    if why := why_loss_need_not_fall(facts):
+        yield Skip("not_applicable", why)
         return
     yield from too_few(spread, min_checkpoints)
     known = spread.finite_in(0)
