@@ -79,8 +79,9 @@ def relabelled(series: Series, label: str) -> Series:
 
 
 def logged_as(run: Run, name: str) -> Series:
-    """Return what was logged by a name, under that name as its label."""
-    return relabelled(run.scalar(name), name)
+    """Return what was logged by a name, under that name as its label; what has one of its own beside it is another number."""
+    logged = run.scalar(name)
+    return relabelled(logged.only(name.__eq__) if name in logged.labels else logged, name)
 
 
 def _columns(series: Series, index: list[int]) -> Series:

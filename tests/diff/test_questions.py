@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ckaudit.contract.schema.diff import Unlike
-from ckaudit.diff.questions import questions
+from ckaudit.diff.questions import loss_and_cost, questions
 from tests.diff.made import both, losses, places, run
 
 
@@ -98,6 +98,12 @@ def test_losses_that_are_no_number_are_worse_than_any_spike():
     broken[300:] = np.nan
     answer = ask("stability", both(run(train_loss_raw=losses(0)), run(train_loss_raw=broken)))
     assert (answer.word, answer.left, answer.right) == ("worse", 0, 100)
+
+
+def test_a_level_behind_a_median_that_overflows_is_reached_at_its_point():
+    steps, down = np.array([10.0, 20.0, 30.0]), np.array([np.inf, 1e308, 1e308])
+    assert loss_and_cost._reached(steps, down, 1e308) == 20.0
+    assert loss_and_cost._reached(steps, np.array([3.0, 1.0, 1.0]), 2.0) == 15.0
 
 
 @pytest.mark.parametrize("name", ["final_loss", "smoothed_loss", "loss_at_equal_tokens", "steps_to_loss"])

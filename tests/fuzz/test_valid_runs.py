@@ -38,6 +38,7 @@ FOUND = (
     Plan(2410806744, 60, 6, 10**12, 1, 24, manifest=True, words=False),
     Plan(3446486402, 1, 0, 1, 1, 17, manifest=True, words=True),
     Plan(387730239, 60, 6, 10**12, 1, 14, manifest=True, words=True),
+    Plan(3109308002, 3, 2, 1, 1, 11, manifest=False, words=False),
 )
 
 

@@ -103,3 +103,10 @@ def test_overflow_rate_against_a_loop_over_skips_then_scale_drops_then_as_logged
 def test_a_logged_clip_rate_counts_where_no_limit_is_known():
     run = run_of(scalars={"grad_clip_rate": [0.5], "grad_global_norm": [2.0]})
     assert values(grad_clip_rate(run)) == {1: 0.5}
+
+
+def test_a_norm_of_a_part_beside_that_of_all_limits_nothing():
+    norms = {step: {"grad_global_norm": 4.0, "actor": 1.0} for step in range(1, 13)}
+    run = run_of(scalars={"grad_global_norm": norms}, clip_norm=2.0)
+    assert values(clip_coefficient(run)) == dict.fromkeys(range(1, 13), 0.5)
+    assert values(grad_clip_rate(run)) == {10: 1.0, 11: 1.0, 12: 1.0}

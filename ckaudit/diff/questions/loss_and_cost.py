@@ -137,7 +137,7 @@ def _reached(steps: Floats, down: Floats, aim: float) -> float:
     """Return where a falling curve comes down to `aim`, between its points on a straight line."""
     row = int(np.argmax(down <= aim))
     above, goal, below = (value / 2 for value in (down[row - 1], aim, down[row]))  # halves: no difference overflows
-    if row == 0 or above == below:  # the half of the smallest number is none
+    if row == 0 or above == below or not math.isfinite(above):  # the half of the smallest number is none
         return float(steps[row])
     share = (above - goal) / (above - below)
     return float(steps[row - 1] + share * (steps[row] - steps[row - 1]))
