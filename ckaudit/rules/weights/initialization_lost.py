@@ -25,11 +25,15 @@ def initialization_lost(
     The scale of the initial weights is what keeps signals and gradients in range; an optimizer that has seen ten gradients
     knows no better one. Training often goes on, from a worse start.
     ## False alarms
-    Vectors and tensors that start at zero are left out, and so are embeddings, whose rows are drawn small to be lost. Where
-    most of a model is frozen, the matrices beside it are adapters, which begin small so that they can be lost: a note.
+    Vectors and tensors that start at zero are left out. A model of tables alone, as of users and items, keeps no signal in
+    range by them: their rows are drawn small to be lost. Where most of a model is frozen, the matrices beside it are adapters,
+    which begin small so that they can be lost: a note.
     """
     table = table_of(facts)
     matrices = moved.only(lambda name: _is_matrix(name, table))
+    if matrices.labels and all(table.kind(name) == "embedding" for name in matrices.labels):
+        yield Skip("not_applicable", "the model has tables alone, whose rows are drawn small to be lost")
+        return
     rows = np.flatnonzero((matrices.steps > 0) & (matrices.steps <= first_steps) & (matrices.finite.sum(axis=1) >= min_matrices))
     if not len(rows):
         yield Skip("too_few_points", f"no checkpoint of {min_matrices} matrices within the first {first_steps} steps")
@@ -55,6 +59,6 @@ def initialization_lost(
 
 
 def _is_matrix(name: str, table: TensorTable) -> bool:
-    """Tell whether a tensor has two dimensions or more, as far as that is known, and is no table of rows."""
+    """Tell whether a tensor has two dimensions or more, as far as that is known."""
     fact = table.facts.get(name)
-    return table.kind(name) not in ("norm", "embedding") and (fact is None or not fact.shape or len(fact.shape) > 1)
+    return table.kind(name) != "norm" and (fact is None or not fact.shape or len(fact.shape) > 1)
