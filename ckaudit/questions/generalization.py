@@ -136,8 +136,11 @@ def time_to_stop(
     It rose by more than `max_rise` over its best (the limit of overfitting, and that of `flat`), in a rise that no evaluation
     makes by chance: the time was earlier.
     """
+    judged = [points(series) for series in (slope, chance, since, rise)]
+    if not all(len(curve.steps) for curve in (points(val), *judged)):
+        return not_recorded("the held-out loss, or its slope, is finite nowhere", "val_loss")
     step, end = points(val).last
-    trend, p, ago, risen = (points(series).last[1] for series in (slope, chance, since, rise))
+    trend, p, ago, risen = (curve.last[1] for curve in judged)
     share = trend / abs(end) if end else 0.0
     text = f"up to step {step} the held-out loss, {end:.4g}, has a slope of {trend:+.3g} per 1,000 steps"
     text += f" (by chance with p = {p:.2g}); the last improvement was {ago:.0f} steps ago"

@@ -75,8 +75,11 @@ def pretraining_done(
     chance, or it is flat and coherence is `broken`.
     `well` and `broken` are starting values. A plateau without a score of coherence is half an answer: not recorded.
     """
+    judged = [points(series) for series in (slope, chance, rise)]
+    if not all(len(curve.steps) for curve in (points(val), *judged)):
+        return not_recorded("the held-out loss, or its slope, is finite nowhere", "val_loss")
     step, end = points(val).last
-    trend, p, risen = (points(series).last[1] for series in (slope, chance, rise))
+    trend, p, risen = (curve.last[1] for curve in judged)
     share = trend / abs(end) if end else 0.0
     text = f"at step {step} the held-out loss is {end:.4g}, with a slope of {trend:+.3g} per 1,000 steps (p = {p:.2g})"
     numbers = {"val": end, "slope": trend, "share": share, "p": p, "rise": risen}

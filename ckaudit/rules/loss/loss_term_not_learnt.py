@@ -70,9 +70,12 @@ def _standing(terms: Series, loss: Series, min_points: int) -> Iterator[Hit]:
     for column, label in enumerate(terms.labels):
         own, course = terms.finite_points(column)
         last = course[own >= since]
-        if label in FREE_BITS or len(last) < min_points or np.ptp(last) >= MAX_RANGE * abs(median(last)):
+        if label in FREE_BITS or len(last) < min_points:
             continue
-        rows = np.flatnonzero(np.abs(course - median(last)) >= MAX_RANGE * abs(median(last)))
+        level = float(last[-1])
+        if np.ptp(last) >= MAX_RANGE * abs(level):
+            continue
+        rows = np.flatnonzero(np.abs(course - level) >= MAX_RANGE * abs(level))
         first = int(rows[-1]) + 1 if len(rows) else 0
         yield Hit.at(
             own[first:],
@@ -80,7 +83,7 @@ def _standing(terms: Series, loss: Series, min_points: int) -> Iterator[Hit]:
             "the term {where} of the loss stands at {value:.4g} from batch to batch, while the sum goes on: nothing that it is "
             "computed from is learnt",
             where=label,
-            value=float(last[-1]),
+            value=level,
             worst=-1,
         )
 

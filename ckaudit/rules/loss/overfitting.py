@@ -182,6 +182,8 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
         return None
     # A held-out loss in another unit is held against its own beginning.
     first, lowest = median(val[:begun]), float(np.median(np.lib.stride_tricks.sliding_window_view(val, begun), axis=1).min())
+    if min(start, first) <= 0:
+        return None
     carried = max((start - val.min()) / (start - end), (first - lowest) / first / (1 - end / start))
     falls_still = len(val) > third and median(val[-third:]) < val[:-third].min()
     is_memory = val.min() >= start or (end < start / 2 and not falls_still)

@@ -169,7 +169,8 @@ def _left_out(norm: Series | None, loss: Series | None) -> Series | None:
     if norm is None or loss is None:
         return None
     beside = at(loss, norm.steps)
-    hits = never_applied(norm) & (beside.age == 0) & np.isfinite(beside.values) & (beside.values != 0)
+    known = (beside.age == 0) & np.isfinite(beside.values) & (beside.values != 0)
+    hits = never_applied(norm) & known[:, :1]
     if not hits.any():
         return None
     return share_of_last(norm, hits, window=WINDOW, min_points=MIN_WINDOW).mapped(lambda share: 100 * share, norm.name, "%")

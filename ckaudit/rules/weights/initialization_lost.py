@@ -60,5 +60,4 @@ def initialization_lost(
 
 def _is_matrix(name: str, table: TensorTable) -> bool:
     """Tell whether a tensor has two dimensions or more, as far as that is known."""
-    fact = table.facts.get(name)
-    return table.kind(name) != "norm" and (fact is None or not fact.shape or len(fact.shape) > 1)
+    return table.kind(name) != "norm" and not table.is_vector(name)
