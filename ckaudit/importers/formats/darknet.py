@@ -1,13 +1,12 @@
 """Darknet's lines of training, `12: 1.84, 1.91 avg loss, 0.001 rate, 2.1 seconds, 768 images`, as YOLO's first versions print."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import is_wanted, named_lines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.line_reader import step_lines
+from ckaudit.importers.text.line_values import read_named_lines
+from ckaudit.importers.text.log import is_text
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "Darknet's training lines"
@@ -32,12 +31,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no line has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    log = LogContent(step_lines(_lines(source.data)), [], error_lines(source.data), source.line_count, [], [])
-
-    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-        return named_lines(rows, mapped, ["the average of the loss was left out: a spike hardly shows in it"])
-
-    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
+    note = "the average of the loss was left out: a spike hardly shows in it"
+    return read_named_lines(source, columns, NAME, step_lines(_lines(source.data)), notes=[note])
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:

@@ -9,14 +9,13 @@ metric measures the table does not say.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
-from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import is_wanted, named_lines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.line_reader import step_lines
+from ckaudit.importers.text.line_values import read_named_lines
+from ckaudit.importers.text.log import is_text
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "DeepXDE table"
@@ -42,12 +41,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no row has a loss.
         UsageError: Where `columns` names what is not there.
     """
-    log = LogContent(step_lines(_lines(source.data)), [], error_lines(source.data), source.line_count, [], [])
-
-    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-        return named_lines(rows, mapped, [_SUMS, _METRICS])
-
-    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
+    return read_named_lines(source, columns, NAME, step_lines(_lines(source.data)), notes=[_SUMS, _METRICS])
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import writable
-from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import is_wanted, named_lines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.line_reader import step_lines
+from ckaudit.importers.text.line_values import read_named_lines
+from ckaudit.importers.text.log import is_text
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "Unity ML-Agents console"
@@ -59,12 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 def _runs(summaries: Sequence[Summary], source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Return the runs of one behavior."""
-    log = LogContent(step_lines(summaries), [], error_lines(source.data), source.line_count, [], [])
-
-    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-        return named_lines(rows, mapped, _NOTES)
-
-    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
+    return read_named_lines(source, columns, NAME, step_lines(summaries), notes=_NOTES)
 
 
 def _summaries(data: bytes) -> Iterator[tuple[str, Summary]]:

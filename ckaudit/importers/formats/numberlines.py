@@ -1,15 +1,14 @@
 """Lines of two numbers and nothing beside them, as `print(step, loss.item())` writes them: a count that rises, and a loss."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import is_wanted, named_lines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.line_reader import step_lines
+from ckaudit.importers.text.line_values import read_named_lines
+from ckaudit.importers.text.log import is_text
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "lines of two numbers"
@@ -44,13 +43,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no line has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    log = LogContent(step_lines(_lines(source.data)), [], error_lines(source.data), source.line_count, [], [])
-
-    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-        note = "no line names what it holds: the first number was taken for the step, the second for the training loss"
-        return named_lines(rows, mapped, [note])
-
-    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
+    note = "no line names what it holds: the first number was taken for the step, the second for the training loss"
+    return read_named_lines(source, columns, NAME, step_lines(_lines(source.data)), notes=[note])
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:

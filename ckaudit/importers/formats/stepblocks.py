@@ -12,14 +12,13 @@ are of an evaluation where its heading says so. Of `59.7 (60.3)` the first numbe
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import has_training_loss, is_wanted, known_values, name_of, named_lines
-from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.line_reader import step_lines
+from ckaudit.importers.text.line_values import has_training_loss, known_values, name_of, read_named_lines
+from ckaudit.importers.text.log import is_text
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "blocks of lines under a step"
@@ -52,13 +51,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UsageError: Where `columns` names what no line holds.
     """
     rows = step_lines(_lines(source.data))
-    unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
-    log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
-
-    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-        return named_lines(rows, mapped, [])
-
-    return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
+    left_out = [] if columns else [key for key in rows.columns if name_of(key) is None]
+    return read_named_lines(source, columns, NAME, rows, left_out=left_out)
 
 
 def _lines(data: bytes) -> Iterator[StepValues]:

@@ -8,15 +8,17 @@ from functools import lru_cache
 import numpy as np
 
 from ckaudit.contract.schema.loss_names import loss_part_of
+from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.names import catalogue_name, factor_of, is_test_loss, policy_losses, shorten_name, test_loss_of
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.curves import take_sum
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
+from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Cell
-from ckaudit.importers.text.line_reader import StepLines
-from ckaudit.importers.text.log import NamedLines
+from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines
+from ckaudit.importers.text.log import Format, NamedLines, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE
 
 PAIR = re.compile(
@@ -158,6 +160,37 @@ def with_only_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, 
         return mapped
     twin = {} if lone.val is None else {keys[lone.val]: "val_loss"}
     return {keys[lone.train]: "train_loss_raw", **twin, **mapped}
+
+
+def read_named_lines(
+    source: Source,
+    columns: Mapping[str, str],
+    name: str,
+    rows: StepLines,
+    *,
+    notes: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+) -> list[Imported]:
+    """Return the runs of a log whose lines were read, and which says nothing about its runs beside them.
+
+    Args:
+        source: The log.
+        columns: Catalogue names of the keys that the user named.
+        name: What the format is called.
+        rows: The lines, their columns by key.
+        notes: What was done to get the lines.
+        left_out: Keys that stay unread.
+
+    Raises:
+        UnreadableError: Where no line has a value.
+        UsageError: Where `columns` names what no line holds.
+    """
+    log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [*left_out])
+
+    def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
+        return named_lines(rows, mapped, notes)
+
+    return read_scanned(log, source, columns, Format(parsed_dialect(name, is_wanted), meaning, no_run_facts))
 
 
 def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
