@@ -174,7 +174,8 @@ def run_named(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
     known = "; ".join(f"{number}: {summary(run)}" for number, run in enumerate(runs[:20], 1))
     what = f"has no run {shorten_name(wanted)!r}" if wanted else f"holds {len(runs)} runs"
     others = "".join(f" {note[0].upper()}{note[1:]}." for note in runs[0].notes if note.startswith(BESIDE))
-    raise UsageError(f"{shown} {what}", hint=f"Name one with --run. There is {known}.{others}")
+    how = "Name one with --run" if wanted else "Name one with --run, or judge all of them with `ckaudit fleet`"
+    raise UsageError(f"{shown} {what}", hint=f"{how}. There is {known}.{others}")
 
 
 def summary(run: Imported) -> str:

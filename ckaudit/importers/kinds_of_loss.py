@@ -12,6 +12,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, loss_part_of
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
+from ckaudit.importers.other_languages import in_english
 
 COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|avr|average|mean|batch|minibatch|step|elbo|vae)_)?"
 """What may stand before "loss" in the name of a whole one."""
@@ -109,7 +110,7 @@ def may_be_a_cost(name: str) -> bool:
 
 def words_of(name: str) -> set[str]:
     """Return the words of a name, in small letters."""
-    return set(re.split(r"[^a-z0-9]+", CAMEL.sub(" ", name).lower()))
+    return set(re.split(r"[^a-z0-9]+", CAMEL.sub(" ", in_english(name)).lower()))
 
 
 def looks_like_a_loss(name: str) -> bool:
@@ -290,7 +291,7 @@ def _validated(form: str) -> str:
 
 
 def _form(name: str) -> str:
-    return NO_LETTERS.sub("_", CAMEL.sub("_", name.rsplit(" - ", 1)[-1]).lower()).strip("_")
+    return NO_LETTERS.sub("_", CAMEL.sub("_", in_english(name.rsplit(" - ", 1)[-1])).lower()).strip("_")
 
 
 def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:

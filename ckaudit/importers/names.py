@@ -20,6 +20,7 @@ from ckaudit.importers.kinds_of_loss import (
     only_loss,
     words_of,
 )
+from ckaudit.importers.other_languages import in_english
 from ckaudit.wording import first_names
 
 CATALOGUE = frozenset(
@@ -56,14 +57,14 @@ _PATTERNS = {
     "train_loss_raw": (
         rf"(?:reduced_)?(?:(?:{_TRAIN}|trn)_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
         rf"|loss_train(?:ing)?(?:_total)?|loss_tr|(?:(?:{_TRAIN})_)?(?:loss|l)_(?:total|sum)(?:_loss)?|(?:{_TRAIN})_epoch_loss"
-        rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)"
+        rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)|j_?(?:{_TRAIN})"
     ),
     "train_ppl": rf"(?:(?:{_TRAIN})_)?(?:ppl|perplexity)",
     "val_ppl": rf"(?:{HELD_OUT})_(?:ppl|perplexity)",
     "val_loss": (
         rf"(?:ema_)?(?:{HELD_OUT})_(?:epoch_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch|_total)?|loss_(?:{HELD_OUT})"
         rf"|metrics_eval_(?:language)?crossentropy"
-        rf"|(?:{HELD_OUT})_(?:nll|ce|xent|(?:token_)?cross_?entropy)"
+        rf"|(?:{HELD_OUT})_(?:nll|ce|xent|(?:token_)?cross_?entropy)|j_?(?:{HELD_OUT})"
     ),
     "learning_rate": (
         r"(?:train_|opt_|optim_|optimizer_|charts_|actor_|act_)?(?:lr|learning_rate)(?:_(?:(?:param_)?group|pg)_?0)?"
@@ -153,7 +154,7 @@ def catalogue_name(header: str) -> str | None:
     >>> catalogue_name("mem_MB"), catalogue_name("GPU memory used [GiB]"), catalogue_name("memory")
     ('gpu_mem_used', 'gpu_mem_used', None)
     """
-    column = header.rsplit(" - ", 1)[-1].strip()
+    column = in_english(header.rsplit(" - ", 1)[-1].strip())
     family, _, label = column.partition("/")
     if family in CATALOGUE and (label or "/" not in column):
         return column
@@ -189,7 +190,7 @@ def is_test_loss(header: str) -> bool:
     >>> is_test_loss("Loss/test"), is_test_loss("ELBO-loss (test)"), is_test_loss("testLoss"), is_test_loss("test time")
     (True, True, True, False)
     """
-    column = CAMEL.sub("_", header.rsplit(" - ", 1)[-1].strip())
+    column = CAMEL.sub("_", in_english(header.rsplit(" - ", 1)[-1].strip()))
     return is_test_loss_name(_UNLIKE_LETTERS.sub("_", column.lower()).rstrip("_"))
 
 

@@ -34,6 +34,8 @@ def test_common_headers_are_recognised_and_named(imported):
         ("step,train_loss", "train_loss_raw"),
         ("step,train/lm_loss", "train_loss_raw"),
         ("step,training_loss", "train_loss_raw"),
+        ("step,Jtrain", "train_loss_raw"),
+        ("step,J_val", "val_loss"),
         ("step,validation/ctc_loss", "val_loss"),
         ("step,Val Loss", "val_loss"),
         ("step,eval/CrossEntropyLoss", "val_loss"),
@@ -333,3 +335,17 @@ def test_comments_before_the_header_are_passed_over(imported, head, rows):
     text = head + "\n" + "".join(f"{n}{mark}{9 - n / 1000}{mark}0.1\n" for n in range(1, rows + 1))
     run = imported(text, "metrics.csv")
     assert curve(run, "train_loss_raw") == {n: 9 - n / 1000 for n in range(1, rows + 1)}
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("Epoche;Trainingsverlust;Validierungsverlust;Lernrate", "1;2,5;2,6;0,1"),
+        ("époque;perte entraînement;perte validation;taux d'apprentissage", "1;2,5;2,6;0,1"),
+        ("轮次;训练损失;验证损失;学习率", "1;2.5;2.6;0.1"),
+    ],
+)
+def test_names_in_other_languages_are_known(imported, header, cells):
+    run = imported(f"{header}\n{cells}\n{cells.replace('1', '2', 1)}\n")
+    assert run.rows[0] == {"step": 1, "train_loss_raw": 2.5, "val_loss": 2.6, "learning_rate": 0.1}
+    assert run.manifest.step_unit == "epoch"

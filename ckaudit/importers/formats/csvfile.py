@@ -19,6 +19,7 @@ from ckaudit.importers.kinds_of_loss import adversarial_losses
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import catalogue_name, factor_of, list_names, policy_losses, recognise_columns, resolve_columns
 from ckaudit.importers.notes_on_names import could_be, hint_of, note_on_taken, notes_on_left_out
+from ckaudit.importers.other_languages import in_english
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
@@ -196,7 +197,7 @@ def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]])
 
 def epoch_of(header: Sequence[str]) -> int | None:
     """Return the position of the column that counts epochs."""
-    return next((position for position, name in enumerate(header) if name.lower() == EPOCH), None)
+    return next((position for position, name in enumerate(header) if in_english(name).lower() == EPOCH), None)
 
 
 def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) -> dict[str, list[int]]:
