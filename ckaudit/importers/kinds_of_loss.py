@@ -203,9 +203,23 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
     return {f"loss_part/{term}": place for term, place in terms.items()} if len(terms) > 1 else {}
 
 
+def halves_of_discriminator(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names of a discriminator's losses on real and on generated rows, as pix2pix logs them beside `G_GAN`.
+
+    Elsewhere names like `D_real` may be those of what a discriminator says, which is no loss.
+
+    >>> halves_of_discriminator(["G_GAN", "G_L1", "D_real", "D_fake"]), halves_of_discriminator(["D_real", "D_fake"])
+    (('D_real', 'D_fake'), None)
+    """
+    by_form = {_form(name): name for name in names}
+    found = [by_form.get(form, "") for form in ("g_gan", "d_real", "d_fake")]
+    return (found[1], found[2]) if all(found) else None
+
+
 def take_turns(names: Iterable[str]) -> bool:
     """Tell whether a log's names say that its losses play against each other."""
-    return adversarial_losses(list(names)) is not None
+    names = list(names)
+    return adversarial_losses(names) is not None or halves_of_discriminator(names) is not None
 
 
 def only_loss(names: Sequence[str]) -> OnlyLoss | None:

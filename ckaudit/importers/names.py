@@ -44,6 +44,8 @@ CATALOGUE = frozenset(
     """.split()  # noqa: SIM905  one word a line would take five times the room
 )
 SLICE = "slice_val_loss/"
+MEAN_REWARD = "microbench_score/mean_reward"
+REWARD_OF_COMPLETIONS = frozenset({"reward", "train/reward", "objective/scores", "objective/rlhf_reward"})  # as TRL writes them
 SHORT_NAMES = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 MAX_SHOWN = 48
 MAX_COPIED = 400
@@ -91,13 +93,14 @@ _PATTERNS = {
     ),
     "mfu": r"throughput_(?:device_)?mfu|perf_mfu_actor",
     "gpu_mem_used": (
-        r"max_mem|(?:(?:max|peak|gpu|cuda|device)_)*(?:mem|memory|vram)(?:_(?:used|usage|allocated|reserved))?_[gm]i?b"
+        r"max_mem|peak_memory_(?:active|alloc)|(?:(?:max|peak|gpu|cuda|device)_)*(?:mem|memory|vram)(?:_(?:used|usage|allocated|reserved))?_[gm]i?b"
     ),
 }
 _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
-_BYTES = re.compile(r"(?:mem|memory|vram)(?:[\W_][a-z]+)?[\W_]+([gm]i?b)\W*|max[\W_]mem")
-_BYTES_IN = {"gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20, None: 2.0**20}  # torchvision's `max mem` has no unit
+_BYTES = re.compile(r"(?:mem|memory|vram)(?:[\W_][a-z]+)?[\W_]+([gm]i?b)\W*|(max)[\W_]mem|(peak)_memory")
+_BYTES_IN = {"gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20}
+_BYTES_IN |= {"max": 2.0**20, "peak": 2.0**30}  # torchvision's `max mem` and torchtune's `peak_memory_active` name no unit
 _SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
 _OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
@@ -212,7 +215,7 @@ def factor_of(header: str) -> float:
     """
     column = header.rsplit(" - ", 1)[-1].strip()
     if match := _BYTES.search(column.lower()):
-        return _BYTES_IN[match[1]]
+        return _BYTES_IN[match[1] or match[2] or match[3]]
     return 0.01 if column in _PERCENT else 1.0
 
 
@@ -237,6 +240,8 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
             positions.setdefault(name, []).append(position)
     if logs_rollouts(headers):
         positions.pop("train_loss_raw", None)
+        if (reward := mean_reward(headers)) is not None:
+            positions[MEAN_REWARD] = [reward]
     elif "train_loss_raw" not in positions and (lone := only_loss(headers)):
         positions["train_loss_raw"] = [lone.train]
         if lone.val is not None:
@@ -244,6 +249,15 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
     if "val_loss" not in positions and (tested := test_loss_of(headers)) is not None:
         positions["val_loss"] = [tested]
     return positions | {name: [position] for name, position in loss_parts(headers).items()}
+
+
+def mean_reward(headers: Sequence[str]) -> int | None:
+    """Return the position of the mean reward of the completions that a policy wrote, None where no name tells it.
+
+    >>> mean_reward(["loss", "reward", "reward_std"]), mean_reward(["objective/kl", "objective/scores"]), mean_reward(["loss"])
+    (1, 1, None)
+    """
+    return next((place for place, name in enumerate(headers) if name.lower() in REWARD_OF_COMPLETIONS), None)
 
 
 def policy_losses(headers: Sequence[str]) -> list[int]:

@@ -102,7 +102,8 @@ def _of_laws(designs: Floats, values: Floats) -> float:
         values: Positive, shape (N,).
     """
     weighted = designs / (values / values.mean())[:, None]
-    products = weighted.transpose(0, 2, 1) @ weighted + RIDGE * np.eye(designs.shape[2])
+    products = weighted.transpose(0, 2, 1) @ weighted
+    products += RIDGE * max(1.0, float(products.max())) * np.eye(designs.shape[2])  # values may span many powers of ten
     coefficients = np.linalg.solve(products, weighted.sum(axis=1)[..., None])
     squares = np.square((weighted @ coefficients)[..., 0] - 1).sum(axis=1)
     return float(squares[(coefficients[:, 1:, 0] >= 0).all(axis=1)].min(initial=math.inf))

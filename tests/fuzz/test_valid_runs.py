@@ -39,6 +39,7 @@ FOUND = (
     Plan(3446486402, 1, 0, 1, 1, 17, manifest=True, words=True),
     Plan(387730239, 60, 6, 10**12, 1, 14, manifest=True, words=True),
     Plan(3109308002, 3, 2, 1, 1, 11, manifest=False, words=False),
+    Plan(361845963, 200, 6, 1, 0, 7, manifest=False, words=False),
 )
 
 

@@ -12,7 +12,7 @@ LossPart = Literal["generator", "discriminator", "reconstruction", "kl"]
 PAIRED_LOSS_TERMS: tuple[tuple[LossPart, LossPart], ...] = (("generator", "discriminator"), ("reconstruction", "kl"))
 """Terms that are read in pairs: what plays against each other, and the two terms of a variational autoencoder."""
 
-GENERATOR = re.compile(r"(?:loss_)?(?:g|gen|generator)_(?:adv_)?loss|loss_(?:g|gen|generator)|gen|generator")
+GENERATOR = re.compile(r"(?:loss_)?(?:g|gen|generator)_(?:adv_|gan_)?loss|loss_(?:g|gen|generator)(?:_gan)?|gen|generator|g_gan")
 DISCRIMINATOR = re.compile(
     r"(?:loss_)?(?:d|dis|disc|discriminator|critic)_(?:adv_)?loss|loss_(?:d|dis|disc|discriminator|critic)"
     r"|disc|discriminator|critic"

@@ -51,6 +51,8 @@ _PLACE = re.compile(  # epoch and batch
 )
 _PLACE_MARK = re.compile(rb"\[ *\d{1,9}(?:, *|/\d{1,9}\] ?\[)\d{1,12}(?:/\d{1,12})?\]\s.{0,40}[Ll]oss")
 _NAME_FIRST = re.compile(rf"{NAME_BEFORE}(epoch\s{{0,2}}[#:]?\s{{0,2}}\d{{1,9}}){VALUE_BEHIND}", re.IGNORECASE)
+_OF_CLASSES = re.compile(r"Pseudo dice \[([^\[\]]{1,2000})\]", re.IGNORECASE)  # as nnU-Net writes it, a number for each class
+_NUMBER_OF_CLASS = re.compile(r"(?:np\.float(?:16|32|64)\()?(nan|\d{1,3}(?:\.\d{0,20})?(?:e-?\d{1,3})?)\)?(?=[,\s]|\Z)")
 _SAMPLES = re.compile(r"\A[^\[]*\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*(?:\(\s*\d+(?:\.\d+)?\s*%\s*\)\s*\]|\]\s*\Z)")
 _BEGINS = re.compile(
     r"\A\W*(?:(?:begin|start)\w*\W+(?:of\W+)?)?(eval\w*|valid\w*|test\w*)(?:\W+(?:(?:begin|start)\w*|error))?\W*\Z", re.IGNORECASE
@@ -157,6 +159,8 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
             continue
         if " epoch" in line or " Epoch" in line:
             line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
+        if "dice [" in line:
+            line = _OF_CLASSES.sub(_scores_of_classes, line)  # noqa: PLW2901
         start = prefix_end(line)
         for form in forms:
             if (texts := form.texts(line, start, phase)) is not None:
@@ -175,6 +179,12 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
         batch, batches = count_of(texts.pop(_BATCH_KEY, "")), count_of(texts.pop(_BATCHES_KEY, ""))
         if epoch is not None and texts:
             yield EpochLine(number_of, line[:start], epoch, batch, batches, texts, in_samples, names_epoch)
+
+
+def _scores_of_classes(scores: re.Match[str]) -> str:
+    """Return a list of scores as pairs of a name and a number."""
+    numbers = _NUMBER_OF_CLASS.findall(scores[1])
+    return " ".join(f"{_SCORE}pseudo_dice_{place}: {text}" for place, text in enumerate(numbers, 1))
 
 
 def _learn(line: str, start: int, cells: Sequence[Cell], phase: str, in_samples: bool) -> _LineForm | None:

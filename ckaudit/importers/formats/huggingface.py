@@ -21,7 +21,16 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import logs_rollouts, loss_kind_of_names
-from ckaudit.importers.names import CATALOGUE, SLICE, catalogue_name, resolve_columns, slices_of, writable
+from ckaudit.importers.names import (
+    CATALOGUE,
+    MEAN_REWARD,
+    SLICE,
+    catalogue_name,
+    mean_reward,
+    resolve_columns,
+    slices_of,
+    writable,
+)
 from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.jsonrows import sample
 from ckaudit.importers.tables.merge import merge, merge_notes
@@ -138,9 +147,13 @@ def names_of_members(keys: Iterable[str], mapped: Mapping[str, str], losses: Ite
         losses: The training losses. Where a policy's rollouts are logged beside them and all are finite, they are left out.
     """
     names = {key: name for key, name in _NAMES.items() if name not in mapped.values()} | dict(mapped)
-    if logs_rollouts(keys) and all(map(math.isfinite, losses)):
+    keys = list(keys)
+    if not logs_rollouts(keys):
+        return names
+    if all(map(math.isfinite, losses)):
         names = {key: name for key, name in names.items() if key in mapped or name not in _LOSSES}
-    return names
+    reward = mean_reward(keys)
+    return names if reward is None else {keys[reward]: MEAN_REWARD} | names
 
 
 def members_by_name(entry: Iterable[str], names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -160,7 +173,8 @@ def _of_the_catalogue(key: str) -> str:
     if key.partition("/")[0] in CATALOGUE:
         return key
     name = catalogue_name(key) or ""
-    return name if name.removeprefix("loss_").removeprefix(SLICE) in ("regular", "irregular") else ""
+    is_known = name.startswith("microbench_score/") or name.removeprefix("loss_").removeprefix(SLICE) in ("regular", "irregular")
+    return name if is_known else ""
 
 
 def _manifest(state: Mapping[str, Any], table: LineTable, keys: Iterable[str]) -> Manifest:

@@ -118,9 +118,9 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _known_cells(line: str, start: int) -> list[Cell] | None:
-    """Return the values of a line with a step and at least one value whose name is known."""
+    """Return the values of a line with a step and at least one value whose name is known, or the time so far."""
     cells = _cells(line, start)
-    return cells if cells and any(name_of(cell.key) for cell in cells) else None
+    return cells if cells and any(name_of(cell.key) or cell.key in CLOCKS for cell in cells) else None
 
 
 def _cells(line: str, start: int) -> list[Cell] | None:

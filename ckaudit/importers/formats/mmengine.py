@@ -61,7 +61,9 @@ def _is_log(source: Source) -> bool:
 
 
 def _trains(row: Object) -> bool:
-    return {"iter", "step", "epoch"} <= row.keys() and bool({"base_lr", "data_time", "memory"} & row.keys())
+    """Tell whether an entry has what one of training has; where updates are counted and no epochs, it names none."""
+    own = {"base_lr", "data_time", "memory"} & row.keys()
+    return {"iter", "step"} <= row.keys() and bool(own if "epoch" in row else {"data_time", "memory"} <= own)
 
 
 def _evaluates(row: Object) -> bool:

@@ -8,9 +8,11 @@ from ckaudit.contract.schema.loss_names import loss_part_of
 from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
+    MEAN_REWARD,
     catalogue_name,
     factor_of,
     is_test_loss,
+    mean_reward,
     policy_losses,
     resolve_columns,
     test_loss_of,
@@ -141,6 +143,8 @@ def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collec
     free = [key for key in rows.keys if key in rows.columns and key not in mapped]
     if logs_rollouts(rows.keys):
         choices.pop("train_loss_raw", None)
+        if (reward := mean_reward(free)) is not None:
+            choices[MEAN_REWARD] = [free[reward]]
     elif "train_loss_raw" not in choices and (lone := only_loss(free)):
         choices["train_loss_raw"] = [free[lone.train]]
         if lone.val is not None:

@@ -1,5 +1,7 @@
 """JSON objects, one to a line, as columns; torn lines, bare NaN and nested members are accepted."""
 
+import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -21,6 +23,13 @@ MAX_KEYS = 50_000
 MAX_DEPTH = 8
 STATISTICS = {"num", "mean", "std"}  # as StyleGAN logs what it collects
 SAMPLE_LINES = 200
+EXPERT_LOADS = re.compile(
+    r"(?:expert|router)s?_?(?:loads?|usage|util\w*|counts?|tokens|shares?|fractions?|probs?|distribution)|(?:tokens|load)_per_expert",
+    re.IGNORECASE,
+)
+"""Names of lists that say how many of the tokens, or what share, went to each expert."""
+
+SPREAD = "moe_util_entropy"
 Object = dict[str, Any]
 
 _DECODER = msgspec.json.Decoder()
@@ -124,7 +133,8 @@ def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: 
         raise UnreadableError(f"{shown} has no line with a JSON object", hint="Look whether the job wrote anything yet.")
     odd.crowded = len(columns.keys) > MAX_KEYS
     places = lines[0] if len(lines) == 1 else [line for part in lines for line in part]
-    return JsonRows(tuple(columns.keys), columns.columns(), columns.words(), places, odd.notes())
+    spread = [f"{SPREAD} was computed from the lists in {columns.loads}"] if columns.loads else []
+    return JsonRows(tuple(columns.keys), columns.columns(), columns.words(), places, [*odd.notes(), *spread])
 
 
 def _blocks(data: bytes) -> Iterator[tuple[bytes, int]]:
@@ -211,6 +221,26 @@ def _members(row: Object, before: str, depth: int) -> Iterator[tuple[str, Any]]:
             yield before + name, value
 
 
+def load_spread(loads: Any) -> float | None:
+    """Return the entropy of how tokens are spread over experts, over that of an even spread; of several layers the least.
+
+    >>> load_spread([5, 5]), load_spread([1.0, 0.0, 0.0]), load_spread([[1, 1], [4, 0]]), load_spread(["a", 1])
+    (1.0, 0.0, 0.0, None)
+    """
+    if not isinstance(loads, list) or len(loads) < 2:
+        return None
+    if all(isinstance(layer, list) for layer in loads):
+        spreads = [load_spread(layer) for layer in loads if not any(isinstance(load, list) for load in layer)]
+        return min((spread for spread in spreads if spread is not None), default=None)
+    if not all(isinstance(load, int | float) and 0 <= load < math.inf for load in loads):
+        return None
+    total = sum(loads)
+    if not 0 < total < math.inf:
+        return None
+    shares = [load / total for load in loads]
+    return abs(sum(share * math.log(share) for share in shares if share)) / math.log(len(loads))
+
+
 def _cells(rows: list[Object], key: str) -> list[Any]:
     """Return the values of a key, None where an object has none; `itemgetter` is the faster way where all have it."""
     try:
@@ -228,6 +258,7 @@ class _Columns(Struct):
     parts: dict[str, list[tuple[int, Numbers]]] = field(default_factory=dict)
     text_parts: dict[str, list[tuple[int, list[Any]]]] = field(default_factory=dict)
     count: int = 0
+    loads: str = ""  # the key of lists of what went to each expert
 
     def add(self, rows: list[Object], *, nested: bool, shown: str) -> None:
         """Take a block of objects.
@@ -238,6 +269,7 @@ class _Columns(Struct):
         if nested:
             rows = list(map(flat, rows))
         names = set[str]().union(*rows)
+        names |= self._add_spread(rows, names)
         if not names <= self.keys.keys():
             for row in rows:
                 for member in row:
@@ -254,6 +286,19 @@ class _Columns(Struct):
                 f"{shown} holds {len(self.parts):,} series of {self.count:,} entries, more than fit in memory",
                 hint="Split the log, or keep the series that matter.",
             )
+
+    def _add_spread(self, rows: list[Object], names: set[str]) -> set[str]:
+        """Add to the objects how tokens are spread over experts, where a list tells; return the name of what was added."""
+        key = next((name for name in sorted(names) if EXPERT_LOADS.search(name)), "")
+        if not key or SPREAD in names:
+            return set()
+        spreads = [load_spread(row.get(key)) for row in rows]
+        if not any(spread is not None for spread in spreads):
+            return set()
+        for row, spread in zip(rows, spreads, strict=True):
+            row[SPREAD] = spread
+        self.loads = key
+        return {SPREAD}
 
     def columns(self) -> dict[str, Numbers]:
         """Return each column at its full length, in the order of keys."""

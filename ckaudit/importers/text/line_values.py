@@ -6,10 +6,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.loss_names import loss_part_of
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
+from ckaudit.importers.kinds_of_loss import (
+    adversarial_losses,
+    halves_of_discriminator,
+    logs_rollouts,
+    loss_parts,
+    may_be_a_cost,
+    may_be_a_loss,
+    only_loss,
+)
 from ckaudit.importers.names import catalogue_name, factor_of, is_test_loss, policy_losses, shorten_name, test_loss_of
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.curves import take_sum
@@ -55,6 +64,7 @@ _OWN = {
     "loss_scale": "loss_scale",
     "tok/s": "tokens_per_sec",
 }
+_HALVES = ("d_real", "d_fake")
 _HELPERS = frozenset({"step", "iter", "total", *CLOCKS})
 _BEHIND = re.compile(r" ?(s|sec|[a-z]{2,12}/s(?:ec)?|[GM]i?B)(?![\w/])")
 _PER_SECOND = re.compile(r"(?:(?:train|timing|perf|global|speed)_)?(?:steps?|iters?|iterations?|it)_(?:per_)?(?:s|sec|second)")
@@ -137,6 +147,7 @@ def is_wanted(key: str) -> bool:
         or is_test_loss(key)
         or loss_part_of(key) is not None
         or counts_steps(key)
+        or key in _HALVES
         or _may_be_of_a_loss(key)
     )
 
@@ -203,6 +214,7 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     """
     columns: Columns = {}
     taken = []
+    rows = replace(rows, columns=_with_discriminator(rows.columns))
     parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()}
     mapped = {**parts, **with_only_loss(rows.columns, with_test_loss(rows.columns, mapped))}
     hidden = losses_of_policy(rows.columns, mapped)
@@ -233,6 +245,17 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     return NamedLines(
         StepLines(rows.steps, rows.origin, columns), [*naming_notes, *notes], used, unused_keys(rows.columns, {*used, *hidden})
     )
+
+
+def _with_discriminator(columns: Columns) -> Columns:
+    """Return the columns with the loss of a discriminator, the mean of its two halves, where only these were printed."""
+    halves = halves_of_discriminator(list(columns))
+    if halves is None:
+        return columns
+    real, fake = (columns[name] for name in halves)
+    both = real.recorded & fake.recorded
+    mean = Numbers(np.where(both, (real.values + fake.values) / 2, np.nan), both)
+    return {**{key: column for key, column in columns.items() if key not in halves}, "d_loss": mean}
 
 
 def bare_scores(keys: Iterable[str]) -> frozenset[str]:

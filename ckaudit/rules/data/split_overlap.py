@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.corpus import train_val_overlap
 from ckaudit.metrics.data import held_out_rows_trained_on
+from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
 from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
@@ -13,9 +16,24 @@ TRAINERS = ("huggingface", "lightning")
 """Trainers whose callbacks take the rows that are evaluated on for held out, though nobody has declared them so."""
 
 
-@rule("DATA005", severity="sev1", needs=[], wants=[train_val_overlap, held_out_rows_trained_on, FACTS], unit="%", memory=1)
+@rule(
+    "DATA005",
+    severity="sev1",
+    needs=[],
+    wants=[train_val_overlap, held_out_rows_trained_on, FACTS, train_loss_raw, val_loss],
+    unit="%",
+    memory=1,
+)
 def split_overlap(
-    overlap: Series | None, rows: Series | None, facts: Manifest | None, *, sev2_percent: float = 4.0, sev1_percent: float = 20.0
+    overlap: Series | None,
+    rows: Series | None,
+    facts: Manifest | None,
+    loss: Series | None,
+    val: Series | None,
+    *,
+    sev2_percent: float = 4.0,
+    sev1_percent: float = 20.0,
+    min_equal_losses: int = 3,
 ) -> Iterator[Hit | Skip]:
     """What is held out is in the training set too.
 
@@ -23,7 +41,9 @@ def split_overlap(
     The share of held-out documents with a near duplicate in the training data (M37), and the share of held-out rows that were
     met in the batches looked at. Above `sev2_percent` percent, what standard sets were found to have (Lee et al. 2022), it is
     sev2; above `sev1_percent` the held-out set measures memory: sev1. Rows that a trainer evaluates on, which nobody has declared
-    to be held out, are sev2: some evaluate on rows of the training on purpose.
+    to be held out, are sev2: some evaluate on rows of the training on purpose. A held-out loss that is the training loss to the
+    last of four digits and more wherever both are known, `min_equal_losses` times at least, is sev2: the same rows were measured,
+    or the same number was logged under both names.
     ## Why it matters
     The validation loss is then partly a training loss, and every decision made by it is too optimistic.
     ## False alarms
@@ -31,7 +51,9 @@ def split_overlap(
     there are few different rows any two sets share some: the recorder writes nothing where rows of one batch meet each other
     half as often as they meet rows held out.
     """
-    if overlap is None and rows is None:
+    if loss is not None and val is not None and (hit := _same_losses(loss, val, min_equal_losses)) is not None:
+        yield hit
+    elif overlap is None and rows is None:
         yield needs_one_of(train_val_overlap, held_out_rows_trained_on)
     if overlap is not None:
         yield from _of_documents(overlap, sev2_percent, sev1_percent)
@@ -67,3 +89,22 @@ def _of_documents(overlap: Series, budget: float, leak: float) -> Iterator[Hit]:
             badness=overlap.values,
             limit=budget,
         )
+
+
+def _same_losses(loss: Series, val: Series, min_points: int, *, min_digits: int = 4) -> Hit | None:
+    """Return the hit of a held-out loss that is the training loss at each of their common steps, None where it is not."""
+    (steps, trained), (at, held_out) = loss.finite_points(), val.finite_points()
+    common, first, second = np.intersect1d(steps, at, return_indices=True)
+    values = held_out[second]
+    if not np.array_equal(trained[first], values):
+        return None
+    exact = {value for value in values.tolist() if len(f"{abs(value):g}".strip("0.").replace(".", "")) >= min_digits}
+    if len(exact) < min_points:
+        return None
+    return Hit.at(
+        common,
+        "sev2",
+        f"the held-out loss is the training loss to the last digit, {len(common)} times: the same rows were measured, "
+        "or one number was logged twice",
+        where="val_loss",
+    )

@@ -1,5 +1,6 @@
 """EVAL003: a score of the model stays where it began, at what an untrained one gets."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +18,9 @@ NO_RISE_OF_EXPLAINED = (0.05, 0.5)
 """What has risen by less from its first third to its last has not risen, in itself and as a share of where it began: a share of
 variance may begin far below zero."""
 
+NUMBERED = re.compile(r"(.*[a-z]_?)\d{1,3}", re.IGNORECASE)
+"""Name of the score of one class among several."""
+
 RANDOM_ORDER = 0.5
 OF_A_GUESS = {EXPLAINED_VARIANCE: "a constant guess is as good", RANKING: "a random order is as good"}
 """Scores of which it is known by definition what a guess has."""
@@ -32,6 +36,7 @@ def score_stands(
     max_explained: float = 0.02,
     max_ranking: float = 0.55,
     min_evals: int = 5,
+    min_evals_of_class: int = 10,
 ) -> Iterator[Hit | Skip]:
     """A score of the model stays where an untrained one has it.
 
@@ -40,7 +45,8 @@ def score_stands(
     but a tenth is above `max_accuracy`, and neither the held-out nor the training loss comes down after their first third. And
     those named as the share of variance that is explained (R2): none but a tenth is above `max_explained`, it does not rise, and
     the last is no better than a constant guess has it, by the definition of R2. So are those of an order (AUC, concordance), of
-    which a random one has a half: none but a tenth is above `max_ranking`.
+    which a random one has a half: none but a tenth is above `max_ranking`. Of scores of several classes, whose names differ by a
+    number at their end, one that is exactly 0 at all of `min_evals_of_class` values and more, where another ends above 0.1.
     ## Why it matters
     What the model tells apart at its end it told apart at its start: no learning is visible.
     ## False alarms
@@ -48,6 +54,8 @@ def score_stands(
     beside a loss that stands is neither. Where a loss still falls, an accuracy may be late.
     """
     names = score.labels if score is not None else ()
+    if score is not None:
+        yield from _of_classes_never_right(score, min_evals_of_class)
     judged = [place for place, name in enumerate(names) if any(kind.search(name) for kind in (ACCURACY, *OF_A_GUESS))]
     if score is None or not judged:
         yield Skip("not_applicable", "no score is named as an accuracy, an order or a share of variance that is explained")
@@ -78,6 +86,21 @@ def score_stands(
                 limit=float(values[0]),
                 worst=-1,
             )
+
+
+def _of_classes_never_right(score: Series, min_evals: int, *, min_of_others: float = 0.1) -> Iterator[Hit]:
+    """Yield the scores of single classes that are 0 from the first value to the last, where those of other classes are not."""
+    kinds: dict[str, list[int]] = {}
+    for place, name in enumerate(score.labels):
+        if (numbered := NUMBERED.fullmatch(name)) is not None:
+            kinds.setdefault(numbered[1], []).append(place)
+    for places in kinds.values():
+        known = {place: score.values[score.finite_in(place), place] for place in places}
+        best = max((float(values[-1]) for values in known.values() if len(values)), default=0.0)
+        for place, values in known.items():
+            if len(values) >= min_evals and not values.any() and best > min_of_others:
+                text = f"{{where}} is exactly 0 at all {len(values)} evaluations, and {best:.3g} for another class"
+                yield Hit.at(score.steps[score.finite_in(place)], "sev2", text, where=score.labels[place], value=0.0, worst=-1)
 
 
 def _stays_low(values: Floats, bound: float, rise: float, rise_share: float) -> bool:

@@ -11,7 +11,8 @@ from ckaudit.run.run_facts import has_taken_all_steps
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.spans import spans
 
-OUT_OF_MEMORY = "oom"
+ENDS = {"oom": "out of memory", "nccl": "the collectives failed", "cuda": "the accelerator failed"}
+"""Kinds after which a process takes no step more, unless somebody starts it again."""
 
 
 @rule("SYS008", severity="sev2", needs=[error_event_rate], wants=[FACTS], unit="events/day")
@@ -20,31 +21,28 @@ def error_events(rate: Series, facts: Manifest | None, *, sev2_errors: float = 3
 
     ## What it checks
     Errors within 24 hours, by kind where the log tells (M65: out of memory, collectives, input and output): from `sev2_errors`
-    on it is sev2, a single one is noted; out of memory at the last step, short of those that were planned, is sev2.
+    on it is sev2, a single one is noted; memory, collectives or the accelerator that fail at the last step, short of those that
+    were planned, are sev2.
     ## Why it matters
     What is caught and tried again today stops the run tomorrow.
     ## False alarms
     One broken transfer in a day is ordinary on a large cluster.
     """
     often = rate.values >= sev2_errors
-    ended = _ends_out_of_memory(rate) & ~often & (not has_taken_all_steps(rate.steps, facts))
+    ended = _ends_with_an_error(rate) & ~often & (not has_taken_all_steps(rate.steps, facts))
     for span in spans(rate, ended):
-        yield Hit.over(span, "sev2", "out of memory at step {first}, and no step follows", badness=rate.values)
+        yield Hit.over(span, "sev2", ENDS[span.label] + " at step {first}, and no step follows", badness=rate.values)
     for span in spans(rate, often):
         yield Hit.over(span, "sev2", "{where}: {value:.0f} errors within a day", badness=rate.values, limit=sev2_errors)
     for span in spans(rate, (rate.values > 0) & ~often & ~ended):
         yield Hit.over(span, "note", "{where}: {value:.0f} errors within a day", badness=rate.values, limit=sev2_errors)
 
 
-def _ends_out_of_memory(rate: Series) -> Mask:
-    """Return the cell of the last step, where memory ran out at it, shape (T, K)."""
+def _ends_with_an_error(rate: Series) -> Mask:
+    """Return the cells of the last step, where something failed at it after which no step follows, shape (T, K)."""
     ended = np.zeros(rate.values.shape, bool)
     for column, label in enumerate(rate.labels):
         rows = np.flatnonzero(rate.finite_in(column))[-2:]
-        if (
-            label == OUT_OF_MEMORY
-            and len(rows)
-            and rate.values[rows[-1], column] > (rate.values[rows[0], column] if len(rows) > 1 else 0)
-        ):
+        if label in ENDS and len(rows) and rate.values[rows[-1], column] > (rate.values[rows[0], column] if len(rows) > 1 else 0):
             ended[rows[-1], column] = True
     return ended

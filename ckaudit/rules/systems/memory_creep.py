@@ -47,7 +47,7 @@ def memory_creep(
             yield Hit.at(
                 used.steps[rows],
                 "sev2",
-                "the memory in use grows all the time, from {limit:.3g} to {value:.3g} bytes",
+                f"the memory in use grows all the time, from {middles[0] / 1e9:.3g} to {middles[-1] / 1e9:.3g} GB",
                 where=label,
                 value=float(middles[-1]),
                 limit=float(middles[0]),
