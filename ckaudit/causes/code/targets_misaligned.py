@@ -26,7 +26,7 @@ from ckaudit.run.series import Series
 
 
 @cause(
-    prior=-0.5,
+    prior=-1.5,
     explains=[target_misalignment, loss_not_falling, overfitting],
     follows=[dead_parameter, dominant_tensor, train_val_inverted, uniform_heads, update_out_of_band, vanishing_gradient],
     wants=[target_shift_match, train_loss_raw, val_loss, train_val_gap, explained_share, relative_movement],
@@ -46,9 +46,10 @@ def targets_misaligned(
     chance: float = 0.2,
     max_chance_match: float = 0.5,
     alike: float = 0.02,
-    decisive: float = 4.0,
-    strong: float = 2.0,
-    medium: float = 1.0,
+    decisive: float = 5.0,
+    strong: float = 3.0,
+    medium: float = 2.0,
+    weak: float = 1.0,
 ) -> Iterator[Evidence]:
     """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
 
@@ -56,7 +57,8 @@ def targets_misaligned(
     stand two places apart are so a little more often. Where more than `max_chance_match` of the targets are right since the
     finding began, only some are wrong: that is noise and no shift.
     Where targets were not compared, a model that saves nothing of what a constant guess costs, and never did, has found nothing
-    in its inputs that belongs to them, unless its weights hardly moved; so has one that is hindered otherwise, as by dropout.
+    in its inputs that belongs to them, unless its weights hardly moved; but so has one that is hindered otherwise, as by
+    dropout, by gradients that vanish through time or by statistics of batches of two rows, so that this says little.
     So has one whose held-out loss never comes below that guess, where the training loss saves a tenth of it at most: that is
     memory, and little; what it saves of much is learnt by heart of too few rows, whatever belongs to them.
     Where that was not recorded either, a loss that falls as it should until it knows how often each target occurs, stands still
@@ -69,7 +71,7 @@ def targets_misaligned(
         if not is_memory and findings.first(loss_not_falling) is None:
             yield contradicts(2 * decisive, "the loss falls: something is learnt from the inputs", train_loss_raw.name)
         elif explained is not None and explained.finite.any() and (match is None or not match.finite.any()):
-            yield from _by_guess(findings, explained, moved, decisive, strong, medium, is_memory=is_memory)
+            yield from _by_guess(findings, explained, moved, decisive, strong, medium, weak, is_memory=is_memory)
         else:
             yield from _by_curves(findings, match, train, val, gap, alike, decisive, medium)
         return
@@ -103,6 +105,7 @@ def _by_guess(
     decisive: float,
     strong: float,
     medium: float,
+    weak: float,
     *,
     is_memory: bool,
     max_explained_share: float = 0.02,
@@ -133,7 +136,7 @@ def _by_guess(
         yield contradicts(decisive, what, explained.name)
     elif late <= max_explained_share:
         what = "the model saves nothing of what a constant guess costs: its inputs tell nothing of its targets"
-        yield supports(medium, what, explained.name)
+        yield supports(weak, what, explained.name)  # much else can keep a model from learning that no check sees
     else:
         yield contradicts(decisive, f"the inputs explain {late:.0%} of the targets", explained.name)
 

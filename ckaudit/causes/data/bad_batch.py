@@ -114,7 +114,8 @@ def bad_batch(
     `short` steps: where the loss is known at every step and back at the next or the one after, it was that batch's own, the more
     so where the gradient jumps at the very same step (`jump` times its median); where it takes longer, the weights took harm, as
     from weights that are overwritten or a rate that is raised, and a batch is a guess. A gradient that jumps before it led it
-    there. Where updates are above `large_update` of the weights, or the loss jumps three times, the training is unstable without
+    there. One of a hundred times the median and more, at the step of the jump itself, throws the weights, and nothing need come
+    back. Where updates are above `large_update` of the weights, or the loss jumps three times, the training is unstable without
     any bad batch. A batch that was seen to be odd needs no such signs. Log odds are first guesses, to be fitted on runs of known
     truth.
     """
@@ -141,6 +142,9 @@ def bad_batch(
         )
         if odd := list(_odd_inputs(inputs, spike.first_step, strong)):
             yield from odd
+            return
+        if thrown := _throws_the_weights(findings, gradient, spike, jump):
+            yield supports(strong, thrown, spike)
             return
         is_own = _is_over_at_once(spike, loss)
         yield from _jumped(findings, spike, loss, short, strong if is_own else medium / 2, strong, medium)
@@ -238,6 +242,21 @@ def _odd_inputs(inputs: Series | None, step: int, strong: float, *, around: int 
     worst = max(then, key=lambda value: abs(math.log(value) - math.log(median(others))))  # a ratio may be 0, or infinite
     if worst > ratio * others.max() or worst < others.min() / ratio:
         yield supports(strong + 1, f"its inputs have a scale of {worst:.3g}, all others {median(others):.3g}", input_scale.name)
+
+
+def _throws_the_weights(findings: Findings, gradient: Series | None, spike: Finding, jump: float, *, shock: float = 100.0) -> str:
+    """Return that loss and gradient jump at the very same step out of a calm state, so far that the weights need not come back.
+
+    The loss of a step is taken before its update: what makes it jump at once, and did not show in the gradient before, is that
+    step's batch, or something that was done to the weights between two steps. Empty where it is not known to be so.
+    """
+    step = spike.first_step or 0
+    around = gradient_at_jump(gradient, step)
+    if around is None or not around[0] <= jump < shock < around[1]:
+        return ""
+    if findings.before(step + 1).of(*OTHER_EXPLANATIONS) or findings.before(step).of(*INSTABILITIES):
+        return ""
+    return f"the loss and the gradient, {around[1]:.3g} times its median, jump at the very same step, after calm ones"
 
 
 def _is_over_at_once(spike: Finding, loss: Series | None, *, own: int = 2) -> bool:

@@ -19,6 +19,7 @@ from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.loss_rises import loss_rises
 from ckaudit.rules.loss.loss_spike import loss_spike
+from ckaudit.rules.loss.posterior_collapse import posterior_collapse
 from ckaudit.rules.precision.skipped_updates import skipped_updates
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.barely_moving import barely_moving
@@ -37,6 +38,7 @@ OBSTACLES_TO_LEARNING = (
     dead_units,
     frozen_parameter,
     learning_rate_zero,
+    posterior_collapse,
     schedule_off_plan,
     skipped_updates,
     target_misalignment,
@@ -84,7 +86,7 @@ def capacity_too_small(
     """
     if ill := obstacle_to_learning(findings):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
-    yield from _by_explained_share(explained, strong, medium)
+    yield from _by_explained_share(explained, strong)
     if (stands := loss_plateau(train, val)) is not None:
         yield contradicts(
             strong, "the loss does not come down slowly, it stands: a small model learns less, and goes on learning", "LOSS003"
@@ -125,7 +127,7 @@ def obstacle_to_learning(findings: Findings) -> Finding | None:
     return findings.first(*OBSTACLES_TO_LEARNING) or before.first(*DISPLACES_WEIGHTS) or thrown_up
 
 
-def _by_explained_share(explained: Series | None, strong: float, medium: float) -> Iterator[Evidence]:
+def _by_explained_share(explained: Series | None, strong: float) -> Iterator[Evidence]:
     """Judge by what the model saves of what a constant guess costs, and saved once."""
     saved = explained.late_median() if explained is not None else None
     if once := best_explained_share(explained):
@@ -135,7 +137,7 @@ def _by_explained_share(explained: Series | None, strong: float, medium: float) 
         yield contradicts(2 * strong, what, explained_share.name)
     elif saved is not None and saved < MAX_UNEXPLAINED:
         yield contradicts(
-            medium, "it saves nothing of what a constant guess costs: a small one saves little", explained_share.name
+            strong, "it saves nothing of what a constant guess costs: a small one saves little", explained_share.name
         )
 
 

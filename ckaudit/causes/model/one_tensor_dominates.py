@@ -69,7 +69,7 @@ def one_tensor_dominates(
     facts: Manifest | None,
     *,
     warmup: int = 100,
-    out_of_place: float = 0.01,
+    out_of_place: float = 0.03,
     strong: float = 3.0,
     medium: float = 1.0,
 ) -> Iterator[Evidence]:
@@ -100,6 +100,8 @@ def one_tensor_dominates(
         yield contradicts(strong, f"without {where}, too, clipping would leave {without:.2g} of it", clip_coefficient.name)
     if first is not None and first.code == exploding_gradient.code and _had_as_much(share, where, value, first.first_step):
         yield contradicts(strong, f"{where} made up as much of it before the gradient exploded", share.name)
+    if left is None and first is not None and first.code == exploding_gradient.code:
+        yield contradicts(medium, "nothing tells whether anything is clipped", clip_coefficient.name)
     if left is not None and left.finite.any() and not is_clipped:
         yield contradicts(strong, "nothing is clipped: no tensor takes from the others", clip_coefficient.name)
     if named := findings.first(dominant_tensor):

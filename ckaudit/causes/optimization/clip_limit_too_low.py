@@ -42,7 +42,7 @@ def clip_limit_too_low(
     left: Series | None,
     *,
     steady: float = 10.0,
-    out_of_place: float = 0.01,
+    out_of_place: float = 0.03,
     warmup: int = 100,
     strong: float = 2.0,
     medium: float = 1.0,

@@ -16,6 +16,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.dead_units import dead_units
+from ckaudit.rules.data.batches_of_one_kind import batches_of_one_kind
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.run.run_facts import is_plain_descent
@@ -83,8 +84,8 @@ def missing_warmup(
         yield contradicts(2 * strong, worse, update_to_weight_global.name)
     if untrained := _before_any_update(first, loss):
         yield contradicts(2 * strong, untrained, train_loss_raw.name)
-    if scale := findings.first(weight_scale_off):
-        yield contradicts(strong, f"it was so from the start for another reason: {scale.message}", scale)
+    if other := findings.first(batches_of_one_kind, weight_scale_off):
+        yield contradicts(strong + medium, f"it was so from the start for another reason: {other.message}", other)
     if facts is not None and facts.warmup_steps == 0:
         yield supports(1.5 * medium, "run.json plans no warm-up", "run.json")
     if is_early:

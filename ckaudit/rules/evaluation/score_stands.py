@@ -44,9 +44,10 @@ def score_stands(
     Scores that are named as an accuracy, from `min_evals` values on: it does not rise from its first third to its last, no value
     but a tenth is above `max_accuracy`, and neither the held-out nor the training loss comes down after their first third. And
     those named as the share of variance that is explained (R2): none but a tenth is above `max_explained`, it does not rise, and
-    the last is no better than a constant guess has it, by the definition of R2. So are those of an order (AUC, concordance), of
-    which a random one has a half: none but a tenth is above `max_ranking`. Of scores of several classes, whose names differ by a
-    number at their end, one that is exactly 0 at all of `min_evals_of_class` values and more, where another ends above 0.1.
+    one of its last third is no better than a constant guess, whose R2 is 0 by definition. So are those of an order (AUC,
+    concordance), of which a random one has a half: none but a tenth is above `max_ranking`. Of scores of several classes, whose
+    names differ by a number at their end, one that is exactly 0 at all of `min_evals_of_class` values and more, where another
+    ends above 0.1.
     ## Why it matters
     What the model tells apart at its end it told apart at its start: no learning is visible.
     ## False alarms
@@ -73,7 +74,8 @@ def score_stands(
         if RANKING.search(name):
             stands = _stays_low(values - RANDOM_ORDER, max_ranking - RANDOM_ORDER, *NO_RISE_OF_EXPLAINED)
         elif guess is not None:
-            stands = _stays_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
+            is_above_guess = values[-max(3, len(values) // 3) :].min() > 0  # of noise alone one in eight, or fewer
+            stands = not is_above_guess and _stays_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
         else:
             stands = _stays_low(accuracy_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
         if stands:

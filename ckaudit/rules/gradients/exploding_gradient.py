@@ -14,7 +14,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.curve_shapes import Turn, slide
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise, is_scatter
-from ckaudit.run.run_facts import POLICY_ACTS, is_reinforcement_learning
+from ckaudit.run.run_facts import POLICY_ACTS, TURNS, is_reinforcement_learning, takes_turns
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.spans import Span, spans
 from ckaudit.run.spikes import SustainedGrowth, sustained_growth
@@ -84,13 +84,18 @@ def exploding_gradient(
     large beside nothing, and far below what the same weights were trained with. On its way from a small start to its ordinary
     size a norm grows up to sixteenfold while the loss falls (a ResNet and a detector among the public logs). The negative log of
     a density has a gradient that grows as its width shrinks: where the norm slows down, and the loss is no higher than it was, it
-    is a note. The gradient of a policy and its critic goes with what they meet, which is another thing each time: a note.
+    is a note. The gradient of a policy and its critic goes with what they meet, which is another thing each time: a note. That of
+    two networks that play against each other goes with how well the other one does: a note up to `shock_ratio`.
     """
     outcomes = [
         *_explosions(norm, box, loss, note_ratio, max_ratio, min_points, shock_ratio, felt_loss_share, slide_ratio),
         *_from_the_start(norm, loss),
     ]
-    yield from (_of_a_policy(one) for one in outcomes) if is_reinforcement_learning(facts) else outcomes
+    if is_reinforcement_learning(facts):
+        outcomes = [_softened(outcome, POLICY_ACTS) for outcome in outcomes]
+    elif takes_turns(facts):
+        outcomes = [_softened(outcome, TURNS, shock_ratio) for outcome in outcomes]
+    yield from outcomes
 
 
 def _from_the_start(norm: Series, loss: Series | None, *, limit: float = MAX_LOSS_MULTIPLE) -> Iterator[Hit]:
@@ -114,8 +119,11 @@ def _from_the_start(norm: Series, loss: Series | None, *, limit: float = MAX_LOS
         )
 
 
-def _of_a_policy(outcome: Hit | Skip) -> Hit | Skip:
-    return replace(outcome, severity="note", message=f"{outcome.message}; {POLICY_ACTS}") if isinstance(outcome, Hit) else outcome
+def _softened(outcome: Hit | Skip, why: str, up_to: float | None = None) -> Hit | Skip:
+    """Return a note in place of a hit, unless its value is above a limit."""
+    if not isinstance(outcome, Hit) or (up_to is not None and (outcome.value or 0.0) > up_to):
+        return outcome
+    return replace(outcome, severity="note", message=f"{outcome.message}; {why}")
 
 
 def _explosions(
