@@ -80,7 +80,8 @@ def loss_decreasing(
     The loss has risen from its lowest level again by a quarter of its fall, or that share of its way went up (as in course): it
     oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
     `min_fall_share` would not be seen, or that stops while evaluations go on for as long again, or of a model of tokens that
-    may rest so early (as loss_not_falling has it). Or other terms of the loss rise than what is restored (as in loss_rises).
+    may rest so early (as loss_not_falling has it), or that had come below `lost` of its first value within the first level. Or
+    other terms of the loss rise than what is restored (as in loss_rises).
     ## Bad
     It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
     no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
@@ -101,8 +102,11 @@ def loss_decreasing(
     if max(back, up) > MAX_GIVEN_BACK_SHARE and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
     stands = first - end <= min_fall_share * abs(first)
-    if (stands or back > lost) and (others := why_other_terms(terms, values)):
-        return SeriesAnswer(word="watch", sentence=f"{text}; {others}", numbers=numbers)
+    harmless = why_other_terms(terms, values) if stands or back > lost else ""
+    if stands and end < lost * values[0]:
+        harmless = f"it had fallen from {values[0]:.4g} by then, and rests"
+    if harmless:
+        return SeriesAnswer(word="watch", sentence=f"{text}; {harmless}", numbers=numbers)
     if stands and oscillation(values) is not None:
         return SeriesAnswer(word="bad", sentence=f"{text}; it oscillates, and gets no lower", numbers=numbers)
     if stands and (why := why_no_fall(steps, values, min_fall_share, facts, moved, val)) is not None:

@@ -144,7 +144,7 @@ def sustained_rise(
             late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior, is_a_loss)
             earlier = _taken_back(values[: first + late.onset], len(values) - first - late.onset) if late else 0.0
             held = late and (values[first : first + late.onset] < (late.low + late.end) / 2).sum() >= MIN_LEVEL_POINTS
-            if late and held and late.end - late.low > OVER_EARLIER_RISES * earlier:
+            if late and held and late.end - late.low > OVER_EARLIER_RISES * earlier and _is_above_past(values, first, late):
                 rise = replace(late, lowest=first + late.lowest, onset=first + late.onset)
     return rise
 
@@ -256,6 +256,16 @@ def _rise_of_parts(
         deviations=min(best.deviations, correlated),
         noise_is_known=noise_is_known,
     )
+
+
+def _is_above_past(values: Floats, first: int, late: Rise) -> bool:
+    """Tell whether a rise of the last part ends above the middle of as many points before it, by half of its height.
+
+    The lowest few of many points that scatter are no level that the curve had come to.
+    """
+    onset = first + late.onset
+    before = values[max(0, 2 * onset - len(values)) : onset]
+    return late.end - median(before) > (late.end - late.low) / 2
 
 
 def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:

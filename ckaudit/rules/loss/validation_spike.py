@@ -19,6 +19,9 @@ from ckaudit.run.spikes import passing_rise
 BEYOND_UNTRAINED, LEARNT = 2.0, 0.5
 """An untrained model is no worse by chance than by half; half of its loss is learnt where a leap of one evaluation counts."""
 
+MAX_PASSED_SHARE = 0.1
+"""Share of all evaluations that a leap may take and cost nothing worth a page, where the loss ends lower than it was before."""
+
 LOSSES_OF_A_LEVEL = 3
 """So many losses make the level that a model began with, or had come to."""
 
@@ -58,8 +61,9 @@ def validation_spike(
     Evaluations of few samples scatter; three in a row do not by chance. Where the learning rate was set back to a level it had
     before, a planned restart takes back part of what was learnt, and where no rate was recorded it may have: a note. A loss
     whose target moves, as that of a policy or of a student whose teacher follows it, may rise while all is well, and is not
-    judged. Where terms of the loss are logged, and what is restored in training is no worse all the while, other terms rose: a
-    note.
+    judged. What took no more than a tenth of the evaluations, after which the loss came lower than before, cost no more than
+    these: a note. Where terms of the loss are logged, and what is restored in training is no worse all the while, other terms
+    rose: a note.
     """
     if why := why_loss_need_not_fall(facts) or ("its targets move" if target_moves(sizes, facts) else ""):
         yield Skip("not_applicable", why)
@@ -73,6 +77,9 @@ def validation_spike(
         yield from _worse_than_untrained(steps, losses, train)
         return
     severity, why = _how_grave(rate, int(steps[rise.first - 1]), int(steps[rise.last]))
+    is_short = rise.last - rise.first + 1 <= MAX_PASSED_SHARE * len(losses)
+    if is_short and median(losses[-LOSSES_OF_A_LEVEL:]) < rise.low:
+        severity, why = "note", "; it was short, and the loss has come lower since"
     if train is not None and (other := why_other_terms(terms, train.finite_points()[1])):
         severity, why = "note", f"; {other}"
     yield Hit.at(
@@ -110,7 +117,7 @@ def _worse_than_untrained(steps: Steps, val: Floats, train: Series | None) -> It
         return
     yield Hit.at(
         steps[high],
-        "sev2",
+        "note" if len(high) <= MAX_PASSED_SHARE * len(val) else "sev2",
         "the held-out loss leaps to {value:.4g}, far more than the {limit:.4g} of an untrained model, and comes back",
         where="val_loss",
         value=float(val[high].max()),
