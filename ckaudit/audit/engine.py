@@ -14,9 +14,10 @@ from ckaudit.audit.figures import DERIVED, DRAWN, STATE, charts, derived, findin
 from ckaudit.audit.headline import headline, led_by_headline
 from ckaudit.audit.interview import broken_questions, interview, interview_reads
 from ckaudit.audit.judge import apply_rules, gravity, judge_answers
-from ckaudit.audit.load_run import at_step, is_ours, open_run
+from ckaudit.audit.load_run import at_step, is_ours, open_run, open_runs
 from ckaudit.audit.response_plan import advised, response
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
+from ckaudit.audit.several_runs import gravest_of_runs
 from ckaudit.audit.vital_checks import judged, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.check import check_checkpoint
@@ -52,6 +53,8 @@ BROKEN_PLUGIN = kind(
     "Update or uninstall the package that is named; the audit is made without it.",
     found_by=("triage",),
 )
+MAX_RUNS = 40
+"""Runs of one file that are all audited: of more the user names one, or asks for a fleet."""
 UNREAD_CODES = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
 """What the reader passes over: it makes no number wrong."""
 LOST_MAP_CODES = tuple(violation.code for violation in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
@@ -68,7 +71,7 @@ def triage(
     criteria: AcceptanceCriteria = OPEN,
     progress: Progress | None = None,
 ) -> Report:
-    """Audit one run.
+    """Audit one run; of a file that holds several, all are audited, and the gravest is reported.
 
     Args:
         path: A run folder, a checkpoint file, or a log that an importer knows.
@@ -83,8 +86,13 @@ def triage(
         UsageError: Where `step` lies before the record.
     """
     reads = triage_reads() | interview_reads(questions)
-    run = open_judged(path, reads=reads, step=step, import_options=import_options, progress=progress)
-    return triage_run(run, step=step, questions=questions, criteria=criteria)
+
+    def judge(run: Run) -> Report:
+        return triage_run(run, step=step, questions=questions, criteria=criteria)
+
+    if path.is_file() and not import_options.run and not is_ours(path):
+        return gravest_of_runs(open_runs(path, reads=reads, import_options=import_options, max_runs=MAX_RUNS), judge)
+    return judge(open_judged(path, reads=reads, step=step, import_options=import_options, progress=progress))
 
 
 def triage_reads() -> frozenset[str]:

@@ -63,7 +63,7 @@ def open_run(
 
 
 def open_runs(
-    path: Path, *, reads: Iterable[str], import_options: ImportOptions = NO_IMPORT_OPTIONS
+    path: Path, *, reads: Iterable[str], import_options: ImportOptions = NO_IMPORT_OPTIONS, max_runs: int | None = None
 ) -> Iterator[tuple[str, Run]]:
     """Read every run at `path`, one after the other, with its name among them; a run that is the only one has none.
 
@@ -71,17 +71,20 @@ def open_runs(
         path: A run folder, one of its files, or a log that an importer knows, which may hold many.
         reads: Checkpoint paths that are wanted.
         import_options: What a foreign log does not say itself.
+        max_runs: Of a log that holds more the user has to name one.
 
     Raises:
         UnreadableError: Where there is no run.
-        UsageError: Where `import_options` fits nothing that is there.
+        UsageError: Where `import_options` fits nothing that is there, or there are too many runs.
     """
     if import_options.run or not path.exists() or is_ours(path):
         yield "", open_run(path, reads=reads, import_options=import_options)
         return
-    from ckaudit.importers import import_runs
+    from ckaudit.importers import import_runs, run_named
 
     imported = import_runs(path, import_options=import_options)
+    if max_runs is not None and len(imported) > max_runs:
+        run_named(imported, "", path)
     for one in imported:
         yield one.name if len(imported) > 1 else "", _as_chosen(_run_of_log(path, one, reads=reads), import_options)
 

@@ -66,6 +66,9 @@ GUESSES = (0.95 * math.log(1_000), 1.05 * math.log(1_200_000))
 SMALL_FALL = 0.05
 """Share of the level that a fine-tuning may fall by in all: a log too noisy to show as much cannot tell it from a flat one."""
 
+POINTS_OF_NO_GUESS = 5
+"""Of a loss that is no guess's, as of a fine-tuning, three or four points may lie within a hundredth by chance."""
+
 TIMES_A_CONSTANT, TIMES_A_CONSTANT_AT_THE_END = 10.0, 2.0
 """A loss function that gives so many times what a constant guess costs is of a model that has the scale of its targets wrong;
 one that has just begun comes down to it from above, in its first steps or, of rare targets, in hundreds."""
@@ -114,9 +117,10 @@ def loss_not_falling(
     the run, twice that where all planned steps are taken, or a tenth more without coming down to it in as many steps again.
     Where that does not tell, the curve of a log that starts with the run, from three points and 100 steps on: it stands (no law
     of learning explains it better than a level), either at what a uniform guess among a thousand to a million tokens costs, or
-    anywhere else with so little noise that a fall of 5 % in its first quarter would be seen. Of 120 points and more also: it ends
-    as high as it began; it fell by less than a tenth while the held-out loss moved by a quarter of it; or it has stayed within
-    3 % of its first fall since the first quarter, without a trend, and above half of what it began with.
+    anywhere else, in five points or more, with so little noise that a fall of 5 % in its first quarter would be seen. Of 120
+    points and more also: it ends as high as it began; it fell by less than a tenth while the held-out loss moved by a quarter of
+    it; or it has stayed within 3 % of its first fall since the first quarter, without a trend, and above half of what it began
+    with.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
     D2.4).
@@ -167,10 +171,10 @@ def loss_not_falling(
     elif has_used_inputs(explained):
         return
     elif begins_with_its_run(steps) and (flat := _flat_course(values, facts)) and not learnt:
-        if _is_a_guess(values, facts) or fall_would_show(values, SMALL_FALL):
+        if _is_a_guess(values, facts) or (len(values) >= POINTS_OF_NO_GUESS and fall_would_show(values, SMALL_FALL)):
             yield _flat(steps, flat, excuse=early)
         else:
-            yield Skip("too_few_points", "the loss is too noisy to tell one that stands from one that falls by 5 %")
+            yield Skip("too_few_points", "the loss is too short or too noisy to tell one that stands from one that falls by 5 %")
     elif (still := plateau_of(steps, values, val)) is not None and not (learnt and still.kind == "flat"):
         excuse = "" if still.kind != "rests" else _why_it_may_rest(steps, facts, moved)
         yield _hit(steps, still.row, still.level, still.limit, still.message, excuse=excuse)

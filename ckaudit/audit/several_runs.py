@@ -1,0 +1,59 @@
+"""A file that holds several runs, as of folds, seeds or starts: the gravest is reported, the others are named."""
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from ckaudit.contract.schema.report import Report, Severity
+from ckaudit.errors import UsageError
+from ckaudit.run.run import Run
+from ckaudit.wording import first_names
+
+SEVERITIES: tuple[Severity | None, ...] = (None, "note", "sev2", "sev1", "sev0")
+JUDGED = (None, "nothing", "limited", "all")
+
+
+def gravest_of_runs(runs: Iterable[tuple[str, Run]], judge: Callable[[Run], Report]) -> Report:
+    """Return the report of the gravest run; of several that are as grave that of which most was judged, and the later one.
+
+    Args:
+        runs: Each run with its name among them; a run that is the only one has none.
+        judge: Makes the report of a run.
+
+    Raises:
+        UsageError: Where no run can be judged as it was asked for, such as at a step before all of them.
+    """
+    reports: dict[str, Report] = {}
+    refused: UsageError | None = None
+    for name, run in runs:
+        try:
+            reports[name] = judge(run)
+        except UsageError as error:
+            refused = error
+    if not reports and refused is not None:
+        raise refused
+    ranked = sorted(reports, key=lambda name: (SEVERITIES.index(reports[name].severity), JUDGED.index(reports[name].judged)))
+    report = reports[ranked[-1]]
+    if len(reports) == 1:
+        return report
+    which = f"{ranked[-1]}, of {len(reports)} runs"
+    verdict = f"{which} the gravest: {report.verdict}" if _is_ill(report) else f"{which} of which none is ill: {report.verdict}"
+    return replace(report, verdict=verdict, notes=[_others(reports), *report.notes])
+
+
+def _is_ill(report: Report) -> bool:
+    return report.severity not in (None, "note")
+
+
+def _others(reports: dict[str, Report]) -> str:
+    """Return a sentence on how each run is."""
+    kinds: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        kind = (
+            str(report.severity) if _is_ill(report) else "nothing could be judged" if report.judged == "nothing" else "no illness"
+        )
+        kinds.setdefault(kind, []).append(name)
+    said = "; ".join(f"{kind}: {first_names(names, 6)}" for kind, names in sorted(kinds.items(), reverse=True))
+    return (
+        f"the file holds {len(reports)} runs, and all were judged: {said}; --run NAME shows one, `ckaudit fleet` all in a table"
+    )
