@@ -99,7 +99,8 @@ def loss_spike(
     A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
     ## False alarms
     Rounded logs have a floor under their deviation. Below a tenth of the first losses a batch's loss is that of the few
-    examples which are still wrong: there it must rise by a quarter of the first losses. Where batches differ much by themselves,
+    examples which are still wrong: there it must rise by a quarter of the first losses, and of a few points single ones are
+    notes, however many. Where batches differ much by themselves,
     an incident stands out three times as far as 98 of 100 of the 200 points before it, or it is such a batch (lab:
     heavy-tailed data reach 2.5, but once 4.1; the least event of an ill run 3.3, of a public log 21); where the gradient norm
     is calm throughout, the 200 points after it count as well. A loss that rises for a moment because the learning rate was
@@ -257,14 +258,15 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
     peaks = passing_peaks(values)
     for first, last, level in peaks:
         worst = first + int(np.argmax(values[first : last + 1]))
-        height = (HARD_BATCH if level < SOLVED * values[0] else MIN_HEIGHT_SHARE) * values[0]
+        is_solved = level < SOLVED * values[0]  # a batch's loss is that of the few rows which are still wrong
+        height = (HARD_BATCH if is_solved else MIN_HEIGHT_SHARE) * values[0]
         if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
         yield Hit.at(
             loss.steps[rows[first : last + 1]],
             "note"
             if first == last
-            and len(peaks) < MAX_LONE_SHARE_OF_FEW * len(values)
+            and (is_solved or len(peaks) < MAX_LONE_SHARE_OF_FEW * len(values))
             and values[worst] <= (1 + EARLY_JUMP) * values[0]
             else "sev2",
             "the loss jumps to {value:.4g} from {limit:.4g} and is back after " + f"{last - first + 1} of {len(values)}",
