@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, loss_part_of
+from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, loss_part_of, players_of
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
 from ckaudit.importers.other_languages import in_english
@@ -43,8 +43,10 @@ _POLICY = re.compile(
 _DIFFERENCE = re.compile(r"(?:.+_)?(?:td|q|qf|bellman)\d?_loss|(?:.+_)?loss_(?:td|q|qf|bellman)\d?")
 _ROLLOUTS = re.compile(
     rf"(^|_)({EPISODE}|cumulative)_(?:{RETURN_OF}|ret)(_|$)|^critic_rewards_mean$|(^|_)episodes?_rewards?_(mean|max|min)(_|$)"
+    r"|(^|_)eprewmean$|(^|_)rollout_returns?(_|$)|(^|_)(mean|avg|average)_returns?(_|$)"
     r"|^(test|eval|best)_rewards?$|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
 )
+_EPISODE = re.compile(r"(?:i_|n_|num_)?episodes?(?:_(?:num(?:ber)?|no|id|idx|index|count))?")
 _PARTS = frozenset(
     """
     aux auxiliary kl kld reg regularization regularisation regularizer penalty gp z router routing balance balancing moe
@@ -147,13 +149,24 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
     False
     """
     plain = [NO_LETTERS.sub("_", CAMEL.sub("_", header).lower()).strip("_") for header in headers]
-    by_episodes = {"episode", "episodes"} & {*plain} and any(REWARDS.search(name) for name in plain)
+    by_episodes = any(map(_EPISODE.fullmatch, plain)) and any(REWARDS.search(name) for name in plain)
     both = any(pair <= {*plain} for pair in ({"reward", "return"}, {"rm", "ret"}))  # OpenRLHF's, written out and short
-    return bool(by_episodes) or both or any(_ROLLOUTS.search(name) for name in plain)
+    return by_episodes or both or any(_ROLLOUTS.search(name) for name in plain)
+
+
+def episode_of(names: Sequence[str]) -> int | None:
+    """Return the position of the name of a count of episodes, None where there is none.
+
+    >>> episode_of(["Episode", "reward"]), episode_of(["i_episode"]), episode_of(["episode_reward", "ep"])
+    (0, 0, None)
+    """
+    return next((place for place, name in enumerate(names) if _EPISODE.fullmatch(_form(name))), None)
 
 
 def of_policy(names: Sequence[str]) -> list[int]:
     """Return the positions of the losses that are a policy's or its values' by their own names.
+
+    Beside a generator and a discriminator a loss of Q is that of a third network (InfoGAN).
 
     >>> of_policy(["step", "td_loss"]), of_policy(["actor_loss", "critic_loss"]), of_policy(["g_loss", "critic_loss"])
     ([1], [0, 1], [])
@@ -163,7 +176,7 @@ def of_policy(names: Sequence[str]) -> list[int]:
     return [
         position
         for position, name in enumerate(names)
-        if position not in apart and (is_of_policy(name) or _DIFFERENCE.fullmatch(_form(name)))
+        if position not in apart and (is_of_policy(name) or (not apart and _DIFFERENCE.fullmatch(_form(name))))
     ]
 
 
@@ -203,23 +216,10 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
     return {f"loss_part/{term}": place for term, place in terms.items()} if len(terms) > 1 else {}
 
 
-def halves_of_discriminator(names: Sequence[str]) -> tuple[str, str] | None:
-    """Return the names of a discriminator's losses on real and on generated rows, as pix2pix logs them beside `G_GAN`.
-
-    Elsewhere names like `D_real` may be those of what a discriminator says, which is no loss.
-
-    >>> halves_of_discriminator(["G_GAN", "G_L1", "D_real", "D_fake"]), halves_of_discriminator(["D_real", "D_fake"])
-    (('D_real', 'D_fake'), None)
-    """
-    by_form = {_form(name): name for name in names}
-    found = [by_form.get(form, "") for form in ("g_gan", "d_real", "d_fake")]
-    return (found[1], found[2]) if all(found) else None
-
-
 def take_turns(names: Iterable[str]) -> bool:
     """Tell whether a log's names say that its losses play against each other."""
     names = list(names)
-    return adversarial_losses(names) is not None or halves_of_discriminator(names) is not None
+    return adversarial_losses(names) is not None or players_of(names) is not None
 
 
 def only_loss(names: Sequence[str]) -> OnlyLoss | None:
@@ -319,7 +319,8 @@ def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
     >>> loss_kind_of_names(["step", "loss", "tokens"]), loss_kind_of_names(["step", "loss", "accuracy"])
     ('nats_per_token', None)
     """
+    names = list(names)
     plain = [NO_LETTERS.sub("_", CAMEL.sub("_", name).lower()).strip("_") for name in names]
-    if any(pattern.search(name) for name in plain for pattern in (REWARDS, _OTHER_LOSS, _OF_PICTURES)):
+    if any(pattern.search(name) for name in plain for pattern in (REWARDS, _OTHER_LOSS, _OF_PICTURES)) or players_of(names):
         return "other"
     return "nats_per_token" if any(_OF_TOKENS.search(name) for name in plain) else None

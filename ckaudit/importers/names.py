@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
-from ckaudit.contract.schema.score_names import HELD_OUT, SCORE_WORDS, is_score
+from ckaudit.contract.schema.score_names import EPISODE_RETURN, HELD_OUT, SCORE_WORDS, is_score
 from ckaudit.errors import UsageError
 from ckaudit.importers.kinds_of_loss import (
     CAMEL,
     COMPONENT,
     LOSS_WORDS,
+    episode_of,
     is_test_loss_name,
     logs_rollouts,
     loss_parts,
@@ -46,6 +47,8 @@ CATALOGUE = frozenset(
 SLICE = "slice_val_loss/"
 MEAN_REWARD = "microbench_score/mean_reward"
 REWARD_OF_COMPLETIONS = frozenset({"reward", "train/reward", "objective/scores", "objective/rlhf_reward"})  # as TRL writes them
+RETURN = "microbench_score/episode_return"
+_OF_EPISODE = frozenset({"reward", "rewards"})
 SHORT_NAMES = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 MAX_SHOWN = 48
 MAX_COPIED = 400
@@ -168,8 +171,8 @@ def catalogue_name(header: str) -> str | None:
     forms = [f"{form.removesuffix('losses')}loss" if form.endswith("losses") else form for form in forms]
     forms += [f"{match[2]}_{match[1]}" for form in forms if (match := _DATA_LAST.fullmatch(form))]
     forms += [_AVERAGE.sub("", form) for form in forms]
-    if scored := next((form for form in forms if is_score(form)), None):
-        return f"microbench_score/{scored}"
+    if scored := [form for form in forms if is_score(form)]:
+        return f"microbench_score/{max(scored, key=len)}"
     if match := _OF_VERBS.fullmatch(forms[0]):
         held_out = forms[0].startswith(tuple(HELD_OUT.split("|")))
         return f"{SLICE if held_out else 'loss_'}{match[1] or match[2]}"
@@ -233,6 +236,9 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
 
     Those of a policy's loss are not among them (`policy_losses`); where no column has a common name of a training loss, the
     only loss that there is counts as that.
+
+    >>> recognise_columns(["episode", "reward", "steps"]), recognise_columns(["episode", "reward", "total_reward"])
+    ({'step': [2], 'microbench_score/episode_return': [1]}, {'microbench_score/total_reward': [2]})
     """
     positions: dict[str, list[int]] = {}
     for position, header in enumerate(headers):
@@ -240,8 +246,7 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
             positions.setdefault(name, []).append(position)
     if logs_rollouts(headers):
         positions.pop("train_loss_raw", None)
-        if (reward := mean_reward(headers)) is not None:
-            positions[MEAN_REWARD] = [reward]
+        positions |= _reward(headers, positions)
     elif "train_loss_raw" not in positions and (lone := only_loss(headers)):
         positions["train_loss_raw"] = [lone.train]
         if lone.val is not None:
@@ -249,6 +254,18 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
     if "val_loss" not in positions and (tested := test_loss_of(headers)) is not None:
         positions["val_loss"] = [tested]
     return positions | {name: [position] for name, position in loss_parts(headers).items()}
+
+
+def _reward(headers: Sequence[str], known: Iterable[str]) -> dict[str, list[int]]:
+    """Return the position of a reward by catalogue name: what an episode was worth, where episodes are counted, else a mean.
+
+    Beside a known return of an episode, `reward` is that of a step.
+    """
+    if episode_of(headers) is None or not any(name.lower() in _OF_EPISODE for name in headers):
+        return {} if (reward := mean_reward(headers)) is None else {MEAN_REWARD: [reward]}
+    if any(EPISODE_RETURN.search(name.partition("/")[2]) for name in known):
+        return {}
+    return {RETURN: [place for place, name in enumerate(headers) if name.lower() in _OF_EPISODE]}
 
 
 def mean_reward(headers: Sequence[str]) -> int | None:

@@ -89,6 +89,21 @@ def offer_of(names: Sequence[str]) -> str:
     return f"--map {quote(f'loss={loss}')}{beside} would take {shorten_name(loss)} for the training loss{also}"
 
 
+def _offer_of_numbered(names: Sequence[str]) -> str:
+    """Return the option that takes the first of several losses that numbers alone tell apart; empty where there are none.
+
+    >>> print(_offer_of_numbered(["epoch", "loss0", "loss1", "acc0"]))
+    --map loss=loss0 would take loss0 for the training loss; nothing tells which of loss0, loss1 is that
+    """
+    bare = {name: name.rstrip("0123456789").rstrip("_- ") for name in names}
+    losses = [name for name, word in bare.items() if word != name and looks_like_a_loss(word)]
+    if len(losses) < 2:
+        return ""
+    first = losses[0]
+    option = f"--map {quote(f'loss={first}')} would take {shorten_name(first)} for the training loss"
+    return f"{option}; nothing tells which of {list_names(losses)} is that"
+
+
 def hint_of(names: Sequence[str], what: str) -> str:
     """Return what to do where no name is known: the first that may be the loss, or a score that is none, or how to name one.
 
@@ -96,7 +111,7 @@ def hint_of(names: Sequence[str], what: str) -> str:
     'acc is a score, and no check judges how a training goes by scores alone'
     """
     scores = [name for name in names if is_named_like_a_score(name)]
-    if offer := offer_of(names):
+    if offer := offer_of(names) or _offer_of_numbered(names):
         return offer
     if not scores:
         return f"Name them, as in --map loss={what} --map step={what}."

@@ -349,3 +349,37 @@ def test_names_in_other_languages_are_known(imported, header, cells):
     run = imported(f"{header}\n{cells}\n{cells.replace('1', '2', 1)}\n")
     assert run.rows[0] == {"step": 1, "train_loss_raw": 2.5, "val_loss": 2.6, "learning_rate": 0.1}
     assert run.manifest.step_unit == "epoch"
+
+
+SPLIT = ",ep,train,valid,total\n" + "".join(f"{n},{n + 1},{3 / (n + 1)},{4 / (n + 1)},{7 / (n + 1)}\n" for n in range(6))
+
+
+def test_columns_named_after_data_are_losses_where_the_file_is_named_after_losses(imported):
+    run = imported(SPLIT, "losses.csv")
+    assert run.rows[1] == {"step": 2, "train_loss_raw": 1.5, "val_loss": 2.0}
+    assert run.manifest.step_unit == "epoch"
+    assert noted(run, "the file's name says that train, valid are losses")
+    run = imported(SPLIT.replace("valid", "test").replace("total", "val"), "loss_history.csv")
+    assert run.rows[1] == {"step": 2, "train_loss_raw": 1.5, "val_loss": 3.5}
+    assert imported(SPLIT, "losses.csv", loss="total").rows[1] == {"step": 2, "train_loss_raw": 3.5}
+    assert imported(SPLIT, "losses.csv", step="ep").manifest.step_unit != "epoch"
+
+
+@pytest.mark.parametrize("name", ["accuracy.csv", "log.csv", "loss_weights.csv"])
+def test_columns_named_after_data_are_anything_elsewhere(imported, name):
+    with pytest.raises(UnreadableError, match="none of its columns has a name that is known"):
+        imported(SPLIT, name)
+
+
+def test_an_ep_beside_rewards_is_no_epoch(imported):
+    rows = "".join(f"{n},{3 / n},{n}\n" for n in range(1, 6))
+    assert imported(f"ep,loss,acc\n{rows}").manifest.step_unit == "epoch"
+    assert imported(f"ep,loss,reward\n{rows}").manifest.step_unit == "entry"
+
+
+def test_numbered_losses_are_named_in_the_hint(imported):
+    with pytest.raises(UnreadableError) as refused:
+        imported(",loss0,loss1,acc0\n0,1.5,1.6,0.5\n1,1.4,1.5,0.6\n", "losses.csv")
+    assert refused.value.hint == (
+        "--map loss=loss0 would take loss0 for the training loss; nothing tells which of loss0, loss1 is that"
+    )

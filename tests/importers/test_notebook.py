@@ -1,5 +1,6 @@
 """Jupyter notebooks: what their cells printed, and the tables that trainers show in them."""
 
+import gzip
 import json
 import math
 import time
@@ -121,6 +122,14 @@ def test_text_may_be_one_string_and_may_be_cut_anywhere(runs):
     pieces = [{"output_type": "stream", "name": "stdout", "text": words[at : at + 50]} for at in range(0, len(words), 50)]
     [run] = runs(code(1, *pieces))
     assert curve(run, "val_loss") == {1: 2.5, 2: 2.0, 3: 1.75, 4: 1.625}
+
+
+def test_notebooks_of_other_programs_and_packed_ones_are_known(imported):
+    cell = code(1, stream(keras([2.0, 1.5, 1.0])))
+    colab = json.dumps({"nbformat": 4, "metadata": {"widgets": "w" * 100_000}, "cells": [cell]})
+    packed = gzip.compress(notebook(cell).encode("utf-8-sig"))
+    for data, name in ((colab, "train.ipynb"), (packed, "train.ipynb.gz")):
+        assert curve(imported(data, name), "train_loss_raw") == {1: 2.0, 2: 1.5, 3: 1.0}
 
 
 def test_bars_and_lines_of_two_streams_do_not_run_into_each_other(runs):

@@ -38,3 +38,31 @@ def test_a_search_passes_pairs_of_numbers_over(tmp_path):
     (run,) = import_runs(tmp_path)
     assert curve(run, "train_loss_raw")[49] == 2.51
     assert curve(import_runs(tmp_path / "spectrum.txt")[0], "train_loss_raw")[4] == 4.25
+
+
+def test_an_underscore_between_epoch_and_loss_joins_no_number(imported):
+    text = "".join(f"{n}_{2 - n / 100}\n" for n in range(1, 30))
+    assert curve(imported(text, "train_loss.txt"), "train_loss_raw") == {n: 2 - n / 100 for n in range(1, 30)}
+
+
+PAIRS = "loading\n" + "".join(f"{n} {5.0 - n / 100}\n" for n in range(1, 30))
+
+
+@pytest.mark.parametrize(
+    ("name", "series"),
+    [
+        ("val_loss.txt", "val_loss"),
+        ("lr.txt", "learning_rate"),
+        ("grad_norm.txt", "grad_global_norm"),
+        ("x.txt", "train_loss_raw"),
+    ],
+)
+def test_the_name_of_the_file_says_what_the_second_number_is(imported, name, series):
+    run = imported(PAIRS, name)
+    assert run.table.names == (series,)
+    assert curve(run, series)[29] == 4.71
+
+
+def test_a_file_of_scores_holds_no_loss(imported):
+    with pytest.raises(UnreadableError, match="no log that is known"):
+        imported(PAIRS, "val_accuracy.txt")

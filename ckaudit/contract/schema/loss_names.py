@@ -5,7 +5,10 @@ what it costs to restore the input, and how far its code is from what would be t
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Literal
+
+from msgspec import Struct
 
 LossPart = Literal["generator", "discriminator", "reconstruction", "kl"]
 
@@ -25,9 +28,86 @@ _PARTS: dict[LossPart, re.Pattern[str]] = {
     "reconstruction": re.compile(rf"{_RECONSTRUCTION}(?:_(?:loss|error|nll|mse|bce|nats))?|loss_{_RECONSTRUCTION}"),
     "kl": re.compile(rf"(?:{_DIVERGENCE})(?:_(?:loss|nats|term))?|loss_(?:{_DIVERGENCE})"),
 }
+_ONE_OF_SEVERAL = re.compile(r"(.+?)(?:_(ab|ba|[abxy]|real|fake)|_?(\d{1,2}))((?:_loss)?)")
+_HALVES = {"real", "fake"}
+_OF_PLAYERS = re.compile(
+    r"(?:loss_)?(cyc(?:le)?|idt|identity|rec(?:on(?:s(?:truction)?)?)?|percep(?:tual)?|content|style)(?:_loss)?"
+)
 _OF_TRAINING = re.compile(r"(?:train|training|tr)_(?=.)|_(?:step|train|training)$")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
+
+
+class Players(Struct, frozen=True):
+    """The names of losses that play against each other, where one side has several of them.
+
+    Attributes:
+        generators: Losses of generators.
+        discriminators: Losses of what tells their products from real ones, or the halves of one, on real rows and on products.
+        terms: Losses of the same number of other terms, by what they are.
+    """
+
+    generators: tuple[str, ...]
+    discriminators: tuple[str, ...]
+    terms: Mapping[str, tuple[str, ...]]
+
+
+def players_of(names: Iterable[str]) -> Players | None:
+    """Return the losses of several generators or discriminators, told apart by a letter or a number; None: there are none.
+
+    Names as short as `D_A` count only beside as many of the other side, and `D_real` beside `G_GAN`: elsewhere it may be what a
+    discriminator says, which is no loss.
+
+    >>> players_of(["D_A", "G_A", "cycle_A", "D_B", "G_B", "cycle_B"])
+    Players(generators=('G_A', 'G_B'), discriminators=('D_A', 'D_B'), terms={'cycle': ('cycle_A', 'cycle_B')})
+    >>> players_of(["G_GAN", "G_L1", "D_real", "D_fake"])
+    Players(generators=('G_GAN',), discriminators=('D_fake', 'D_real'), terms={})
+    >>> players_of(["D_real", "D_fake"]), players_of(["g_1", "g_2", "d_1"]), players_of(["g_loss", "d_loss"])
+    (None, None, None)
+    """
+    forms = {name: _form(name) for name in names}
+    several = _several(forms)
+    generators = _side(forms, several, GENERATOR, "g")
+    discriminators = _side(forms, several, DISCRIMINATOR, "d")
+    if not generators or not discriminators or len(generators) == len(discriminators) == 1:
+        return None
+    short = several.get("g") == generators, several.get("d") == discriminators
+    is_pix2pix = short[1] and set(discriminators) == _HALVES and "g_gan" in forms.values()
+    if any(short) and not is_pix2pix and not (all(short) and set(generators) == set(discriminators)):
+        return None
+    marks = set(generators)
+    terms = {
+        match[1]: tuple(own.values())
+        for stem, own in several.items()
+        if (match := _OF_PLAYERS.fullmatch(stem)) and set(own) == marks
+    }
+    return Players(tuple(generators.values()), tuple(discriminators.values()), terms)
+
+
+def may_be_of_players(name: str) -> bool:
+    """Tell whether a name may be that of one of several losses that play against each other, or of a term of theirs."""
+    match = _ONE_OF_SEVERAL.fullmatch(_form(name))
+    stem = match[1] + match[4] if match else ""
+    return stem in ("g", "d") or any(pattern.fullmatch(stem) for pattern in (GENERATOR, DISCRIMINATOR, _OF_PLAYERS))
+
+
+def _several(forms: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the names that are alike but for a letter or a number, by that, for each name that they share."""
+    alike: dict[str, dict[str, str]] = {}
+    for name, form in forms.items():
+        if match := _ONE_OF_SEVERAL.fullmatch(form):
+            alike.setdefault(match[1] + match[4], {})[match[2] or match[3]] = name
+    return {stem: dict(sorted(names.items())) for stem, names in alike.items() if len(names) > 1}
+
+
+def _side(
+    forms: Mapping[str, str], several: Mapping[str, dict[str, str]], pattern: re.Pattern[str], short: str
+) -> dict[str, str]:
+    """Return the names of one side by what tells them apart; the only one that stands for all goes before several."""
+    if whole := [name for name, form in forms.items() if pattern.fullmatch(form)]:
+        return {"": whole[0]} if len(whole) == 1 else {}
+    found = [names for stem, names in several.items() if stem == short or pattern.fullmatch(stem)]
+    return found[0] if len(found) == 1 else {}
 
 
 def loss_part_of(name: str) -> LossPart | None:
@@ -40,5 +120,9 @@ def loss_part_of(name: str) -> LossPart | None:
     >>> loss_part_of("recon_nll"), loss_part_of("KL nats"), loss_part_of("approx_kl"), loss_part_of("box_loss")
     ('reconstruction', 'kl', None, None)
     """
-    form = _OF_TRAINING.sub("", _NO_LETTERS.sub("_", _CAMEL.sub("_", name).lower()).strip("_"))
+    form = _form(name)
     return next((part for part, pattern in _PARTS.items() if pattern.fullmatch(form)), None)
+
+
+def _form(name: str) -> str:
+    return _OF_TRAINING.sub("", _NO_LETTERS.sub("_", _CAMEL.sub("_", name).lower()).strip("_"))

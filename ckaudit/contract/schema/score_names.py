@@ -18,12 +18,15 @@ RANKING = re.compile(rf"(?:^|_)(?<!pr_)(?:{_RANKING})(?:_score)?$")
 """Scores of an order, of which a random one has a half: not the area under precision over recall."""
 EXPLAINED_VARIANCE = re.compile(r"(?:^|_)r2(?:_score)?$")
 _MEAN = "mean|avg|average"
+_LAST = r"(?:last_)?\d{1,4}"
 EPISODE_RETURN = re.compile(
-    rf"(?:^|_)(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?$"
-    rf"|(?:^|_)(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)$|^(?:eval_)?(?:{_MEAN})_rewards?$|^(?:eval|test)_rewards?$"
-    r"|^critic_rewards_mean$|^(?:total|running)_rewards?$"
+    rf"(?:^|_)\d{{0,4}}(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?$"
+    rf"|(?:^|_)(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)(?:_mean)?$"
+    rf"|^(?:(?:eval|train)_)?(?:{_MEAN})_rewards?(?:_{_LAST}(?:_?(?:{EPISODE}))?)?$|^(?:eval|test)_rewards?$"
+    r"|^critic_rewards_mean$|^(?:reward_total_rewards?_mean|(?:total|running)_rewards?)$|(?:^|_)eprewmean$|^(?:ep|episode)_scores?$"
 )
-"""Names of what an episode is worth, as Stable-Baselines3, CleanRL, RLlib, Tianshou, verl and loops of one's own write them."""
+"""Names of what an episode is worth, as OpenAI's baselines, rllab, Stable-Baselines3, CleanRL, RLlib, Tianshou, Dreamer, skrl,
+verl and loops of one's own write them."""
 LESS_IS_BETTER = re.compile(
     r"(?:^|[^a-z0-9])(?:err(?:or)?s?|loss|[rn]?mse|rmsle|s?mape|mae|nll|ppl|perplexity|bp[bc]|[wct]er|fid|kid|lpips|kld?|divergence"
     r"|distance|dist|regret|brier|ece|chamfer|hausdorff|epe|cost|violations?|residual)(?:$|[^a-z0-9])",
@@ -32,11 +35,14 @@ LESS_IS_BETTER = re.compile(
 """Words of what somebody measures of a model and wants little of."""
 SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
 """Words that make a name that of some score, where no loss is named beside them."""
+_WHERE = "rollout|charts|eval|evaluation|exploration|train|test|env_runners|sampler_results|environment"
 _SCORE = re.compile(
     rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2)(?:_score)?"
     r"|acc|accuracy"
-    rf"|(?:(?:rollout|charts|eval|train|env_runners)_)?(?:{EPISODE})_{RETURN_OF}(?:_mean)?"
-    rf"|(?:eval_)?(?:{_MEAN})_rewards?|(?:eval|test|total|running)_rewards?|critic_rewards_mean|val_core_.{{1,100}}_mean@\d{{1,4}}|(?:(?:eval|test|train)_)?(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)"
+    rf"|(?:(?:{_WHERE})_)?(?:(?:{_MEAN})_(?:{_LAST}_?)?)?(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?|(?:(?:{_WHERE})_)?eprewmean"
+    rf"|(?:(?:eval|train)_)?(?:{_MEAN})_rewards?(?:_{_LAST}(?:_?(?:{EPISODE}))?)?|(?:eval|test|total|running)_rewards?"
+    r"|critic_rewards_mean|reward_total_rewards?_mean|(?:ep|episode)_scores?|val_core_.{1,100}_mean@\d{1,4}"
+    rf"|(?:(?:{_WHERE})_)?(?:(?:raw|true|undiscounted)_)?(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)(?:_mean)?"
 )
 
 
@@ -47,6 +53,8 @@ def is_score(name: str) -> bool:
     (True, True, True, True)
     >>> is_score("total_reward"), is_score("train_acc"), is_score("reward")
     (True, False, False)
+    >>> is_score("mean_100_episode_reward"), is_score("rollout_return"), is_score("raw_average_return"), is_score("max_return")
+    (True, True, True, False)
     """
     return _SCORE.fullmatch(name) is not None
 

@@ -2,10 +2,10 @@
 
 A column may say which run a row is of, or whether it is of training or held-out data.
 
-Where no column holds the step but one counts epochs, as Keras' CSVLogger writes it, epochs are the axis.
+Where no column holds the step but one counts epochs, as Keras' CSVLogger writes it, epochs are the axis; so are episodes where
+what is called steps only tells how long each was.
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -15,11 +15,20 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import adversarial_losses
+from ckaudit.importers.kinds_of_loss import adversarial_losses, data_named_alone, episode_of, words_of
 from ckaudit.importers.layers.names import place_of
-from ckaudit.importers.names import catalogue_name, factor_of, list_names, policy_losses, recognise_columns, resolve_columns
+from ckaudit.importers.names import (
+    SHORT_NAMES,
+    catalogue_name,
+    factor_of,
+    list_names,
+    policy_losses,
+    recognise_columns,
+    resolve_columns,
+)
 from ckaudit.importers.notes_on_names import could_be, hint_of, note_on_taken, notes_on_left_out
 from ckaudit.importers.other_languages import in_english
+from ckaudit.importers.tables.counters import fullest_counter, may_count, steps_of_episodes, unnamed_counter
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
@@ -38,18 +47,18 @@ from ckaudit.importers.tables.curves import (
     take_sum,
 )
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
+from ckaudit.importers.tables.file_names import loss_of_file
 from ckaudit.importers.tables.long_form import LabelColumn, label_columns, runs_of, split_columns, split_note, split_of
-from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, fullest_column, steps_from
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, steps_from
 from ckaudit.importers.tables.table import NumberTable, read_numbers, read_table
 from ckaudit.importers.tables.table_header import holds_numbers, sniff_table
 
 NAME = "CSV"
 GENERIC = True
 EPOCH = "epoch"
-A_COUNTER = re.compile(r"(?:^|[\W_])(?:steps?|iter(?:ation)?s?|updates?)$", re.IGNORECASE)
-"""What the name of a column ends with that may count steps; its numbers must count, too."""
-OF_ENVIRONMENTS = ("total_timesteps", "timesteps_so_far", "total timesteps")
-"""Names of the count of an environment's steps, after their group's, as Stable-Baselines3 and OpenAI's baselines log it."""
+NUMBERED = "no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"
+_LOSSES = {"train_loss_raw", "val_loss"}
+_OF_REWARDS = frozenset({"reward", "rewards", "return", "returns", "score", "scores"})
 
 
 def detects(source: Source) -> bool:
@@ -72,9 +81,24 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no column can be recognised, or none holds a value.
         UsageError: Where `columns` names what is not there.
     """
+    of_file = {} if _LOSSES & {SHORT_NAMES.get(name, name) for name in columns} else _named_by_file(source)
+    columns = {**of_file, **columns}
     table, labels = labelled_table(source, columns)
     source.forget()
-    return imported_runs(table, labels, choices_of(table.header, columns, source.shown), source.shown, NAME)
+    notes = [f"the file's name says that {list_names([*of_file.values()])} are losses"] if of_file else []
+    choices = choices_of(table.header, columns, source.shown)
+    return imported_runs(replace(table, notes=[*table.notes, *notes]), labels, choices, source.shown, NAME)
+
+
+def _named_by_file(source: Source) -> dict[str, str]:
+    """Return the columns that are named after their data alone, by catalogue name, where the file is named after losses."""
+    table_head = sniff_table(source.head)
+    header = [] if table_head is None else table_head[1]
+    if loss_of_file(source.path.name) is None or _LOSSES & recognise_columns(header).keys():
+        return {}
+    untested = [name for name in header if name.lower() not in ("test", "testing")]
+    pair = data_named_alone(untested) or data_named_alone(header)
+    return dict(zip(("train_loss_raw", "val_loss"), pair, strict=True)) if pair else {}
 
 
 def imported_runs(
@@ -152,7 +176,7 @@ def _counted(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> NDArra
     """Return the step or the epoch of each row, None where no column counts either."""
     epoch = epoch_of(table.header)
     counters = choices.get("step") or ([] if epoch is None else [epoch])
-    return steps_from(table.columns[fullest_column(counters, table.columns)]) if counters else None
+    return steps_from(table.columns[fullest_counter(table.header, counters, table.columns)]) if counters else None
 
 
 def imported_records(
@@ -182,9 +206,9 @@ def imported_records(
 def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
     """Return the columns to read: those of `choices`, of tensors and layers, and what may count steps where no column does."""
     chosen = {position for positions in choices.values() for position in positions}
-    epoch = epoch_of(header)
-    counters = {position for position, name in enumerate(header) if A_COUNTER.search(name) or counts_environments(name)}
-    axis = set() if "step" in choices else counters | ({epoch} if epoch is not None else set())
+    counters = {position for position, name in enumerate(header) if may_count(name)}
+    counters |= {place for place in (epoch_of(header), episode_of(header)) if place is not None}
+    axis = set() if "step" in choices else counters
     times = named_times(header)
     return (
         chosen
@@ -196,8 +220,15 @@ def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]])
 
 
 def epoch_of(header: Sequence[str]) -> int | None:
-    """Return the position of the column that counts epochs."""
-    return next((position for position, name in enumerate(header) if in_english(name).lower() == EPOCH), None)
+    """Return the position of the column that counts epochs; "ep" may be an episode beside rewards.
+
+    >>> epoch_of(["", "ep", "train"]), epoch_of(["ep", "Epoch"]), epoch_of(["ep", "reward"])
+    (1, 1, None)
+    """
+    names = [in_english(name).lower() for name in header]
+    is_of_rewards = any(words_of(name) & _OF_REWARDS for name in header)
+    words = (EPOCH,) if is_of_rewards else (EPOCH, "epochs", "ep")
+    return next((names.index(word) for word in words if word in names), None)
 
 
 def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) -> dict[str, list[int]]:
@@ -213,7 +244,10 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         name: kept
         for name, positions in recognise_columns(header).items()
         if (kept := [position for position in positions if position not in used])
-    } | mapped
+    }
+    if "step" in choices and (episode := episode_of(header)) is not None and episode not in used:
+        choices["step"].append(episode)
+    choices |= mapped
     recognised = set(choices) - {"step", "time"} or policy_losses(header) or adversarial_losses(header)
     if not recognised and not any(place_of(name) for name in header):
         raise UnreadableError(
@@ -227,7 +261,7 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     """Return the series of a table: of several columns for one name the fullest, with a step for each row."""
     of_policy = [position for position in policy_losses(table.header) if position in table.columns]
     choices = _with_unnamed(table, choices, of_policy)
-    chosen = {name: fullest_column(positions, table.columns) for name, positions in choices.items()}
+    chosen = {name: fullest_counter(table.header, positions, table.columns) for name, positions in choices.items()}
     series = {name: _in_catalogue_unit(table, position) for name, position in chosen.items()}
     named = {name: table.header[position] for name, position in chosen.items()}
     notes = drop_placeholders(series, named, nan="nan")
@@ -255,7 +289,9 @@ def _with_unnamed(
     table: NumberTable, choices: Mapping[str, Sequence[int]], of_policy: Sequence[int]
 ) -> Mapping[str, Sequence[int]]:
     """Return the choices with a step and a loss that no name tells: a column that counts, and losses of a policy that broke."""
-    if "step" not in choices and (counter := _unnamed_counter(table, choices)) is not None:
+    used = {position for positions in choices.values() for position in positions}
+    free = {position: column for position, column in table.columns.items() if position not in used}
+    if "step" not in choices and (counter := unnamed_counter(table.header, free)) is not None:
         choices = {**choices, "step": [counter]}
     broken = [of_policy[place] for place in broken_losses([table.columns[position] for position in of_policy])]
     return ({"train_loss_raw": broken} if broken else {}) | {**choices}
@@ -264,30 +300,6 @@ def _with_unnamed(
 def _in_catalogue_unit(table: NumberTable, position: int) -> Numbers:
     values, factor = table.columns[position], factor_of(table.header[position])
     return values if factor == 1 else values.times(factor)
-
-
-def _unnamed_counter(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> int | None:
-    """Return the one column that nothing else is taken from, whose name ends as a counter's and whose numbers count rows.
-
-    The steps of an environment go before other counters, as in the records that the same programs print.
-    """
-    used = {position for positions in choices.values() for position in positions}
-    free = [position for position, column in table.columns.items() if position not in used and _counts(column)]
-    counters = [position for position in free if counts_environments(table.header[position])]
-    counters = counters or [position for position in free if A_COUNTER.search(table.header[position])]
-    return counters[0] if len(counters) == 1 else None
-
-
-def counts_environments(name: str) -> bool:
-    """Tell whether a column counts the steps of an environment by its name."""
-    return name.rpartition("/")[2] in OF_ENVIRONMENTS
-
-
-def _counts(column: Numbers, *, min_rising_share: float = 0.5) -> bool:
-    """Tell whether whole numbers never fall and rise from row to row; a count of what was skipped stands most of the time."""
-    rises = np.diff(steps_from(column)[column.recorded])
-    is_whole = bool((steps_from(column)[column.recorded] != NO_STEP).all())
-    return is_whole and len(rises) > 0 and bool((rises >= 0).all() and (rises > 0).mean() >= min_rising_share)
 
 
 def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int], list[str]]:
@@ -317,6 +329,11 @@ def _take_adversaries(table: NumberTable, series: dict[str, Numbers]) -> list[st
 
 
 def _steps(table: NumberTable, series: Mapping[str, Numbers], chosen: Mapping[str, int], counters: Sequence[int]) -> StepAxis:
+    episode = episode_of(table.header)
+    if episode is not None and chosen.get("step", episode) == episode:
+        others = [column for name, column in series.items() if name != "step"]
+        if axis := steps_of_episodes(table.header[episode], table.columns[episode], others):
+            return axis
     if "step" in series:
         named = {table.header[position]: table.columns[position] for position in counters}
         steps, notes = steps_of(series["step"], table.lines)
@@ -334,7 +351,7 @@ def _steps(table: NumberTable, series: Mapping[str, Numbers], chosen: Mapping[st
     if epoch is not None and (axis := steps_of_epochs(table.columns[epoch], series.values())):
         return axis
     rows = np.arange(1, len(table.lines) + 1)
-    return StepAxis(rows, ["no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"], "entry")
+    return StepAxis(rows, [NUMBERED], "entry")
 
 
 def _passed_over(

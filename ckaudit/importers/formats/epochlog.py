@@ -8,7 +8,9 @@ instead of batches as `Train Epoch: 2 [640/60000 (1%)]` or `loss: 2.3  [  640/60
 `Loss after epoch 3: 0.5`. A bare `loss` in a line on validation is the validation loss, and so is one on a test after each epoch
 where no line tells of validation; a single one, or one of a batch of an evaluation, is left out. Where no line names a loss, the
 one measure of error that training and validation share is one. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch;
-the second is the mean so far. Lines in a row that name one epoch and no batch are of its batches, in their order.
+the second is the mean so far. Lines in a row that name one epoch and no batch are of its batches, in their order. The losses of
+several generators and discriminators, `(epoch: 1, iters: 100) D_A: 0.25 G_A: 0.32 D_B: 0.27 G_B: 0.27` as CycleGAN logs them or
+`D: 0.11, 0.10 | G: 0.14, 0.15 |` as ComboGAN does, are taken as their means. An episode is an epoch, and its reward a return.
 """
 
 import re
@@ -53,13 +55,18 @@ _PLACE_MARK = re.compile(rb"\[ *\d{1,9}(?:, *|/\d{1,9}\] ?\[)\d{1,12}(?:/\d{1,12
 _NAME_FIRST = re.compile(rf"{NAME_BEFORE}(epoch\s{{0,2}}[#:]?\s{{0,2}}\d{{1,9}}){VALUE_BEHIND}", re.IGNORECASE)
 _OF_CLASSES = re.compile(r"Pseudo dice \[([^\[\]]{1,2000})\]", re.IGNORECASE)  # as nnU-Net writes it, a number for each class
 _NUMBER_OF_CLASS = re.compile(r"(?:np\.float(?:16|32|64)\()?(nan|\d{1,3}(?:\.\d{0,20})?(?:e-?\d{1,3})?)\)?(?=[,\s]|\Z)")
+_LIST = re.compile(
+    r"(?<![\w.])([A-Za-z]{1,12}): (-?\d{1,9}\.\d{1,20}(?:, -?\d{1,9}\.\d{1,20}){1,31}) \|"
+)  # as ComboGAN writes it
 _SAMPLES = re.compile(r"\A[^\[]*\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*(?:\(\s*\d+(?:\.\d+)?\s*%\s*\)\s*\]|\]\s*\Z)")
+_DAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun) [a-z]{3}")  # before the number of the day, in the head of a log
 _BEGINS = re.compile(
     r"\A\W*(?:(?:begin|start)\w*\W+(?:of\W+)?)?(eval\w*|valid\w*|test\w*)(?:\W+(?:(?:begin|start)\w*|error))?\W*\Z", re.IGNORECASE
 )
 _ANY_NUMBER = re.compile(r"(?<![A-Za-z_@0-9.])[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
 _EPOCH_KEY, _BATCH_KEY, _BATCHES_KEY = " epoch", " batch", " batches"  # no key of a value begins with a blank
 _EVALUATES = ("epoch(val", "epoch(test")  # as MMEngine writes it
+_OF_EPISODE = ("reward", "rewards", "score")
 _TIMES = ("time", "data_time", "data")
 _LOSSES = ("train_loss_raw", "val_loss")
 _SCORE = "microbench_score/"
@@ -96,7 +103,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     lines, renamed = (lines, []) if columns else _with_errors(lines)
     lines, numbered = _with_numbers(lines)
     lines, tested = _with_tests(lines)
-    unwanted = [] if columns else sorted(key for key in lines.columns if name_of(key) is None and key != COUNTER)
+    unnamed = [key for key in lines.columns if name_of(key) is None and key != COUNTER and not _DAY.fullmatch(key)]
+    unwanted = [] if columns else sorted(unnamed)
     # A line of unknown numbers, such as "Starting training for 30 epochs", is of no step, and its time is none of the training.
     known = np.ones(len(lines), bool) if columns else lines.holding(key for key in lines.columns if name_of(key))
     lines = _of_one_grain(lines.kept(known) if known.any() else lines)
@@ -159,6 +167,8 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
             continue
         if " epoch" in line or " Epoch" in line:
             line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
+        if " | G: " in line:
+            line = _LIST.sub(_numbered, line)  # noqa: PLW2901
         if "dice [" in line:
             line = _OF_CLASSES.sub(_scores_of_classes, line)  # noqa: PLW2901
         start = prefix_end(line)
@@ -179,6 +189,11 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
         batch, batches = count_of(texts.pop(_BATCH_KEY, "")), count_of(texts.pop(_BATCHES_KEY, ""))
         if epoch is not None and texts:
             yield EpochLine(number_of, line[:start], epoch, batch, batches, texts, in_samples, names_epoch)
+
+
+def _numbered(losses: re.Match[str]) -> str:
+    """Return a list of losses, one of each of several networks, as pairs of a name with a number and a loss."""
+    return " ".join(f"{losses[1]}_{place}: {text}" for place, text in enumerate(losses[2].split(", "), 1))
 
 
 def _scores_of_classes(scores: re.Match[str]) -> str:
@@ -221,6 +236,8 @@ def _cells(line: str, start: int, phase: str) -> tuple[list[Cell], bool]:
         cells += [Cell(key, moved + at, moved + to) for key, (at, to) in spans if at >= 0]
     values = value_cells(line, begin + (batch.end() if batch else 0), "" if mark else phase)
     values = values if of_training else [cell._replace(key=f"val {cell.key}") if cell.key in _TIMES else cell for cell in values]
+    if mark and mark[0].lower().startswith("episode"):
+        values = [cell._replace(key=f"episode {cell.key}") if cell.key in _OF_EPISODE else cell for cell in values]
     of_batches = mark is not None and mark[0].lower().startswith("train")  # as timm writes it
     return ([*cells, *values] if mark or values else []), samples is not None and not of_batches
 

@@ -2,17 +2,23 @@
 
 The history is a list of entries, a dictionary of entries by their numbers, or a dictionary of lists, one of which has the name of
 a loss; of several the longest counts. It is read as JSON lines or as lists of numbers are.
+
+Lists whose names say nothing of a loss are read where the file is named after one, and they after their data, as `train` and
+`val`. In a file that is named a history, or after losses, others are refused with the option that takes one.
 """
 
 import json
 from collections import deque
 from collections.abc import Iterator, Mapping
+from shlex import quote
 from typing import Any
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import jsonl, keras
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import catalogue_name, writable
+from ckaudit.importers.kinds_of_loss import data_named_alone
+from ckaudit.importers.names import catalogue_name, list_names, writable
+from ckaudit.importers.tables.file_names import loss_of_file, words_of_file
 
 NAME = "history in a JSON document"
 GENERIC = True
@@ -21,14 +27,21 @@ MAX_BYTES = 2**26
 
 MAX_DEPTH = 4
 MIN_ENTRIES = 2
+MIN_NUMBERS = 5
+"""Of a list whose name says nothing."""
+MAX_OFFERED = 3
 _LOSSES = ("train_loss_raw", "val_loss")
 
 
 def detects(source: Source) -> bool:
-    """Tell by a document in which a list of entries, or of numbers, has the name of a loss."""
+    """Tell by a document in which a list of entries, or of numbers, has the name of a loss, or a file that is named a history."""
     if source.is_folder or not source.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or len(source.data) > MAX_BYTES:
         return False
-    return b"oss" in source.data and _history(source) is not None
+    is_history = _is_named_a_history(source.path.name)
+    if not is_history and b"oss" not in source.data:
+        return False
+    document = _document(source)
+    return _history(document) is not None or (is_history and bool(_lists_of(document)))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -38,22 +51,59 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where there is none, or none of its members has a known name.
         UsageError: Where `columns` names what is not there.
     """
-    history = _history(source)
+    document = _document(source)
+    history = _history(document)
+    if history is None and (lists := _lists_of(document)):
+        return keras.read(source.with_data(json.dumps(lists).encode()), columns or _named_by_file(lists, source))
     if history is None:
         raise UnreadableError(f"{source.shown} holds no history of a loss", hint="Name the format of the file by --format.")
     lines = source.with_data(json.dumps(history).encode())
     return jsonl.read(lines, columns) if isinstance(history, list) else keras.read(lines, columns)
 
 
-def _history(source: Source) -> list[Any] | dict[str, Any] | None:
-    """Return the longest history of a document, in the form of entries or of lists; None where there is none."""
+def _is_named_a_history(name: str) -> bool:
+    """Tell whether a file's name says that it is a history of a training, or of losses."""
+    return "history" in words_of_file(name) or loss_of_file(name) is not None
+
+
+def _named_by_file(lists: Mapping[str, list[Any]], source: Source) -> dict[str, str]:
+    """Return the lists that are losses by the file's name, by catalogue name: those named after their data, or the only one.
+
+    Raises:
+        UnreadableError: Where nothing tells which list is a loss.
+    """
+    loss = loss_of_file(source.path.name)
+    if loss is not None and (pair := data_named_alone(list(lists))):
+        return dict(zip(("train_loss_raw", "val_loss"), pair, strict=True))
+    if loss is not None and loss.column and len(lists) == 1:
+        return {loss.catalogue_name: next(iter(lists))}
+    options = " or ".join(f"--map {quote(f'loss={name}')}" for name in list(lists)[:MAX_OFFERED])
+    raise UnreadableError(
+        f"{source.shown} holds lists of numbers, but nothing says that one is a loss: {list_names(list(lists))}",
+        hint=f"Take one for the training loss, as in {options}.",
+    )
+
+
+def _document(source: Source) -> Any:
+    """Return what a document holds; None where it cannot be read, or is one of ours."""
     try:
         document = json.loads(source.document.decode("utf-8-sig", errors="replace"))
     except (ValueError, RecursionError, UnreadableError):
         return None
     if isinstance(document, dict) and str(document.get("schema_version", "")).startswith("ck."):  # a report, or a checkpoint
         return None
+    return document
+
+
+def _history(document: Any) -> list[Any] | dict[str, Any] | None:
+    """Return the longest history of a document, in the form of entries or of lists; None where there is none."""
     return max(_histories(document), key=_length, default=None)
+
+
+def _lists_of(document: Any) -> dict[str, list[Any]]:
+    """Return the lists of numbers in the outermost object, by name."""
+    members = document.items() if isinstance(document, dict) else ()
+    return {writable(key): cells for key, cells in members if _are_numbers(cells) and len(cells) >= MIN_NUMBERS}
 
 
 def _histories(document: Any) -> Iterator[list[Any] | dict[str, Any]]:

@@ -9,7 +9,7 @@ another run, one that goes back to anywhere else a resume. build-nanogpt writes 
 `250 val 5.28` and `250 hella 0.25`, each on a line of its own; parameter-golf `500/20000 train_loss: 2.56`; many a first
 exercise `Cost after iteration 9: 0.54`; Marian `Up. 1000 : ... : Cost 6.45`; CLU's writer `logging_writer.py:48] [50] loss=6.3`;
 and verl `step:12 - actor/entropy:0.3 - critic/rewards/mean:0.6`, values by names of families, of which a policy's losses are
-left out.
+left out; Keras-GAN `0 [D loss: 0.69, acc.: 56.25%] [G loss: 1.28]`.
 """
 
 import re
@@ -19,6 +19,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.kinds_of_loss import take_turns
 from ckaudit.importers.names import factor_of, shorten_name
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing
@@ -46,6 +47,7 @@ from ckaudit.importers.text.line_values import (
     with_unit,
 )
 from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
+from ckaudit.importers.text.players import game_of, take_game
 
 NAME = "key:value text log"
 GENERIC = True
@@ -62,6 +64,7 @@ _NAME_FIRST = re.compile(
 )
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
 _CLU = re.compile(r".{0,80}logging_writer\.py:\d{1,6}\] \[(\d{1,12})\] ")
+_IN_BRACKETS = re.compile(r"(\d{1,12}) \[(?=[A-Za-z]\w{0,8} loss: )")
 _OF_ALL = re.compile(r"(\d+)/(\d+) (?=(?:\w+[_ ])?loss ?[:=])")
 _SOURCE_AND_TARGET = re.compile(r"(?<![\w/])\d{1,9}/ {0,8}(\d{1,9}) tok/s")  # of OpenNMT: tokens read, and tokens trained on
 _HELD_OUT_MARK = "[valid]"  # before the text of a line, as Marian writes it
@@ -118,9 +121,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _known_cells(line: str, start: int) -> list[Cell] | None:
-    """Return the values of a line with a step and at least one value whose name is known, or the time so far."""
+    """Return the values of a line with a step and a value whose name is known, the time so far, or losses that are opposed."""
     cells = _cells(line, start)
-    return cells if cells and any(name_of(cell.key) or cell.key in CLOCKS for cell in cells) else None
+    if not cells or any(name_of(cell.key) or cell.key in CLOCKS for cell in cells):
+        return cells
+    return cells if take_turns(cell.key for cell in cells) else None
 
 
 def _cells(line: str, start: int) -> list[Cell] | None:
@@ -130,7 +135,9 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         return [Cell("step", *name_first.span(2)), Cell(name_first[1].lower(), *name_first.span(3))]
     if bare := _BARE.match(line, start):
         return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
-    if match := _OF_ALL.match(line, start):
+    if match := _IN_BRACKETS.match(line, start):
+        cells = [Cell("step", *match.span(1))]
+    elif match := _OF_ALL.match(line, start):
         cells = [Cell("step", *match.span(1)), Cell("total", *match.span(2))]
     elif match := _CLU.match(line):
         cells = [Cell("step", *match.span(1))]
@@ -196,10 +203,11 @@ def is_derived(key: str) -> bool:
 
 def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]) -> NamedLines:
     """Give the columns their names and units, and convert steps to finished updates."""
-    raw = rows.columns
+    game = game_of(rows.columns)
+    raw = game.columns
     columns: Columns = {}
     taken = []
-    parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()}
+    parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()} | {**game.parts}
     mapped = {**parts, **with_only_loss(raw, with_test_loss(raw, mapped))}
     hidden = losses_of_policy(raw, mapped)
     scores = bare_scores(raw)
@@ -212,12 +220,13 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
             taken.append(f"{name} from {shorten_name(key)}")
     if "total" in raw:
         columns[".planned"] = raw["total"]
-    notes = policy_note(list(raw), hidden) + _estimates(columns, raw, mapped)
+    summed, pair = take_game(columns, raw)
+    notes = [*game.notes, *summed, *policy_note(list(raw), hidden), *_estimates(columns, raw, mapped)]
     timed, together = take_data_time(columns, raw)
     notes += timed + _durations(columns, rows) + take_rate(columns, raw)
     notes += _tokens(columns, rows, facts)
     steps, step_notes = _steps(rows, columns)
-    used = (*parts, *together, *mapped)
+    used = (*parts, *together, *game.used, *pair, *mapped)
     return NamedLines(
         StepLines(steps, rows.origin, columns),
         [f"taken: {', '.join(taken)}", *step_notes, *notes],

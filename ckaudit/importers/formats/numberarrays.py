@@ -1,158 +1,178 @@
-"""Numbers alone: a text of one to a line, or arrays of NumPy, `train_loss.txt`, `losses.npy`, `history.npz`.
+"""Numbers alone, in a text or in arrays of NumPy: `train_loss.txt`, `losses.json`, `losses.csv` without a header, `history.npz`.
 
-Arrays of an archive go by their names. A file of one array has none, so its own name has to be that of a loss. What is there is
-read as the columns of a CSV file.
+Arrays of an archive go by their names. Where nothing in a file names its numbers, its own name has to be that of a loss: a list,
+numbers one to a line and an array are one series of it. Of rows of several, those that count are no loss, and the first of the
+others is the one that the file is named after. What is there is read as the columns of a CSV file.
 """
 
-import io
-import re
-import zipfile
-import zlib
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
-from ckaudit.contract.io.folder import shown_name
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import catalogue_name, list_names, writable
-from ckaudit.importers.tables.numbers import number
+from ckaudit.importers.names import SHORT_NAMES, list_names, recognise_columns, writable
+from ckaudit.importers.tables.bare_numbers import (
+    MIN_NUMBERS,
+    BareColumns,
+    header_of,
+    is_list,
+    read_lines,
+    read_list,
+    read_rows,
+    row_width,
+)
+from ckaudit.importers.tables.bare_rows import Roles, roles_of
+from ckaudit.importers.tables.file_names import loss_of_file, names_a_training_log
+from ckaudit.importers.tables.numbers import Numbers, whole
+from ckaudit.importers.tables.numpy_arrays import ARCHIVE, ARRAY, WRITE_CSV, array_of, names_of_arrays, unpacked
+from ckaudit.importers.tables.table import NumberTable
+from ckaudit.importers.tables.table_header import text_of
 from ckaudit.importers.text.log import is_text
 
 NAME = "arrays of numbers"
 GENERIC = True
-MIN_NUMBERS = 5
-MAX_BYTES = 2**28
-"""Of arrays that are packed: what their archive says they take."""
-
 COUNTED = "nothing names a step: its numbers were counted from 1; how many updates lie between two of them is not known"
-BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, ValueError, EOFError, OSError)
-"""What reading a broken archive may raise: RuntimeError where it is encrypted."""
 
-_ARRAY = b"\x93NUMPY"
-_ARCHIVE = b"PK\x03\x04"
-_LOSSES = ("train_loss_raw", "val_loss")
-_BLANK = re.compile(r"[\s_.-]+")
-Columns = dict[str, NDArray[np.float64]]
+_LOSSES = {"train_loss_raw", "val_loss"}
+_OF_ANY_DATA = frozenset({"loss", "losses"})
+_NEUTRAL = frozenset({"0", "value", "values", "data", "y", "number", "numbers"})
+"""Headers of a single column that say nothing of it."""
 
 
 def detects(source: Source) -> bool:
-    """Tell by arrays, one of them with the name of a loss, or by lines of numbers in a file of such a name."""
+    """Tell by arrays, one of them with the name of a loss, or by numbers alone below such a name, or in a file of one."""
     if source.is_folder:
         return False
-    if source.head.startswith(_ARCHIVE):
-        return any(name_of_file(name) for name in _members(source.data))
-    if not name_of_file(source.path.name):
-        return False
-    return source.head.startswith(_ARRAY) or (is_text(source) and _are_numbers(source.head))
+    if source.head.startswith(ARCHIVE):
+        return any(map(name_of_file, names_of_arrays(source.data)))
+    if source.head.startswith(ARRAY):
+        return bool(name_of_file(source.path.name))
+    return is_text(source) and _is_named_text(source)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the arrays; those that are not as long as the longest of a loss are left out, with a note.
+    """Read the numbers; arrays that are not as long as the longest of a loss are left out, with a note.
 
     Raises:
-        UnreadableError: Where there is none that can be read.
+        UnreadableError: Where there are none that can be read, or nothing tells which of them are a loss.
         UsageError: Where `columns` names what is not there.
     """
-    arrays = {name: array for name, array in _arrays(source).items() if array.ndim == 1 and len(array) >= MIN_NUMBERS}
-    if not arrays:
-        raise UnreadableError(
-            f"{source.shown} holds no row of numbers", hint="Write its series to a CSV file with a header line."
-        )
-    of_losses = {name: array for name, array in arrays.items() if name_of_file(name) or name in columns.values()}
-    longest = max(map(len, (of_losses or arrays).values()))
-    others = [name for name, array in arrays.items() if len(array) != longest]
-    notes = [f"of another length, and left out: {list_names(others)}"] if others else []
-    whole = {name: array for name, array in arrays.items() if len(array) == longest}
-    is_alone = len(whole) == 1
-    if is_alone:  # a table has two columns at least
-        whole = {"step": np.arange(1.0, longest + 1), **whole}
-        notes.append(COUNTED)
-    text = io.StringIO()
-    text.write("\t".join(whole) + "\n")
-    np.savetxt(text, np.column_stack([*whole.values()]), fmt="%.17g", delimiter="\t")
-    table, labels = csvfile.labelled_table(source.with_data(text.getvalue().encode()), columns)
-    choices = csvfile.choices_of(table.header, columns, source.shown)
-    runs = csvfile.imported_runs(replace(table, delimiter=""), labels, choices, source.shown, NAME)
-    return [replace(run, notes=(*run.notes, *notes)) for run in runs]
+    if source.head.startswith(ARCHIVE):
+        return _archived(source, columns)
+    if source.head.startswith(ARRAY):
+        array = array_of(source.data, source.shown)
+        bare = BareColumns([whole(array)] if array.ndim == 1 else [], range(1, array.size + 1))
+    else:
+        bare = _bare(source)
+    if not bare.columns or bare.columns[0].count < MIN_NUMBERS:
+        raise UnreadableError(f"{source.shown} holds no row of numbers", hint=WRITE_CSV)
+    return _one_series(source, bare, columns) if len(bare.columns) == 1 else _rows(source, bare, columns)
 
 
 def name_of_file(name: str) -> str:
     """Return the name of a loss that a file's name is, empty where it is none.
 
     >>> name_of_file("train_losses.npy"), name_of_file("run3-val-loss.txt"), name_of_file("weights.npy")
-    ('train_losses', 'val_loss', '')
+    ('train_loss', 'val_loss', '')
     """
-    words = _BLANK.sub(" ", name.partition(".")[0].lower()).split()
-    ends = ("_".join(words[begin:]) for begin in range(len(words)))
-    return next((end for end in ends if catalogue_name(end) in _LOSSES), "")
+    named = loss_of_file(name)
+    return named.column if named else ""
 
 
-def _are_numbers(head: bytes) -> bool:
-    lines = [line for line in head.decode("utf-8", errors="replace").splitlines()[:-1] if line.strip()]
-    return len(lines) >= MIN_NUMBERS and all(number(line) is not None for line in islice(lines, 50))
+def _is_named_text(source: Source) -> bool:
+    """Tell whether a text holds numbers alone, and a name says what they are."""
+    lines, name = _whole_lines(source.head), source.path.name
+    if (header := header_of(lines)) is not None:
+        return bool(_column_named(header, name))
+    is_of_loss = loss_of_file(name) is not None
+    if is_of_loss and is_list(text_of(source.head)):
+        return True
+    return (is_of_loss or names_a_training_log(name)) and row_width(lines) > 0
 
 
-def _arrays(source: Source) -> Columns:
-    """Return the arrays by name.
-
-    Raises:
-        UnreadableError: Where one is no array of numbers, or takes more than there is.
-    """
-    if source.head.startswith(_ARCHIVE):
-        return _unpacked(source)
-    name = name_of_file(source.path.name) or writable(source.path.name.partition(".")[0])
-    if source.head.startswith(_ARRAY):
-        return {name: _array(source.data, source.shown)}
-    values = [number(line) for line in source.text.splitlines() if line.strip()]
-    return {name: np.array([np.nan if value is None else value for value in values], np.float64)}
+def _column_named(header: str, name: str) -> str:
+    """Return what a single column of a file goes by: its header where that is a loss, else its name; empty: nothing tells."""
+    of_file = name_of_file(name)
+    if header.lower() in {"", *_NEUTRAL} or (header.lower() in _OF_ANY_DATA and "val_loss" in recognise_columns([of_file])):
+        return of_file
+    return header if _LOSSES & recognise_columns([header]).keys() else ""
 
 
-def _unpacked(source: Source) -> Columns:
-    try:
-        with zipfile.ZipFile(io.BytesIO(source.data)) as archive:
-            if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
-                raise UnreadableError(
-                    f"{source.shown} holds more than {MAX_BYTES:,} bytes of arrays", hint="Write its series to a CSV file."
-                )
-            packed = {name: archive.read(name) for name in archive.namelist() if name.endswith(".npy")}
-    except BROKEN_ARCHIVE as error:
-        raise UnreadableError(f"{source.shown} is no archive that can be read: {error}", hint="Fetch it again.") from None
-    return {
-        writable(name.removesuffix(".npy")): _array(data, f"{shown_name(name)} of {source.shown}")
-        for name, data in packed.items()
-    }
+def _whole_lines(head: bytes) -> list[str]:
+    """Return the first lines of a text; the last one may be cut off, and is left out where there are enough others."""
+    lines = text_of(head).splitlines()
+    is_torn = not head.endswith((b"\n", b"\r")) and len(lines) > MIN_NUMBERS
+    return lines[:-1] if is_torn else lines
 
 
-def _members(data: bytes) -> list[str]:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            return [name for name in archive.namelist() if name.endswith(".npy")]
-    except BROKEN_ARCHIVE:
-        return []
+def _bare(source: Source) -> BareColumns:
+    lines = _whole_lines(source.head)
+    if (header := header_of(lines)) is not None:
+        return read_lines(source.text, header, source.shown)
+    if is_list(text_of(source.head)):
+        return read_list(source.text, source.shown)
+    return read_rows(source.text, width, source.shown) if (width := row_width(lines)) else BareColumns([], [])
 
 
-def _array(data: bytes, shown: str) -> NDArray[np.float64]:
-    """Return an array of NumPy's own format, of which nothing is run.
+def _archived(source: Source, columns: Mapping[str, str]) -> list[Imported]:
+    """Read the arrays of an archive."""
+    packed = unpacked(source.data, source.shown)
+    arrays = {name: array for name, array in packed.items() if array.ndim == 1 and len(array) >= MIN_NUMBERS}
+    if not arrays:
+        raise UnreadableError(f"{source.shown} holds no row of numbers", hint=WRITE_CSV)
+    of_losses = {name: array for name, array in arrays.items() if name_of_file(name) or name in columns.values()}
+    longest = max(map(len, (of_losses or arrays).values()))
+    others = [name for name, array in arrays.items() if len(array) != longest]
+    notes = [f"of another length, and left out: {list_names(others)}"] if others else []
+    taken = {name: whole(array) for name, array in arrays.items() if len(array) == longest}
+    if len(taken) == 1:
+        ((name, only),) = taken.items()
+        return _counted(source, name, BareColumns([only], range(1, longest + 1), notes), columns)
+    return _imported(source, taken, BareColumns([], range(1, longest + 1), notes), columns)
 
-    Raises:
-        UnreadableError: Where it holds no numbers, or its header says more of them than there are bytes.
-    """
-    hint = "Write its series to a CSV file with a header line."
-    stream = io.BytesIO(data)
-    try:
-        version = np.lib.format.read_magic(stream)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, kind = header(stream)
-        size = int(np.prod(shape, dtype=np.float64))
-        if kind.hasobject or kind.kind not in "fiub":
-            raise UnreadableError(f"{shown} holds no numbers", hint=hint)
-        if size * kind.itemsize > len(data) - stream.tell():
-            raise UnreadableError(f"{shown} is cut off: its header says {size:,} numbers", hint="Fetch it again.")
-        return np.frombuffer(data, kind, size, stream.tell()).reshape(-1 if len(shape) == 1 else shape).astype(np.float64)
-    except (ValueError, EOFError, TypeError) as error:
-        raise UnreadableError(f"{shown} is no array that can be read: {error}", hint=hint) from None
+
+def _one_series(source: Source, bare: BareColumns, columns: Mapping[str, str]) -> list[Imported]:
+    name = source.path.name
+    column = _column_named(bare.header, name) or bare.header or writable(name.partition(".")[0])
+    return _counted(source, column, bare, columns)
+
+
+def _counted(source: Source, name: str, bare: BareColumns, columns: Mapping[str, str]) -> list[Imported]:
+    """Read one series, whose numbers are counted."""
+    runs = _imported(source, {name: bare.columns[0]}, bare, columns)
+    return [replace(run, notes=tuple(COUNTED if note == csvfile.NUMBERED else note for note in run.notes)) for run in runs]
+
+
+def _rows(source: Source, bare: BareColumns, columns: Mapping[str, str]) -> list[Imported]:
+    """Read rows of several numbers, each column by its place."""
+    mapped = {SHORT_NAMES.get(name, name) for name in columns}
+    roles = roles_of(bare.columns, source.path.name)
+    taken = {name: column for name, column in roles.taken.items() if name not in mapped and column not in columns.values()}
+    if not _LOSSES & {*taken, *mapped}:
+        raise _unnamed(source.shown, roles)
+    named = dict(zip(roles.names, bare.columns, strict=True))
+    told = f"{roles.note}{'' if _LOSSES & mapped else roles.offer}"
+    notes = [*bare.notes, *([told] if _LOSSES & taken.keys() else [])]
+    return _imported(source, named, replace(bare, notes=notes), {**taken, **columns})
+
+
+def _unnamed(shown: str, roles: Roles) -> UnreadableError:
+    """Return what to say where nothing tells which column is a loss."""
+    counters = [name for name in roles.names if name not in roles.measured]
+    counting = f"; {list_names(counters)} {'counts' if len(counters) == 1 else 'count'}" if counters else ""
+    place = (roles.measured or roles.names[-1:])[0]
+    return UnreadableError(
+        f"{shown} holds rows of {len(roles.names)} numbers, and nothing names them{counting}",
+        hint=f"--map 'loss={place}' would take {place} for the training loss.",
+    )
+
+
+def _imported(source: Source, named: Mapping[str, Numbers], bare: BareColumns, columns: Mapping[str, str]) -> list[Imported]:
+    """Return the run of columns with names."""
+    header: Sequence[str] = tuple(named)
+    choices = csvfile.choices_of(header, columns, source.shown)
+    wanted = {position: named[header[position]] for position in csvfile.columns_to_read(header, choices)}
+    table = NumberTable(header, wanted, bare.lines, "", bare.notes)
+    return csvfile.imported_runs(table, {}, choices, source.shown, NAME)

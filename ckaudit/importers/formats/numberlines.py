@@ -1,4 +1,7 @@
-"""Lines of two numbers and nothing beside them, as `print(step, loss.item())` writes them: a count that rises, and a loss."""
+"""Lines of two numbers and nothing beside them, as `print(step, loss.item())` writes them: a count that rises, and a loss.
+
+The name of the file may say that the second is a loss on held-out data, or none.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,6 +9,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.names import catalogue_name, is_named_like_a_score
+from ckaudit.importers.tables.file_names import loss_of_file, words_of_file
 from ckaudit.importers.text.line_reader import step_lines
 from ckaudit.importers.text.line_values import read_named_lines
 from ckaudit.importers.text.log import is_text
@@ -22,16 +27,16 @@ MAX_OTHER_SHARE = 0.2
 
 HEAD_BYTES = 2**16
 _LINE = re.compile(
-    r"\s{0,8}(\d{1,12})[\s,:;|]{1,8}(?:tensor\()?(-?(?:nan|inf|(?:\d{1,15}\.\d{0,20}|\d{1,15}(?=[eE]))(?:[eE][-+]?\d{1,3})?))\)?\s{0,8}"
+    r"\s{0,8}(\d{1,12})[\s,:;|_]{1,8}(?:tensor\()?(-?(?:nan|inf|(?:\d{1,15}\.\d{0,20}|\d{1,15}(?=[eE]))(?:[eE][-+]?\d{1,3})?))\)?\s{0,8}"
 )
 
 
 def detects(source: Source) -> bool:
     """Tell by nearly all of the first lines, and a count in them that only rises."""
-    if not is_text(source):
+    if not is_text(source) or is_named_like_a_score(source.path.name):
         return False
     head = source.data[:HEAD_BYTES]
-    counts = [count for _, count, _ in _lines(head)]
+    counts = [count for _, count, _ in _lines(head, "loss")]
     lines = sum(1 for line in head.splitlines() if line.strip())
     return len(counts) >= max(MIN_LINES, (1 - MAX_OTHER_SHARE) * lines) and bool((np.diff(counts) > 0).all())
 
@@ -43,11 +48,23 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no line has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    note = "no line names what it holds: the first number was taken for the step, the second for the training loss"
-    return read_named_lines(source, columns, NAME, step_lines(_lines(source.data)), notes=[note])
+    key, what = _key_of(source.path.name)
+    note = f"no line names what it holds: the first number was taken for the step, the second for {what}"
+    return read_named_lines(source, columns, NAME, step_lines(_lines(source.data, key)), notes=[note])
 
 
-def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:
-    for number, line in numbered_lines(data):
+def _key_of(name: str) -> tuple[str, str]:
+    """Return what the second numbers go by in a file of some name, and what that is in words."""
+    stem = "_".join(words_of_file(name))
+    loss = loss_of_file(name)
+    if loss is not None and loss.catalogue_name == "val_loss":
+        return "val_loss", "the validation loss, as the file's name says"
+    if loss is None and catalogue_name(stem) not in (None, "step", "time"):
+        return stem, f"{stem}, as the file's name says"
+    return "loss", "the training loss"
+
+
+def _lines(data: bytes, key: str) -> Iterator[tuple[int, int, dict[str, float]]]:
+    for line_number, line in numbered_lines(data):
         if len(line) <= MAX_LINE and (match := _LINE.fullmatch(line)):
-            yield number, int(match[1]), {"loss": float(match[2])}
+            yield line_number, int(match[1]), {key: float(match[2])}

@@ -16,9 +16,10 @@ all records say is read as a CSV file, a row for each.
 import re
 from collections.abc import Iterator, Mapping
 
-from ckaudit.importers.formats.csvfile import OF_ENVIRONMENTS, imported_records
+from ckaudit.importers.formats.csvfile import imported_records
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
+from ckaudit.importers.tables.counters import OF_ENVIRONMENTS
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.log import is_text
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines

@@ -69,16 +69,31 @@ def counts_of(texts: Iterable[str]) -> list[int]:
     return [count for text in texts if (count := count_of(text)) is not None]
 
 
+def float_of(text: str) -> float:
+    """Return the number that a text says.
+
+    Raises:
+        ValueError: Where it says none; one with an underscore does not, though Python's own `float` passes over it: whoever logs
+            `1_1.84` means an epoch and a loss.
+
+    >>> float_of("1e-3"), float_of(" nan")
+    (0.001, nan)
+    """
+    if "_" in text:
+        raise ValueError(text)
+    return float(text)
+
+
 def number(value: Any) -> float | None:
     """Return a number or its text as a float, None where it is neither.
 
-    >>> number("1.5"), number(True), number("")
-    (1.5, None, None)
+    >>> number("1.5"), number(True), number(""), number("1_1.84")
+    (1.5, None, None, None)
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        return float(value)
+        return float_of(value) if isinstance(value, str) else float(value)
     except ValueError:
         return None
     except OverflowError:

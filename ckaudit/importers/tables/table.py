@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, from_arrow, number, numbers, whole
+from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, float_of, from_arrow, number, numbers, whole
 from ckaudit.importers.tables.table_header import DELIMITERS, SAMPLE_LINES, header_place, names_of, text_of
+from ckaudit.importers.tables.wrapped import note_on_wrapped, number_inside
 
 LEAST_BYTES = 2**18  # loading pyarrow takes as long as reading this much with the csv module
 _BLOCK_ROWS = 8192
@@ -82,11 +83,13 @@ class NumberColumn(Struct, frozen=True):
         values: None where nothing was recorded.
         faulty: Positions of cells that are neither a number nor a word for nothing.
         commas: Cells read with a decimal comma.
+        wrapped: Positions of cells that are what Python prints of a tensor or an array of one number.
     """
 
     values: list[float | None]
     faulty: list[int] = field(default_factory=list)
     commas: int = 0
+    wrapped: list[int] = field(default_factory=list)
 
 
 def read_numbers(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> NumberTable:
@@ -189,6 +192,8 @@ def _with_care(table: TextTable) -> NumberTable:
             )
         if read.commas:
             notes.append(f"{read.commas:,} cells of {shorten_name(table.header[position])} were read with a decimal comma")
+        if read.wrapped:
+            notes.append(note_on_wrapped(len(read.wrapped), shorten_name(table.header[position]), cells[read.wrapped[0]]))
     return NumberTable(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
 
 
@@ -199,13 +204,14 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> NumberColumn
         cells: Text as it stands in the file.
         decimal_comma: Take "0,5" for 0.5.
 
-    >>> column(["1e-3", "", "nan", "x"]).values
-    [0.001, None, nan, None]
+    >>> column(["1e-3", "", "nan", "x", "tensor(0.5)"]).values
+    [0.001, None, nan, None, 0.5]
     """
     with suppress(ValueError):
-        return NumberColumn([float(cell) if cell else None for cell in cells])
+        return NumberColumn([float_of(cell) if cell else None for cell in cells])
     values: list[float | None] = []
     faulty: list[int] = []
+    wrapped: list[int] = []
     commas = 0
     for position, cell in enumerate(cells):
         value = number(cell)
@@ -213,9 +219,10 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> NumberColumn
             value = float(cell.strip().replace(",", "."))
             commas += 1
         if value is None and cell.strip().lower() not in MISSING_WORDS:
-            faulty.append(position)
+            value = number_inside(cell)
+            (faulty if value is None else wrapped).append(position)
         values.append(value)
-    return NumberColumn(values, faulty, commas)
+    return NumberColumn(values, faulty, commas, wrapped)
 
 
 def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> TextTable:

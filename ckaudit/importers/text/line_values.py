@@ -8,26 +8,18 @@ from functools import lru_cache
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.loss_names import loss_part_of
+from ckaudit.contract.schema.loss_names import loss_part_of, may_be_of_players
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import (
-    adversarial_losses,
-    halves_of_discriminator,
-    logs_rollouts,
-    loss_parts,
-    may_be_a_cost,
-    may_be_a_loss,
-    only_loss,
-)
+from ckaudit.importers.kinds_of_loss import logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.names import catalogue_name, factor_of, is_test_loss, policy_losses, shorten_name, test_loss_of
 from ckaudit.importers.notes_on_names import policy_note
-from ckaudit.importers.tables.curves import take_sum
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.players import accuracies_of_judges, game_of, take_game
 from ckaudit.importers.text.prefix import MAX_LINE
 
 PAIR = re.compile(
@@ -64,7 +56,6 @@ _OWN = {
     "loss_scale": "loss_scale",
     "tok/s": "tokens_per_sec",
 }
-_HALVES = ("d_real", "d_fake")
 _HELPERS = frozenset({"step", "iter", "total", *CLOCKS})
 _BEHIND = re.compile(r" ?(s|sec|[a-z]{2,12}/s(?:ec)?|[GM]i?B)(?![\w/])")
 _PER_SECOND = re.compile(r"(?:(?:train|timing|perf|global|speed)_)?(?:steps?|iters?|iterations?|it)_(?:per_)?(?:s|sec|second)")
@@ -147,7 +138,7 @@ def is_wanted(key: str) -> bool:
         or is_test_loss(key)
         or loss_part_of(key) is not None
         or counts_steps(key)
-        or key in _HALVES
+        or may_be_of_players(key)
         or _may_be_of_a_loss(key)
     )
 
@@ -159,7 +150,8 @@ def _may_be_of_a_loss(key: str) -> bool:
 
 def unused_keys(columns: Columns, used: Collection[str]) -> tuple[str, ...]:
     """Return the keys that were read for they might be of a loss, and that nothing was taken from."""
-    return tuple(key for key in columns if name_of(key) is None and key not in used and _may_be_of_a_loss(key))
+    free = (key for key in columns if name_of(key) is None and key not in used)
+    return tuple(key for key in free if _may_be_of_a_loss(key) or may_be_of_players(key))
 
 
 def with_only_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
@@ -214,8 +206,9 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     """
     columns: Columns = {}
     taken = []
-    rows = replace(rows, columns=_with_discriminator(rows.columns))
-    parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()}
+    game = game_of(rows.columns)
+    rows = replace(rows, columns=game.columns)
+    parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()} | {**game.parts}
     mapped = {**parts, **with_only_loss(rows.columns, with_test_loss(rows.columns, mapped))}
     hidden = losses_of_policy(rows.columns, mapped)
     scores = bare_scores(rows.columns)
@@ -235,34 +228,23 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     naming_notes += policy_note(list(rows.columns), hidden)
     timed, together = take_data_time(columns, rows.columns)
     naming_notes += timed + take_rate(columns, rows.columns)
-    keys = list(rows.columns)
-    used = (*parts, *together)
-    if "train_loss_raw" not in columns and (against := adversarial_losses(keys)) is not None:
-        pair = keys[against.generator], keys[against.discriminator]
-        naming_notes += take_sum(columns, pair, [rows.columns[key] for key in pair])
-        used += pair
-    used += tuple(mapped)
+    summed, pair = take_game(columns, rows.columns)
+    naming_notes += [*game.notes, *summed]
+    used = (*parts, *together, *game.used, *pair, *mapped)
     return NamedLines(
         StepLines(rows.steps, rows.origin, columns), [*naming_notes, *notes], used, unused_keys(rows.columns, {*used, *hidden})
     )
 
 
-def _with_discriminator(columns: Columns) -> Columns:
-    """Return the columns with the loss of a discriminator, the mean of its two halves, where only these were printed."""
-    halves = halves_of_discriminator(list(columns))
-    if halves is None:
-        return columns
-    real, fake = (columns[name] for name in halves)
-    both = real.recorded & fake.recorded
-    mean = Numbers(np.where(both, (real.values + fake.values) / 2, np.nan), both)
-    return {**{key: column for key, column in columns.items() if key not in halves}, "d_loss": mean}
-
-
 def bare_scores(keys: Iterable[str]) -> frozenset[str]:
-    """Return the names of a set of data that are no losses, for another key is one: `Loss: 1.9, Train: 0.43, Val: 0.34`."""
+    """Return the names that are no losses, nor scores of what is trained.
+
+    These are the name of a set of data where another key is a loss, `Loss: 1.9, Train: 0.43, Val: 0.34`, and else the accuracy
+    of a discriminator.
+    """
     keys = set(keys)
     has_loss = any("loss" in key and name_of(key) in ("train_loss_raw", "val_loss") for key in keys)
-    return frozenset(keys & {"train", "val"}) if has_loss else frozenset()
+    return frozenset(keys & {"train", "val"}) if has_loss else accuracies_of_judges(keys)
 
 
 def parts_of(columns: Columns) -> dict[str, str]:

@@ -1,0 +1,131 @@
+"""What the columns of rows without a header are: by the file's name, and by what their numbers do."""
+
+from collections.abc import Sequence
+from shlex import quote
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from ckaudit.importers.names import list_names
+from ckaudit.importers.tables.curves import UNIX_TIME
+from ckaudit.importers.tables.file_names import TRAIN, NamedLoss, loss_of_file
+from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from
+
+_UNNAMED = "nothing names the columns"
+
+
+class Roles(Struct, frozen=True):
+    """What the columns are.
+
+    Attributes:
+        names: What each goes by here: its place, from 1.
+        measured: Those that neither count nor tell the time.
+        taken: Columns by catalogue name, as far as anything tells.
+        note: How that was told.
+        offer: The option that takes another column for the loss of validation; empty where there is none.
+    """
+
+    names: list[str]
+    measured: list[str]
+    taken: dict[str, str]
+    note: str = ""
+    offer: str = ""
+
+
+def roles_of(columns: Sequence[Numbers], file_name: str) -> Roles:
+    """Return what columns without names are.
+
+    In a file that is named after a loss the first column that does not count is that loss; two are those of training and of
+    held-out data where the name says both. In the log of a training a loss and an accuracy are told by what they do.
+    """
+    names = [f"column {place}" for place in range(1, len(columns) + 1)]
+    axes = {name for name, column in zip(names, columns, strict=True) if is_axis(column)}
+    measured = [name for name in names if name not in axes]
+    counters = names[: names.index(measured[0])] if measured else names
+    step = _step_of([columns[names.index(name)] for name in counters])
+    taken = {} if step is None else {"step": names[step]}
+    if not measured:
+        return Roles(names, measured, taken)
+    if (loss := loss_of_file(file_name)) is not None:
+        found = _of_loss(loss, measured)
+        return Roles(names, measured, taken | found, _note_on(found), _offer_beside(found, measured))
+    pair = [columns[names.index(name)] for name in measured]
+    if counters and len(pair) == 2 and names[-1] == measured[-1] and are_loss_and_accuracy(*pair):
+        what = f"{measured[0]} falls while {measured[1]} rises between 0 and 1"
+        note = f"{_UNNAMED}: {what}, so they were taken for a training loss and an accuracy, which was left out"
+        return Roles(names, measured, taken | {"train_loss_raw": measured[0]}, note)
+    return Roles(names, measured, taken)
+
+
+def _of_loss(loss: NamedLoss, measured: Sequence[str]) -> dict[str, str]:
+    """Return the columns of the loss that a file is named after, by catalogue name."""
+    kinds = ["train_loss_raw" if data == TRAIN else "val_loss" for data in loss.data] or ["train_loss_raw"]
+    if len(kinds) == len(measured) == len(set(kinds)):
+        return dict(zip(kinds, measured, strict=True))
+    return {loss.catalogue_name: measured[0]}
+
+
+def _note_on(found: dict[str, str]) -> str:
+    """Return how the columns were told."""
+    return (
+        f"{_UNNAMED}: by the file's name {list_names([*found.values()])} {'is its loss' if len(found) == 1 else 'are its losses'}"
+    )
+
+
+def _offer_beside(found: dict[str, str], measured: Sequence[str]) -> str:
+    """Return the option that takes the next column for the loss of validation, where that of training was found alone."""
+    others = [name for name in measured if name not in found.values()]
+    if not others or [*found] != ["train_loss_raw"]:
+        return ""
+    return f"; where {others[0]} is that of validation, --map {quote(f'val_loss={others[0]}')} takes it"
+
+
+def _step_of(counters: Sequence[Numbers], *, min_rising: float = 0.9) -> int | None:
+    """Return the counter that rises from row to row, None where none does; one alone may begin anew now and then."""
+    for place, counter in enumerate(counters):
+        steps = steps_from(counter)
+        rises = np.diff(steps) > 0
+        if (steps != NO_STEP).all() and (rises.all() or (len(counters) == 1 and rises.mean() >= min_rising)):
+            return place
+    return None
+
+
+def is_axis(column: Numbers) -> bool:
+    """Tell whether numbers count or tell the time: whole ones, or such as rise by the same from row to row, or a clock's.
+
+    >>> rows = [1, 1, 2, 2.0], [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]
+    >>> [is_axis(Numbers(np.array(row), np.ones(4, bool))) for row in rows]
+    [True, True, False]
+    """
+    values = column.values[column.recorded]
+    if len(values) < 2 or not np.isfinite(values).all():
+        return False
+    rises = np.diff(values)
+    low, high = UNIX_TIME
+    is_whole = bool((steps_from(column)[column.recorded] != NO_STEP).all())
+    is_even = bool(rises[0] > 0 and np.allclose(rises, rises[0], rtol=1e-3, atol=0))
+    return is_whole or is_even or bool(((values > low) & (values < high) & (rises.min() >= 0)).all())
+
+
+def are_loss_and_accuracy(first: Numbers, second: Numbers, *, min_rows: int = 10, max_order: float = -0.5) -> bool:
+    """Tell whether a column falls while the next one rises between 0 and 1, up and down on its way as no schedule goes.
+
+    Args:
+        first: What may be the loss.
+        second: What may be the accuracy.
+        min_rows: Fewer rows tell nothing.
+        max_order: Rank correlation of the two; of two series that have nothing to do with each other it is near 0.
+    """
+    loss, accuracy = first.values, second.values
+    if len(loss) < min_rows or not (np.isfinite(loss) & (loss >= 0) & (accuracy >= 0) & (accuracy <= 1)).all():
+        return False
+    part = max(len(loss) // 4, 1)
+    falls = float(np.median(loss[-part:])) < float(np.median(loss[:part]))
+    rises = float(np.median(accuracy[-part:])) > float(np.median(accuracy[:part]))
+    is_no_schedule = bool((np.diff(loss) > 0).mean() >= 0.05)
+    return falls and rises and is_no_schedule and float(np.corrcoef(_ranks(loss), _ranks(accuracy))[0, 1]) <= max_order
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.argsort(np.argsort(values, kind="stable"), kind="stable")
