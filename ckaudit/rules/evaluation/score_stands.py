@@ -114,7 +114,7 @@ def _of_constant_returns(score: Series, min_returns: int) -> Iterator[Hit]:
         rows = score.finite_in(place)
         values = score.values[rows, place]
         if EPISODE_RETURN.search(name) and len(values) >= min_returns and values.min() == values.max():
-            text = f"{{where}} is {{value:.4g}} all {len(values)} times: no episode has ended otherwise, and none can be learnt from"
+            text = f"{{where}} is {{value:.4g}} all {len(values)} times: no episode ended otherwise, there is nothing to learn"
             yield Hit.at(score.steps[rows], "sev2", text, where=name, value=float(values[0]))
 
 
