@@ -28,7 +28,7 @@ _WITHOUT_GAPS = {
     "accuracy": "准确率 正解率",
     "learning_rate": "学习率 学習率",
 }
-_LINK = r"[\W_]+(?:d|de|di)?[\W_]*"  # as in taux d'apprentissage
+_LINK = r"[\W_]{1,4}(?:d|de|di)?[\W_]{0,4}"  # as in taux d'apprentissage
 _LINKS = re.compile(_LINK)
 
 

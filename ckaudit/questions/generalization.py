@@ -14,7 +14,7 @@ from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, v
 from ckaudit.metrics.progress import tokens_seen
 from ckaudit.metrics.scaling import entropy_floor, loss_above_floor, unigram_entropy
 from ckaudit.questions.learning import STANDSTILL_RULES, against_floor
-from ckaudit.questions.question import SeriesAnswer, lenient_before, not_recorded, question, word_if_high
+from ckaudit.questions.question import SeriesAnswer, lenient_before, not_applicable, not_recorded, question, word_if_high
 from ckaudit.questions.values import MIN_SHOWN_RATIO, above_best, changes_of_data, largest, last_row, points
 from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
 from ckaudit.rules.loss.overfitting import overfitting
@@ -22,6 +22,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.rises import is_negligible, sustained_rise
 from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
+from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.wording import plural
 
@@ -221,6 +222,8 @@ def data_enough(
     as fast as ever. Of fewer than `enough` slopes, or before step `early`, that cannot be told: every run begins so. The four are
     starting values.
     """
+    if undirected := why_loss_need_not_fall(facts):
+        return not_applicable(undirected)
     steps, values, error = _slopes(loss, slope, enough)
     falls = np.maximum(-values, 0.0)
     if len(falls) < enough:

@@ -3,9 +3,8 @@
 Two stories of the same curve are held against each other: that it only ever falls, at any pace and with rests, and that it falls
 up to some point, from which on it stands higher, climbs in a straight line, or falls again from higher up. The better the second
 explains what the first cannot, over the noise that is left, the surer is the rise (a likelihood ratio; the first story is the
-isotonic regression of Robertson, Wright & Dykstra 1988). Of a positive curve logarithms are compared, for the noise of a loss
-shrinks with the loss. Where few points tell little of the noise, what logged losses usually scatter stands in (`PRIOR_NOISE`):
-the size of a change then carries the verdict, and `noise_is_known` says so.
+isotonic regression of Robertson, Wright & Dykstra 1988). Of a positive curve logarithms are compared, for noise shrinks with the
+loss. Where few points tell little of it, what logged losses usually scatter stands in (`PRIOR_NOISE`), and the size decides.
 """
 
 import math
@@ -59,17 +58,16 @@ MIN_LAW_RATIO = 6.0
 ALLOWED_BY_LAW = 1.7
 """Deviations that a rise of few points may lack where no law of learning explains it."""
 
-CLIMB = 1
-"""Which of the fits_after is a straight climb."""
+CLIMB = 1  # which of the fits_after is a straight climb
 
 ZOOM = 8
 """The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts and more are 400 of the whole."""
 
 MIN_LEVEL_POINTS = 3
-"""Points that must lie nearer to the level before a rise than to its end: one batch that was easy makes no level."""
+"""Points that make a level: one batch that was easy makes none."""
 
 POINTS_FOR_A_LEVEL = 20
-"""Of so many points one that was easy makes no level; of fewer it may be all that there is of one."""
+"""Of so many points one that was easy makes no level; of fewer it may be all there is."""
 
 CORRELATED = 1.0
 """Standard errors, 1 / sqrt(N), from which on the noise of neighbours goes together, as that of a moving average."""
@@ -124,8 +122,8 @@ def sustained_rise(
 ) -> Rise | None:
     """Return how a curve ends above its own lowest level, None where it does not.
 
-    The mean of what comes after the turn counts for no more than twice its middle and twice its last three points, for no single
-    point makes a level; and a rise as large as one that the curve took back before is none.
+    The mean of what comes after the turn counts for no more than twice its middle and twice its last three points, for one point
+    makes no level; a rise as large as one that was taken back before is none.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
@@ -137,14 +135,13 @@ def sustained_rise(
     """
     if len(values) < 3:
         return None
+    first = len(values) - len(values) // ZOOM
     with np.errstate(all="ignore"):
         rise = _rise_of_parts(values, min_share, min_deviations, min_share_alone, prior, is_a_loss)
         if rise is None and len(values) > ZOOM * PARTS:
-            first = len(values) - len(values) // ZOOM
             late = _rise_of_parts(values[first:], min_share, ZOOM_DEVIATIONS, min_share_alone, prior, is_a_loss)
             earlier = _taken_back(values[: first + late.onset], len(values) - first - late.onset) if late else 0.0
-            held = late and (values[first : first + late.onset] < (late.low + late.end) / 2).sum() >= MIN_LEVEL_POINTS
-            if late and held and late.end - late.low > OVER_EARLIER_RISES * earlier and _is_above_past(values, first, late):
+            if late and late.end - late.low > OVER_EARLIER_RISES * earlier and _is_above_past(values, first + late.onset, late):
                 rise = replace(late, lowest=first + late.lowest, onset=first + late.onset)
     return rise
 
@@ -258,14 +255,9 @@ def _rise_of_parts(
     )
 
 
-def _is_above_past(values: Floats, first: int, late: Rise) -> bool:
-    """Tell whether a rise of the last part ends above the middle of as many points before it, by half of its height.
-
-    The lowest few of many points that scatter are no level that the curve had come to.
-    """
-    onset = first + late.onset
-    before = values[max(0, 2 * onset - len(values)) : onset]
-    return late.end - median(before) > (late.end - late.low) / 2
+def _is_above_past(values: Floats, onset: int, late: Rise) -> bool:
+    """Tell whether a rise ends above the middle of as many points before it: the lowest few that scatter are no level."""
+    return late.end - median(values[max(0, 2 * onset - len(values)) : onset]) > (late.end - late.low) / 2
 
 
 def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:

@@ -103,12 +103,7 @@ def too_little_data(
     if (twin := mirrored_held_out_loss(train, val)) is not None:
         yield contradicts(2 * decisive, f"validation ends at {twin:.3g}, and the training loss as far below zero", val.name)
     yield from _by_start(train, val, max_over_start, min_fall, decisive)
-    if _never_came_down(train, val):
-        what = "the held-out loss never came down: nothing that was learnt holds for it, as where targets belong to other inputs"
-        yield contradicts(strong, what, val.name)
-    elif first.code == overfitting.code and _falls_to_its_end(val):
-        what = "the held-out loss is still falling at its end: what is learnt by heart makes it turn"
-        yield contradicts(strong, what, val.name)
+    yield from _by_course(first, train, val, decisive, strong)
     if other := findings.first(*OTHER_EXPLANATIONS):
         yield contradicts(decisive, f"the two part for another reason: {other.message}", other)
     if (jump := findings.first(loss_spike)) and (both := loss_jump(train, val, jump.first_step or 0)) and both.is_of_both:
@@ -130,6 +125,19 @@ def too_little_data(
         yield contradicts(medium, f"the tokens have changed, by {now[1]:.2g} nats since step {now[2]}", tokens.name)
 
 
+def _by_course(first: Finding, train: Series, val: Series, decisive: float, strong: float) -> Iterator[Evidence]:
+    """Judge by the held-out loss alone: memory makes it turn, little by little."""
+    if _never_came_down(train, val):
+        what = "the held-out loss never came down: nothing that was learnt holds for it, as where targets belong to other inputs"
+        yield contradicts(strong, what, val.name)
+    elif first.code == overfitting.code and _falls_to_its_end(val):
+        what = "the held-out loss is still falling at its end: what is learnt by heart makes it turn"
+        yield contradicts(strong, what, val.name)
+    if (doubled := _doubles_at_once(val)) is not None:
+        what = f"the held-out loss doubles from one evaluation to the next, at step {doubled}: memory comes little by little"
+        yield contradicts(decisive, what, val.name)
+
+
 def _never_came_down(train: Series, val: Series, *, fell: float = 0.02) -> bool:
     """Tell whether the lowest of several held-out losses is no lower than the first, nor than the first training losses."""
     held_out, losses = val.finite_points()[1], train.finite_points()[1]
@@ -142,6 +150,16 @@ def _falls_to_its_end(val: Series) -> bool:
     losses = val.finite_points()[1]
     thirds = [median(part) for part in np.array_split(losses, 3)] if len(losses) >= 6 else []
     return bool(thirds) and thirds[0] > thirds[1] > thirds[2] and losses[-1] == losses.min()
+
+
+def _doubles_at_once(val: Series, *, min_evals_before: int = 5) -> int | None:
+    """Return the step from which a held-out loss stays above twice the one before, which was about its lowest; None: none."""
+    steps, losses = val.finite_points()
+    for row in range(min_evals_before, len(losses) - 1):
+        before, after = losses[row], losses[row + 1 :].min()
+        if 0 < before < 1.1 * losses[: row + 1].min() and after > 2 * before:
+            return int(steps[row + 1])
+    return None
 
 
 def _level(train: Series, step: int | None) -> float:

@@ -38,4 +38,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:
     for number, line in numbered_lines(data):
         if len(line) <= MAX_LINE and (match := _LINE.match(line)):
-            yield number, int(match[1]), dict(zip(_KEYS, map(float, match.groups()[1:]), strict=True))
+            values = dict(zip(_KEYS, map(float, match.groups()[1:]), strict=True))
+            if not values["lr"]:  # in its first steps the rate is smaller than the six decimals that are printed
+                del values["lr"]
+            yield number, int(match[1]), values

@@ -237,9 +237,8 @@ def load_spread(loads: Any) -> float | None:
     total = sum(loads)
     if not 0 < total < math.inf:
         return None
-    shares = [load / total for load in loads]
-    entropy: float = abs(sum(share * math.log(share) for share in shares if share))
-    return entropy / math.log(len(loads))
+    shares = [float(load / total) for load in loads]
+    return abs(sum(share * math.log(share) for share in shares if share)) / math.log(len(loads))
 
 
 def _cells(rows: list[Object], key: str) -> list[Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.schema.score_names import ACCURACY, EXPLAINED_VARIANCE, RANKING
+from ckaudit.contract.schema.score_names import ACCURACY, EPISODE_RETURN, EXPLAINED_VARIANCE, RANKING
 from ckaudit.metrics.evaluation import accuracy_shares, microbench_score
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
@@ -37,6 +37,7 @@ def score_stands(
     max_ranking: float = 0.55,
     min_evals: int = 5,
     min_evals_of_class: int = 10,
+    min_returns: int = 50,
 ) -> Iterator[Hit | Skip]:
     """A score of the model stays where an untrained one has it.
 
@@ -47,7 +48,8 @@ def score_stands(
     one of its last third is no better than a constant guess, whose R2 is 0 by definition. So are those of an order (AUC,
     concordance), of which a random one has a half: none but a tenth is above `max_ranking`. Of scores of several classes, whose
     names differ by a number at their end, one that is exactly 0 at all of `min_evals_of_class` values and more, where another
-    ends above 0.1.
+    ends above 0.1. And a return of episodes that is the same in all of `min_returns` values and more: a policy that never met
+    another outcome has nothing to learn from.
     ## Why it matters
     What the model tells apart at its end it told apart at its start: no learning is visible.
     ## False alarms
@@ -57,6 +59,7 @@ def score_stands(
     names = score.labels if score is not None else ()
     if score is not None:
         yield from _of_classes_never_right(score, min_evals_of_class)
+        yield from _of_constant_returns(score, min_returns)
     judged = [place for place, name in enumerate(names) if any(kind.search(name) for kind in (ACCURACY, *OF_A_GUESS))]
     if score is None or not judged:
         yield Skip("not_applicable", "no score is named as an accuracy, an order or a share of variance that is explained")
@@ -103,6 +106,16 @@ def _of_classes_never_right(score: Series, min_evals: int, *, min_of_others: flo
             if len(values) >= min_evals and not values.any() and best > min_of_others:
                 text = f"{{where}} is exactly 0 at all {len(values)} evaluations, and {best:.3g} for another class"
                 yield Hit.at(score.steps[score.finite_in(place)], "sev2", text, where=score.labels[place], value=0.0, worst=-1)
+
+
+def _of_constant_returns(score: Series, min_returns: int) -> Iterator[Hit]:
+    """Yield the returns of episodes that never differ."""
+    for place, name in enumerate(score.labels):
+        rows = score.finite_in(place)
+        values = score.values[rows, place]
+        if EPISODE_RETURN.search(name) and len(values) >= min_returns and values.min() == values.max():
+            text = f"{{where}} is {{value:.4g}} all {len(values)} times: no episode ended otherwise, there is nothing to learn"
+            yield Hit.at(score.steps[rows], "sev2", text, where=name, value=float(values[0]))
 
 
 def _stays_low(values: Floats, bound: float, rise: float, rise_share: float) -> bool:

@@ -36,6 +36,7 @@ def router_imbalance(
     Routers are uneven in their first steps, before the balancing loss has acted.
     """
     series = used if layers is None else layers
+    who = "the router" if series.labels == used.labels else "{where}"  # a layer by its name
     if series.points < min_points:
         yield from too_few(series, min_points)
         return
@@ -46,7 +47,7 @@ def router_imbalance(
         yield Hit.over(
             span,
             "sev1",
-            "{where} sends nearly all tokens to one expert: its utilisation entropy is {value:.2g}",
+            who + " sends nearly all tokens to one expert: its utilisation entropy is {value:.2g}",
             badness=-series.values,
             value=series.values,
             limit=sev1_entropy,
@@ -56,15 +57,17 @@ def router_imbalance(
         yield Hit.over(
             span,
             "sev2",
-            "{where} uses its experts unevenly: its utilisation entropy is {value:.2g}, below {limit:.2g}",
+            who + " uses its experts unevenly: its utilisation entropy is {value:.2g}, below {limit:.2g}",
             badness=-series.values,
             value=series.values,
             limit=sev2_entropy,
         )
-    yield from _falling(series, late, late & ~np.any((worst | uneven), axis=0), max_fall, min_points, lasting_steps)
+    yield from _falling(series, late, late & ~np.any((worst | uneven), axis=0), max_fall, min_points, lasting_steps, who)
 
 
-def _falling(series: Series, late: Mask, judged: Mask, max_fall: float, min_points: int, lasting_steps: int) -> Iterator[Hit]:
+def _falling(
+    series: Series, late: Mask, judged: Mask, max_fall: float, min_points: int, lasting_steps: int, who: str
+) -> Iterator[Hit]:
     """Yield the layers whose entropy stays `max_fall` below its best, from the first step of the fall on."""
     best = np.fmax.accumulate(series.values, axis=0)
     for span in spans(series, (series.values < best - max_fall) & judged, min_points=min_points):
@@ -73,8 +76,7 @@ def _falling(series: Series, late: Mask, judged: Mask, max_fall: float, min_poin
             yield Hit.over(
                 whole,
                 "sev2",
-                "{where} uses its experts ever less evenly: its utilisation entropy fell to {value:.2g}, by "
-                "more than {limit:.2g}",
+                who + " uses its experts ever less evenly: its utilisation entropy fell to {value:.2g}, by more than {limit:.2g}",
                 badness=-series.values,
                 value=series.values,
                 limit=max_fall,
