@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT)]
 from ckaudit.audit import triage  # noqa: E402
 from ckaudit.contract.schema.import_options import ImportOptions  # noqa: E402
 from ckaudit.contract.schema.report import Report  # noqa: E402
-from ckaudit.errors import CkauditError, UsageError  # noqa: E402
+from ckaudit.errors import CkauditError  # noqa: E402
 from ckaudit.importers import import_runs  # noqa: E402
 from ckaudit.run.robust import wilson  # noqa: E402
 
@@ -108,8 +108,6 @@ def path_of(log: Log, folder: Path | None) -> Path | None:
 def judged(path: Path) -> Verdict:
     """Audit a log, each of its runs where there are several, and return the verdict on the gravest."""
     try:
-        return verdict_of([triage(path)])
-    except UsageError:
         names = [str(number) for number in range(1, len(import_runs(path)) + 1)][:MAX_RUNS]
         return verdict_of([triage(path, import_options=ImportOptions(run=name)) for name in names])
     except CkauditError as error:

@@ -28,7 +28,7 @@ def test_a_loss_and_its_data_are_told_by_the_words_of_a_name(names: str, data: t
         "kl_loss.txt loss_kl.txt policy_loss.npy critic_losses.csv loss_D.txt G_losses.npy aux_loss.txt",  # no whole ones
         "loss_weights.npy loss_scale.txt loss_landscape.csv loss_grad.txt loss_per_class.txt loss_acc.csv cum_loss.txt",
         "best_val_loss.txt min_loss.txt loss_std.txt",
-        "packet_loss.csv weight_loss.csv heat_loss.txt stop_loss.csv path_loss.txt",
+        "packet_loss.csv stop_loss.csv path_loss.txt",
     ],
 )
 def test_parts_of_a_loss_and_what_is_lost_elsewhere_are_none(names: str) -> None:

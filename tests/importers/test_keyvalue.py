@@ -245,3 +245,8 @@ def test_of_tokens_of_source_and_target_those_of_the_target_are_the_speed(import
         for n in (50, 100, 150)
     )
     assert curve(imported(text, "train.log"), "tokens_per_sec") == {50: 5227.0, 100: 5177.0, 150: 5127.0}
+
+
+def test_a_plan_that_no_count_could_hold_is_none(imported):
+    run = imported("step:1/20000 train_loss:6.9\nstep:2/20000 train_loss:6.8\nstep:3/1e309 train_loss:6.7\n", "train.log")
+    assert curve(run, "train_loss_raw") == {1: 6.9, 2: 6.8, 3: 6.7}

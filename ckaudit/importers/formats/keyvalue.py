@@ -16,13 +16,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import take_turns
 from ckaudit.importers.names import factor_of, shorten_name
 from ckaudit.importers.notes_on_names import policy_note
-from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing
+from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, step_number
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
@@ -186,7 +187,8 @@ def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> lis
         manifest.model_scale_hint = values["size"]
     planned = run.parts[-1].rows.columns.get(".planned")
     if planned is not None and planned.recorded.any():
-        manifest.planned_steps = int(planned.values[planned.recorded][-1])
+        last = step_number(float(planned.values[planned.recorded][-1]))
+        manifest.planned_steps = UNSET if last is None else last
     notes = []
     if "stopped" in values:
         notes.append(f"the program stopped itself before the last planned step: {shortened(values['stopped'])}")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
-from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, number, unrecorded_column
+from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, float_of, number, unrecorded_column
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
@@ -194,7 +194,7 @@ def _last(column: Numbers | None) -> int:
 
 def _positive(text: str) -> float | None:
     try:
-        value = float(text)
+        value = float_of(text)
     except ValueError:
         return None
     return value if 0 < value < np.inf else None

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import shorten_name, writable
-from ckaudit.importers.tables.numbers import number, step_number
+from ckaudit.importers.tables.numbers import float_of, number, step_number
 from ckaudit.importers.trackers.points import LoggedSeries, PointCollector
 from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 
@@ -137,7 +137,9 @@ def _take(points: PointCollector, name: str, file: Source, odd: _Unreadable) -> 
     if len(fields) == 3 * lines:
         try:
             times = [int(field) / 1000 for field in fields[0::3]]
-            points.extend(name, [int(field) for field in fields[2::3]], [float(field) for field in fields[1::3]], _forward(times))
+            points.extend(
+                name, [int(field) for field in fields[2::3]], [float_of(field) for field in fields[1::3]], _forward(times)
+            )
         except (ValueError, OverflowError):
             pass
         else:

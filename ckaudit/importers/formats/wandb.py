@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from ckaudit.contract.schema.manifest import Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.tables.numbers import number, step_number
+from ckaudit.importers.tables.numbers import float_of, number, step_number
 from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.points import NO_TIME
 from ckaudit.importers.trackers.rows import MAX_DEPTH, RowCollector, json_of
@@ -241,7 +241,7 @@ def _take_history(run: _Run, history: Any) -> None:
 
 def _number(text: bytes) -> float | None:
     try:
-        return float(text)
+        return float_of(text.decode())
     except ValueError:
         return None
 

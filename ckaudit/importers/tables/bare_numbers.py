@@ -23,7 +23,7 @@ SAMPLE = 50
 """Lines, or numbers of a list, that a form is told by."""
 
 _OPEN = re.compile(r"\s*(?:[A-Za-z][\w.]{0,30}\(\s*)?\[")
-_END = re.compile(r"\s*(?:,\s*[a-z_]{1,20}=[^,()\[\]]{1,60}){0,4}\s*\)?\s*;?\s*")
+_END = re.compile(r"\s*+(?:,\s*+[a-z_]{1,20}=[^,()\[\]]{1,60}+){0,4}\s*+\)?\s*+;?\s*+")
 _ITEM = re.compile(r"[^\s,]+")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _BRACKETS = str.maketrans("[]", "  ")

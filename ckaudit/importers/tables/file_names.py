@@ -29,12 +29,7 @@ _OF_A_LOSS = frozenset(
     """.split()  # noqa: SIM905  one word a line would take five times the room
 )
 """What else there is of a loss than its course: its weights, its gradient, its landscape, a number for each class."""
-_OF_OTHERS = frozenset(
-    """
-    blood bone claim claims crop hair hearing heat insertion insurance job mass packet path power pressure profit return stop
-    water
-    """.split()  # noqa: SIM905
-)
+_OF_OTHERS = frozenset("packet path power profit stop".split())  # noqa: SIM905
 """What is lost elsewhere than in a training."""
 _PER = frozenset("epoch epochs step steps iter iters iteration iterations batch batches update updates".split())  # noqa: SIM905
 _LOGS = frozenset("log logs history curve curves metrics results stats".split())  # noqa: SIM905

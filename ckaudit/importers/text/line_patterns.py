@@ -196,6 +196,8 @@ def _between(text: str, *, first: bool) -> str:
 def _column(texts: Sequence[str]) -> Numbers:
     size = len(texts)
     with suppress(ValueError):
+        if "_" in "".join(texts):
+            raise ValueError  # Python's own float passes over it
         if texts.count(texts[0]) == size:
             return Numbers(np.full(size, float(texts[0])), np.ones(size, bool))
         return Numbers(np.fromiter(map(float, texts), np.float64, size), np.ones(size, bool))
