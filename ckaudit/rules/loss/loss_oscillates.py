@@ -9,6 +9,7 @@ from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.oscillation import MIN_POINTS, oscillation
+from ckaudit.run.rises import SOLVED
 from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Series
 
@@ -38,8 +39,8 @@ def loss_oscillates(
     ## Why it matters
     Steps that are too large, or two batches that pull against each other, cost all progress though nothing diverges (FX-1, D2.1).
     ## False alarms
-    A loss that swings with a learning rate that is restarted on purpose is a note. Noise, and a generator's loss that walks,
-    have no period.
+    A loss that swings with a learning rate that is restarted on purpose is a note, and so is one below a tenth of its first.
+    Noise, and a generator's loss that walks, have no period.
     """
     if why := why_loss_need_not_fall(facts):
         yield Skip("not_applicable", why)
@@ -52,14 +53,13 @@ def loss_oscillates(
     if swing is None:
         return
     times = f"{swing.cycles:.0f} times" if len(values) >= MIN_POINTS else f"in the {len(values)} points that there are"
-    swings = rate is not None and _is_cyclic(rate, swing.cycles)
+    why = ", as the learning rate does" if rate is not None and _is_cyclic(rate, swing.cycles) else ""
+    if 0 < swing.high < SOLVED * values[0]:
+        why = ", below a tenth of its first: what is left are single rows"
     yield Hit.at(
         steps[swing.first :],
-        "note" if swings else "sev2",
-        "the loss goes up and down between {limit:.4g} and {value:.4g}, "
-        + times
-        + ", and gets no lower"
-        + (", as the learning rate does" if swings else ""),
+        "note" if why else "sev2",
+        f"the loss goes up and down between {{limit:.4g}} and {{value:.4g}}, {times}, and gets no lower{why}",
         where="loss",
         value=swing.high,
         limit=swing.low,
