@@ -246,7 +246,7 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
             positions.setdefault(name, []).append(position)
     if logs_rollouts(headers):
         positions.pop("train_loss_raw", None)
-        positions |= _reward(headers, positions)
+        positions |= reward_columns(headers, positions)
     elif "train_loss_raw" not in positions and (lone := only_loss(headers)):
         positions["train_loss_raw"] = [lone.train]
         if lone.val is not None:
@@ -256,7 +256,7 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
     return positions | {name: [position] for name, position in loss_parts(headers).items()}
 
 
-def _reward(headers: Sequence[str], known: Iterable[str]) -> dict[str, list[int]]:
+def reward_columns(headers: Sequence[str], known: Iterable[str]) -> dict[str, list[int]]:
     """Return the position of a reward by catalogue name: what an episode was worth, where episodes are counted, else a mean.
 
     Beside a known return of an episode, `reward` is that of a step.
@@ -266,6 +266,11 @@ def _reward(headers: Sequence[str], known: Iterable[str]) -> dict[str, list[int]
     if any(EPISODE_RETURN.search(name.partition("/")[2]) for name in known):
         return {}
     return {RETURN: [place for place, name in enumerate(headers) if name.lower() in _OF_EPISODE]}
+
+
+def may_be_a_reward(name: str) -> bool:
+    """Tell whether a name may be that of what an episode, or a completion, was worth."""
+    return name.lower() in _OF_EPISODE | REWARD_OF_COMPLETIONS
 
 
 def mean_reward(headers: Sequence[str]) -> int | None:

@@ -207,3 +207,10 @@ def test_times_that_are_none_of_a_step_are_left_out(imported, times):
     for run in (imported(lines(*entries)), imported(text)):
         assert not {"step_time", "dataloader_stall_frac"} & {name for row in run.rows for name in row}
         assert noted(run, "left out, because no common name says what they are: data_time, time")
+
+
+def test_rewards_beside_a_count_of_episodes_are_what_episodes_were_worth(imported):
+    lines = [{"episode": episode, "reward": 2.0 * episode, "loss": 0.5} for episode in range(4)]
+    run = imported("".join(json.dumps(line) + "\n" for line in lines), "log.jsonl")
+    name = "microbench_score/episode_return"
+    assert [row[name] for row in run.rows] == [0.0, 2.0, 4.0, 6.0]

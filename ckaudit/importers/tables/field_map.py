@@ -8,13 +8,13 @@ from ckaudit.contract.schema.loss_names import loss_part_of
 from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
-    MEAN_REWARD,
     catalogue_name,
     factor_of,
     is_test_loss,
-    mean_reward,
+    may_be_a_reward,
     policy_losses,
     resolve_columns,
+    reward_columns,
     test_loss_of,
     writable,
 )
@@ -74,7 +74,7 @@ def is_wanted(columns: Mapping[str, str], names: Names) -> Callable[[str], bool]
         or (key not in names and is_test_loss(key))
         or is_of_layer(key, names)
         or (key not in names and loss_part_of(key) is not None)
-        or (key not in names and (may_time_a_step(key) or may_be_a_loss(key) or may_be_a_cost(key)))
+        or (key not in names and (may_time_a_step(key) or may_be_a_loss(key) or may_be_a_cost(key) or may_be_a_reward(key)))
     )
 
 
@@ -143,8 +143,9 @@ def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collec
     free = [key for key in rows.keys if key in rows.columns and key not in mapped]
     if logs_rollouts(rows.keys):
         choices.pop("train_loss_raw", None)
-        if (reward := mean_reward(free)) is not None:
-            choices[MEAN_REWARD] = [free[reward]]
+        rewards = reward_columns(rows.keys, choices)
+        known = {name: [key for position in places if (key := rows.keys[position]) in free] for name, places in rewards.items()}
+        choices |= {name: keys for name, keys in known.items() if keys}
     elif "train_loss_raw" not in choices and (lone := only_loss(free)):
         choices["train_loss_raw"] = [free[lone.train]]
         if lone.val is not None:
