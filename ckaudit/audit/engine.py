@@ -91,7 +91,8 @@ def triage(
         return triage_run(run, step=step, questions=questions, criteria=criteria)
 
     if path.is_file() and not import_options.run and not is_ours(path):
-        return gravest_of_runs(open_runs(path, reads=reads, import_options=import_options, max_runs=MAX_RUNS), judge)
+        max_runs = MAX_RUNS if criteria.baseline is None else 1  # a baseline is of one run
+        return gravest_of_runs(open_runs(path, reads=reads, import_options=import_options, max_runs=max_runs), judge)
     return judge(open_judged(path, reads=reads, step=step, import_options=import_options, progress=progress))
 
 

@@ -7,6 +7,7 @@ import pytest
 from ckaudit.audit import triage
 from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.errors import UsageError
+from ckaudit.policy.acceptance import AcceptanceCriteria, Baseline
 
 FALL = [2.0, 1.5, 1.2, 1.0, 0.85, 0.74, 0.66, 0.6, 0.56, 0.53, 0.51, 0.5]
 
@@ -53,3 +54,11 @@ def test_of_very_many_runs_one_has_to_be_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds 41 runs") as raised:
         triage(path)
     assert "ckaudit fleet" in raised.value.hint
+
+
+def test_a_baseline_is_of_one_run(tmp_path: Path) -> None:
+    path = _table(tmp_path / "folds.csv", ("a", FALL), ("b", FALL))
+    criteria = AcceptanceCriteria(baseline=Baseline(file="known.json", entries=()))
+    with pytest.raises(UsageError, match="holds 2 runs"):
+        triage(path, criteria=criteria)
+    assert triage(path, import_options=ImportOptions(run="a"), criteria=criteria).severity in (None, "note")
