@@ -17,6 +17,8 @@ from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
+UNEVEN: float = router_imbalance.thresholds["sev2_entropy"]
+
 
 @cause(
     prior=-0.5,
@@ -49,9 +51,10 @@ def router_collapse(
     if uneven_use is None and not are_of_experts:
         yield contradicts(decisive, "no router was found to prefer one expert", "router_imbalance")
         return
-    if uneven_use is not None:
-        is_grave = any(finding.severity == "sev1" for finding in findings.of(router_imbalance))
-        yield supports(strong if is_grave else medium, uneven_use.message, uneven_use)
+    if uneven_use is not None and any(finding.severity == "sev1" for finding in findings.of(router_imbalance)):
+        yield supports(strong, uneven_use.message, uneven_use)
+    elif uneven_use is not None and (uneven_use.value or 0.0) < UNEVEN:  # one that only falls may follow its data
+        yield supports(medium, uneven_use.message, uneven_use)
     if are_of_experts:
         weight = medium if uneven_use else strong  # of a record without tokens per expert it is all that tells
         yield supports(weight, f"{len(dead)} tensors get no gradient, all of them of experts", "dead_parameter")
