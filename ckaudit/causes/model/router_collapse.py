@@ -53,7 +53,7 @@ def router_collapse(
         return
     if uneven_use is not None and any(finding.severity == "sev1" for finding in findings.of(router_imbalance)):
         yield supports(strong, uneven_use.message, uneven_use)
-    elif uneven_use is not None and (uneven_use.value or 0.0) < UNEVEN:  # one that only falls may follow its data
+    elif uneven_use is not None and float(uneven_use.value or 0.0) < UNEVEN:  # one that only falls may follow its data
         yield supports(medium, uneven_use.message, uneven_use)
     if are_of_experts:
         weight = medium if uneven_use else strong  # of a record without tokens per expert it is all that tells
