@@ -5,6 +5,7 @@ import math
 import pytest
 
 from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.importers import import_runs
 from ckaudit.importers.tables.table_header import is_table
 from ckaudit.run.builder import run_of_table
 from tests.loops import for_each
@@ -383,3 +384,18 @@ def test_numbered_losses_are_named_in_the_hint(imported):
     assert refused.value.hint == (
         "--map loss=loss0 would take loss0 for the training loss; nothing tells which of loss0, loss1 is that"
     )
+
+
+def test_trainings_one_after_the_other_are_runs(tmp_path):
+    falls = [f"{epoch},{2 / epoch:.4f}" for epoch in range(1, 16)]
+    rises = [f"{epoch},{2 + epoch / 10:.4f}" for epoch in range(1, 13)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["epoch,loss", *falls, "1,2.5", "2,2.4", *rises]))
+    runs = import_runs(path)
+    assert [(run.name, len(run.table.steps)) for run in runs] == [("run 1", 15), ("run 2", 12)]  # a start of two rows is none
+    path.write_text("\n".join(["epoch,loss", *falls, *falls]))
+    assert len(import_runs(path)) == 1  # a log that stands there twice
+    path.write_text(
+        "\n".join(["epoch,step,loss", *(f"{epoch},{step},{3 - epoch}.{step}" for epoch in (0, 1) for step in range(12))])
+    )
+    assert len(import_runs(path)) == 1  # steps that begin anew in each epoch

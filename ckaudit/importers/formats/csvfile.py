@@ -48,7 +48,7 @@ from ckaudit.importers.tables.curves import (
 )
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.file_names import loss_of_file
-from ckaudit.importers.tables.long_form import LabelColumn, label_columns, runs_of, split_columns, split_note, split_of
+from ckaudit.importers.tables.long_form import LabelColumn, label_columns, runs_of, split_columns, split_note, split_of, starts_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, steps_from
 from ckaudit.importers.tables.table import NumberTable, read_numbers, read_table
 from ckaudit.importers.tables.table_header import holds_numbers, sniff_table
@@ -113,7 +113,12 @@ def imported_runs(
         shown: The file's name in messages.
         source: Name of the format.
     """
-    runs = runs_of(labels, _counted(table, choices))
+    steps = _counted(table, choices)
+    runs = runs_of(labels, steps)
+    if not runs and (chosen := [places[0] for name, places in choices.items() if name not in ("step", "time")]):
+        epoch = epoch_of(table.header)
+        logged = [table.columns[place] for place in chosen if place in table.columns]
+        runs = starts_of(steps, None if epoch is None else table.columns.get(epoch), logged)
     importeds = []
     for name, part in {name: table.rows(own) for name, own in runs.items()}.items() or [("", table)]:
         curves = curves_of(part, choices)
@@ -207,8 +212,8 @@ def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]])
     """Return the columns to read: those of `choices`, of tensors and layers, and what may count steps where no column does."""
     chosen = {position for positions in choices.values() for position in positions}
     counters = {position for position, name in enumerate(header) if may_count(name)}
-    counters |= {place for place in (epoch_of(header), episode_of(header)) if place is not None}
-    axis = set() if "step" in choices else counters
+    passes = {place for place in (epoch_of(header), episode_of(header)) if place is not None}
+    axis = passes if "step" in choices else counters | passes
     times = named_times(header)
     return (
         chosen

@@ -5,6 +5,7 @@ the training.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.kinds_of_loss import NO_LETTERS
 from ckaudit.importers.names import catalogue_name, list_names, shorten_name, writable
-from ckaudit.importers.tables.numbers import MISSING_WORDS, NO_STEP, Numbers
+from ckaudit.importers.tables.numbers import MISSING_WORDS, NO_STEP, Numbers, forward_fill
 
 MAX_RUNS = 1000
 MIN_SHARED_STEPS = 0.5
@@ -154,6 +155,47 @@ def split_note(name: str, split: LabelColumn) -> str:
     return f"{shorten_name(name)} tells rows apart: {taken} are of held-out data" + (
         f", {list_names(left_out)} were left out" if left_out else ""
     )
+
+
+def starts_of(
+    steps: NDArray[np.int64] | None, epochs: Numbers | None, columns: Iterable[Numbers], *, min_rows: int = 10
+) -> dict[str, NDArray[np.int64]]:
+    """Return the rows of each training of a table that holds several, one after the other, by its name; none where it is one.
+
+    Another begins where steps go back to where the one before began, and epochs with them, and the same steps say something
+    else; a start of `min_rows` rows and fewer is left out.
+
+    Args:
+        steps: Step of each row, `NO_STEP` where it has none; None: no column holds steps.
+        epochs: Epoch of each row, None where no column counts them: steps may begin anew in each.
+        columns: What was logged.
+        min_rows: Rows of a start that left nothing to judge.
+    """
+    if steps is None or not (known := steps != NO_STEP).any():
+        return {}
+    filled = forward_fill(steps, known)
+    cuts = [0]
+    for row in (np.flatnonzero(np.diff(filled) < 0) + 1).tolist():
+        goes_on = epochs is not None and epochs.recorded[[row - 1, row]].all() and epochs.values[row] >= epochs.values[row - 1]
+        if filled[row] <= filled[cuts[-1]] and not goes_on:
+            cuts.append(row)
+    starts = [np.arange(begin, end) for begin, end in pairwise([*cuts, len(steps)]) if end - begin > min_rows]
+    logged = list(columns)
+    if not 1 < len(starts) <= MAX_RUNS or not all(_say_other_things(steps, logged, *pair) for pair in pairwise(starts)):
+        return {}
+    return {f"run {number}": rows for number, rows in enumerate(starts, 1)}
+
+
+def _say_other_things(
+    steps: NDArray[np.int64], columns: Sequence[Numbers], one: NDArray[np.int64], other: NDArray[np.int64]
+) -> bool:
+    """Tell whether a column has other numbers at the same steps: what only adds to earlier rows, or repeats them, is no start."""
+    for column in columns:
+        first, second = one[column.recorded[one]], other[column.recorded[other]]
+        _, left, right = np.intersect1d(steps[first], steps[second], return_indices=True)
+        if not np.array_equal(column.values[first][left], column.values[second][right], equal_nan=True):
+            return True
+    return False
 
 
 def numbered_starts(steps: Sequence[int]) -> list[int]:

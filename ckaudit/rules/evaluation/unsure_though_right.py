@@ -14,6 +14,9 @@ from ckaudit.run.series import Series, at
 DEAREST_ERROR = 10.0
 """Nats that a wrong answer costs a model that is sure of it; few are surer than one in twenty thousand."""
 
+MAX_SMOOTHED = 1.1
+"""Nats that targets smoothed by a tenth cost at most, among up to a thousand classes; a second softmax costs more from six on."""
+
 MIN_LOSS = 0.3
 """Nats that a model which is right does not cost."""
 
@@ -38,7 +41,8 @@ def unsure_though_right(
     The loss cannot say how good the model is, and its gradient is that of a model which knows little: a second softmax leaves
     log(C - 1 + e) - 1 of C classes for an answer that is right and sure.
     ## False alarms
-    Labels that are smoothed by a tenth leave a quarter of what a guess costs; by a third and more they leave half. A loss with a
+    Labels that are smoothed by a tenth leave a quarter of what a guess costs, of few classes half, and 1.1 nats among a thousand:
+    up to there it is a note. Those that are smoothed by a third and more leave half of any guess. A loss with a
     margin, or of a teacher's probabilities, is held up on purpose. The loss of a model that overfits rises, but was low before.
     """
     for place in held_out_accuracies(score.labels):
@@ -55,9 +59,10 @@ def unsure_though_right(
         if right[0] < max_first_accuracy and accuracy >= min_accuracy and unexplained >= max(MIN_LOSS, min_loss_share * costs[0]):
             yield Hit.at(
                 steps[int(np.argmax(right >= min_accuracy)) :],
-                "sev2",
+                "sev2" if unexplained > MAX_SMOOTHED else "note",
                 f"{{where}} is {accuracy:.1%}, and the held-out loss never comes below {{value:.3g}}, having begun at "
-                "{limit:.3g}: right predictions have low confidence, as under a second softmax",
+                "{limit:.3g}: right predictions have low confidence, as under a second softmax"
+                + ("" if unexplained > MAX_SMOOTHED else ", or smoothed targets"),
                 where=name,
                 value=lowest,
                 limit=float(costs[0]),
