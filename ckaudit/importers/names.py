@@ -60,7 +60,7 @@ _PATTERNS = {
         r"|optimizer_step|_step|time_batch"
     ),
     "train_loss_raw": (
-        rf"(?:reduced_)?(?:(?:{_TRAIN}|trn)_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_step)?"
+        rf"(?:reduced_)?(?:(?:{_TRAIN}|trn)_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_(?:step|epoch))?"
         rf"|loss_train(?:ing)?(?:_total)?|loss_tr|(?:(?:{_TRAIN})_)?(?:loss|l)_(?:total|sum)(?:_loss)?|(?:{_TRAIN})_epoch_loss"
         rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)|j_?(?:{_TRAIN})"
     ),

@@ -399,3 +399,14 @@ def test_trainings_one_after_the_other_are_runs(tmp_path):
         "\n".join(["epoch,step,loss", *(f"{epoch},{step},{3 - epoch}.{step}" for epoch in (0, 1) for step in range(12))])
     )
     assert len(import_runs(path)) == 1  # steps that begin anew in each epoch
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wall time,Step,Value\n1528975454,18,10.5\n1528976139,42,9.5\n",
+        '"Run","metric","step","value"\n"a","loss","18","10.5"\n"a","loss","42","9.5"\n',
+    ],
+)
+def test_a_value_in_a_file_that_is_named_after_a_loss_is_that_loss(imported, text):
+    assert curve(imported(text, "val_loss.csv"), "val_loss") == {18: 10.5, 42: 9.5}

@@ -316,3 +316,12 @@ def test_a_pass_over_the_data_is_an_epoch(imported):
     text = "".join(f"pass {n} / 4 -- training loss {loss} (12.1 s)\n" for n, loss in enumerate((0.6, 2.9, 47.3, "inf"), 1))
     run = imported(text, "out.log")
     assert [(row["step"], row["train_loss_raw"]) for row in run.rows] == [(1, 0.6), (2, 2.9), (3, 47.3), (4, math.inf)]
+
+
+def test_a_bare_loss_beside_one_of_training_is_left_out_for_a_test_prints_it_too(tmp_path):
+    text = "".join(
+        f"Epoch {epoch}: lr 0.001 loss {2 - epoch / 4}\n * Train Loss {2 - epoch / 4}\n * Val Loss {2 - epoch / 5}\n"
+        for epoch in range(5)
+    )
+    (run,) = read(tmp_path, text + "Start testing\nTest: loss 9.5 (9.5)\nloss 9.5\n")
+    assert [value for _, value in curve(run, "train_loss_raw")] == [2.0, 1.75, 1.5, 1.25, 1.0]

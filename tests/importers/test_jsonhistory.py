@@ -86,3 +86,10 @@ def test_lists_in_a_file_of_another_name_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "scores.json").write_text(json.dumps(TWO_MODELS))
     with pytest.raises(UnreadableError, match="no log that is known"):
         import_runs(tmp_path / "scores.json")
+
+
+def test_lists_of_losses_that_play_against_each_other_are_a_history(imported):
+    lists = {"G_loss": [2.0, 1.5, 1.25, 1.0, 1.0], "D_loss": [0.5, 0.75, 0.5, 0.5, 0.25], "epoch_seconds": [9.0] * 5}
+    run = imported(json.dumps(lists), "training_history.json")
+    assert [row["train_loss_raw"] for row in run.rows] == [2.5, 2.25, 1.75, 1.5, 1.25]
+    assert run.manifest.takes_turns is True

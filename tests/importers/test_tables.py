@@ -28,7 +28,7 @@ def test_lightning_counts_steps_from_0(imported):
     losses = curve(run, "train_loss_raw")
     assert list(losses) == [50, 100, 150]
     assert math.isnan(losses[150])
-    assert noted(run, "left out, because no common name says what they are: train_loss_epoch")
+    assert noted(run, "train_loss_raw could also be train_loss_epoch")
 
 
 @pytest.mark.parametrize("rows", ["0,,50,,2,\n0,,100,,1,\n0,,100,,,3\n", "0,,10,,2,\n1,,25,,1,\n1,,25,,,1\n"])

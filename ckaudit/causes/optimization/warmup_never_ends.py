@@ -80,7 +80,8 @@ def _beside_a_climb(
         )
     start = int(rests[-1]) + 1
     times = values[-1] / values[start] if values[start] > 0 else np.inf
-    if climb is None or climb.first_step is None or times < growth or not steps[start] < climb.first_step:
+    is_highest = start < len(values) - 1 and values[-1] >= values.max()
+    if not is_highest or climb is None or climb.first_step is None or times < growth or not steps[start] < climb.first_step:
         return contradicts(decisive, "the rate does not rise while the loss climbs", learning_rate.name)
     if warmup is not None and steps[-1] <= warmup:
         return contradicts(decisive, f"the warm-up was to last until step {warmup}", "run.json")

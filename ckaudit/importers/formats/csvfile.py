@@ -58,6 +58,7 @@ GENERIC = True
 EPOCH = "epoch"
 NUMBERED = "no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"
 _LOSSES = {"train_loss_raw", "val_loss"}
+_VALUE = "value"  # in what TensorBoard and MLflow offer to download of one metric
 _OF_REWARDS = frozenset({"reward", "rewards", "return", "returns", "score", "scores"})
 
 
@@ -91,11 +92,14 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _named_by_file(source: Source) -> dict[str, str]:
-    """Return the columns that are named after their data alone, by catalogue name, where the file is named after losses."""
+    """Return the columns that are named after their data alone, or as a value, where the file is named after losses."""
     table_head = sniff_table(source.head)
     header = [] if table_head is None else table_head[1]
-    if loss_of_file(source.path.name) is None or _LOSSES & recognise_columns(header).keys():
+    loss = loss_of_file(source.path.name)
+    if loss is None or _LOSSES & recognise_columns(header).keys():
         return {}
+    if value := next((name for name in header if name.lower() == _VALUE), ""):
+        return {loss.catalogue_name: value}
     untested = [name for name in header if name.lower() not in ("test", "testing")]
     pair = data_named_alone(untested) or data_named_alone(header)
     return dict(zip(("train_loss_raw", "val_loss"), pair, strict=True)) if pair else {}

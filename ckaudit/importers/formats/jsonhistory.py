@@ -16,7 +16,7 @@ from typing import Any
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import jsonl, keras
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import data_named_alone
+from ckaudit.importers.kinds_of_loss import data_named_alone, take_turns
 from ckaudit.importers.names import catalogue_name, list_names, writable
 from ckaudit.importers.tables.file_names import loss_of_file, words_of_file
 
@@ -118,7 +118,7 @@ def _histories(document: Any) -> Iterator[list[Any] | dict[str, Any]]:
             if all(map(str.isdecimal, value)) and sum(map(_is_entry, value.values())) >= MIN_ENTRIES:
                 yield [{"epoch": int(key)} | entry for key, entry in value.items() if isinstance(entry, dict)]
             lists = {writable(key): cells for key, cells in value.items() if _are_numbers(cells)}
-            if any(catalogue_name(key) in _LOSSES for key in lists):
+            if any(catalogue_name(key) in _LOSSES for key in lists) or take_turns(lists):
                 yield lists
             waiting += [(inner, depth + 1) for inner in value.values() if depth < MAX_DEPTH]
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ckaudit.contract.io.codec import decode
+from ckaudit.contract.schema.manifest import StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import list_names
@@ -74,7 +75,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     else:
         steps = np.arange(1, longest + 1) * (updates or 1)
         notes.append(_axis(updates))
-    curves = Curves(steps, series, notes, step_unit=UNSET if updates or "step" in mapped.series else "epoch")
+    unit: StepUnit | UnsetType = UNSET if updates or "step" in mapped.series else "epoch"
+    curves = Curves(steps, series, notes, names=[*padded], step_unit=unit)
     imported = imported_run(curves, source.shown, NAME, size=f"{longest:,} epochs", last=SCALARS_ONLY)
     if epochs := _param(document, "epochs", below=2**20):
         imported.manifest.planned_steps = epochs * (updates or 1)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.loss_names import loss_part_of, may_be_of_players
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
-from ckaudit.importers.names import catalogue_name, factor_of, is_test_loss, policy_losses, shorten_name, test_loss_of
+from ckaudit.importers.names import catalogue_name, factor_of, is_test_loss, list_names, policy_losses, shorten_name, test_loss_of
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
@@ -35,6 +35,7 @@ OF_TEST = "test loss"
 TEST = re.compile(r"(?<![A-Za-z])(?:test|testing)(?![A-Za-z])", re.IGNORECASE)
 _SPEED = re.compile(r"s, {1,8}(\d{1,12}(?:\.\d{0,6})?)/s")  # behind the time of a batch, as timm writes it
 _CURRENT = re.compile(r"(?<![A-Za-z])(cur|best) metric, ", re.IGNORECASE)
+_OF_TRAINING = re.compile(r"(?<![a-z])(?:tr|trn|train|training)(?![a-z])")
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
 _MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)[ _]")
 _OWN = {
@@ -210,8 +211,10 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     rows = replace(rows, columns=game.columns)
     parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()} | {**game.parts}
     mapped = {**parts, **with_only_loss(rows.columns, with_test_loss(rows.columns, mapped))}
-    hidden = losses_of_policy(rows.columns, mapped)
+    of_policy = losses_of_policy(rows.columns, mapped)
     scores = bare_scores(rows.columns)
+    doubled = _beside_training_loss(rows, {*mapped, *scores})
+    hidden = {*of_policy, *doubled}
     for key, column in rows.columns.items():
         name = mapped.get(key) or name_of(key)
         if (
@@ -225,7 +228,10 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
             columns[name] = fill_missing(columns[name], scaled) if name in columns else scaled
             taken.append(f"{name} from {shorten_name(key)}")
     naming_notes = [f"taken: {', '.join(taken)}"] if taken else []
-    naming_notes += policy_note(list(rows.columns), hidden)
+    naming_notes += policy_note(list(rows.columns), of_policy)
+    naming_notes += (
+        [f"{list_names(doubled)} was left out: a loss that says it is of training stands at its steps"] if doubled else []
+    )
     timed, together = take_data_time(columns, rows.columns)
     naming_notes += timed + take_rate(columns, rows.columns)
     summed, pair = take_game(columns, rows.columns)
@@ -234,6 +240,18 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     return NamedLines(
         StepLines(rows.steps, rows.origin, columns), [*naming_notes, *notes], used, unused_keys(rows.columns, {*used, *hidden})
     )
+
+
+def _beside_training_loss(rows: StepLines, apart: Collection[str], *, min_share: float = 0.9) -> list[str]:
+    """Return the keys of a bare loss where another one that says it is of training stands at nearly all of the same steps.
+
+    Lines of a test at the end have a bare loss too.
+    """
+    keys = [key for key in rows.columns if key not in apart and name_of(key) == "train_loss_raw"]
+    plain = [key for key in keys if not _OF_TRAINING.search(key)]
+    known = {key: set(rows.steps[rows.columns[key].recorded].tolist()) for key in keys if plain and len(plain) < len(keys)}
+    named = set().union(*(known[key] for key in known if key not in plain))
+    return [key for key in plain if named and len(named) >= min_share * len(known[key])]
 
 
 def bare_scores(keys: Iterable[str]) -> frozenset[str]:
