@@ -28,6 +28,8 @@ from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.attention.entropy_collapse import entropy_collapse
 from ckaudit.rules.attention.logit_growth import logit_growth
+from ckaudit.rules.data.input_drift import input_drift
+from ckaudit.rules.data.source_drift import source_drift
 from ckaudit.rules.data.target_misalignment import is_of_one_batch, target_misalignment
 from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.rules.gradients.exploding_gradient import exploding_gradient
@@ -144,7 +146,7 @@ def bad_batch(
             yield from odd
             return
         if thrown := _throws_the_weights(findings, gradient, spike, jump):
-            yield supports(strong, thrown, spike)
+            yield supports(medium, thrown, spike)  # so do all batches from then on, where the data has changed
             return
         is_own = _is_over_at_once(spike, loss)
         yield from _jumped(findings, spike, loss, short, strong if is_own else medium / 2, strong, medium)
@@ -255,6 +257,8 @@ def _throws_the_weights(findings: Findings, gradient: Series | None, spike: Find
     if around is None or not around[0] <= jump < shock < around[1]:
         return ""
     if findings.before(step + 1).of(*OTHER_EXPLANATIONS) or findings.before(step).of(*INSTABILITIES):
+        return ""
+    if findings.first(input_drift, source_drift):
         return ""
     return f"the loss and the gradient, {around[1]:.3g} times its median, jump at the very same step, after calm ones"
 

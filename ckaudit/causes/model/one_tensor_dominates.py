@@ -91,7 +91,8 @@ def one_tensor_dominates(
     if largest.is_majority:
         onset = first.first_step if first is not None else None
         is_usual = not is_clipped or table_of(facts).kind(where) == "embedding" or not _grew(share, where, value, onset)
-        weight = medium if is_usual or (first is not None and first.code == exploding_gradient.code) else strong
+        is_at_a_jump = first is not None and first.code == exploding_gradient.code
+        weight = medium / 2 if is_at_a_jump else medium if is_usual else strong  # in any jump some tensor has the most
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
         yield contradicts(strong, f"no tensor makes up more than {value:.0%} of the squared gradient norm", share.name)
@@ -101,7 +102,7 @@ def one_tensor_dominates(
     if first is not None and first.code == exploding_gradient.code and _had_as_much(share, where, value, first.first_step):
         yield contradicts(strong, f"{where} made up as much of it before the gradient exploded", share.name)
     if left is None and first is not None and first.code == exploding_gradient.code:
-        yield contradicts(medium, "nothing tells whether anything is clipped", clip_coefficient.name)
+        yield contradicts(strong, "nothing tells whether anything is clipped", clip_coefficient.name)
     if left is not None and left.finite.any() and not is_clipped:
         yield contradicts(strong, "nothing is clipped: no tensor takes from the others", clip_coefficient.name)
     if named := findings.first(dominant_tensor):

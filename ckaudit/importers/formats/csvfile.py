@@ -28,7 +28,7 @@ from ckaudit.importers.names import (
 )
 from ckaudit.importers.notes_on_names import could_be, hint_of, note_on_taken, notes_on_left_out
 from ckaudit.importers.other_languages import in_english
-from ckaudit.importers.tables.counters import fullest_counter, may_count, steps_of_episodes, unnamed_counter
+from ckaudit.importers.tables.counters import counts_environments, fullest_counter, may_count, steps_of_episodes, unnamed_counter
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
@@ -184,7 +184,8 @@ def with_split_columns(table: NumberTable, name: str, split: LabelColumn) -> Num
 def _counted(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> NDArray[np.int64] | None:
     """Return the step or the epoch of each row, None where no column counts either."""
     epoch = epoch_of(table.header)
-    counters = choices.get("step") or ([] if epoch is None else [epoch])
+    of_environments = [place for place in table.columns if counts_environments(table.header[place])]
+    counters = choices.get("step") or of_environments[:1] or ([] if epoch is None else [epoch])
     return steps_from(table.columns[fullest_counter(table.header, counters, table.columns)]) if counters else None
 
 
