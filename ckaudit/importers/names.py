@@ -61,7 +61,7 @@ _PATTERNS = {
     ),
     "train_loss_raw": (
         rf"(?:reduced_)?(?:(?:{_TRAIN}|trn)_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_(?:step|epoch))?"
-        rf"|loss_train(?:ing)?(?:_total)?|loss_tr|(?:(?:{_TRAIN})_)?(?:loss|l)_(?:total|sum)(?:_loss)?|(?:{_TRAIN})_epoch_loss"
+        rf"|loss_train(?:ing)?(?:_total)?|loss_tr|(?:(?:{_TRAIN})_)?(?:loss|l)_(?:total|sum|vae|elbo)(?:_loss)?|(?:{_TRAIN})_epoch_loss"
         rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)|j_?(?:{_TRAIN})"
     ),
     "train_ppl": rf"(?:(?:{_TRAIN})_)?(?:ppl|perplexity)",

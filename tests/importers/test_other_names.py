@@ -101,3 +101,9 @@ def test_a_measure_beside_a_loss_is_none(imported):
 @pytest.mark.parametrize("loss_kind", ["other"])
 def test_a_measure_of_error_is_no_cross_entropy_of_tokens(imported, loss_kind):
     assert imported("step,train/mse,val/mse\n1,2,3\n2,1,2\n").manifest.loss_kind == loss_kind
+
+
+def test_the_loss_of_a_variational_autoencoder_is_the_whole_beside_its_terms(imported):
+    lines = "".join(f"step {n} loss_vae {3 / n} loss_recon {2 / n} loss_kl {1 / n} loss_mmd {0.1 / n}\n" for n in range(1, 9))
+    run = imported(lines.replace(" loss", ", loss").replace("step ", "step: ").replace("_vae ", "_vae: "), "train.log")
+    assert curve(run, "train_loss_raw") == [3 / n for n in range(1, 9)]

@@ -1,0 +1,98 @@
+"""Three sets of public logs, each chosen by somebody who had not read the rules, judged with any finding above a note.
+
+    python benchmarks/public_logs.py --logs FOLDER [--write]
+
+`public_logs.json` names each log: set, repository, commit, path, licence, checksum, and its truth, read beforehand: healthy, an
+incident, or unclear. FOLDER holds each as SET/ID/NAME, as its repository holds it at that commit. These sets ask less than
+`real_runs.py` does, whose truth says which rules may report an incident, and at which steps. `--write` puts the table into
+docs/real-runs.md.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct, convert
+from rich.progress import track
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from real_runs import PAGE, Verdict, counts, judged, share  # noqa: E402
+
+HEAD = ["| set | read | healthy, with a finding of sev2 or worse | incidents, found |", "|---|---|---|---|"]
+INDEX = Path(__file__).with_suffix(".json")
+BEGIN, END = "<!-- written by benchmarks/public_logs.py -->", "<!-- end of benchmarks/public_logs.py -->"
+
+
+class PublicLog(Struct, kw_only=True):
+    """One entry of the index.
+
+    Attributes:
+        set: The collection that it is of.
+        id: Its name there.
+        sha256: Of the file.
+        truth: "healthy", "incident" or "unclear".
+        what: What the log shows.
+    """
+
+    set: str
+    id: str
+    repository: str
+    commit: str
+    path: str
+    licence: str
+    format: str
+    sha256: str
+    truth: str
+    what: str
+
+
+def path_of(log: PublicLog, folder: Path) -> Path:
+    """Return where a log lies.
+
+    Raises:
+        SystemExit: Where it is missing, or its checksum is another one.
+    """
+    path = folder / log.set / log.id / Path(log.path).name
+    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != log.sha256:
+        raise SystemExit(f"{path} is not {log.path} of {log.repository} at {log.commit[:8]}")
+    return path
+
+
+def is_flagged(verdict: Verdict) -> bool:
+    """Tell whether there is any finding above a note."""
+    return any(counts(severity) for _, severity, _, _ in verdict.findings)
+
+
+def rows(logs: Sequence[PublicLog], verdicts: Mapping[str, Verdict]) -> Iterator[str]:
+    """Yield a row for each set."""
+    for name in dict.fromkeys(log.set for log in logs):
+        members = [log for log in logs if log.set == name]
+        read = [log for log in members if not verdicts[log.id].error]
+        flagged = ([is_flagged(verdicts[log.id]) for log in read if log.truth == truth] for truth in ("healthy", "incident"))
+        sums = (share(sum(each), len(each)) for each in flagged)
+        yield f"| {name} | {share(len(read), len(members))} | {' | '.join(sums)} |"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Judge all logs, print the table, and write it if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--logs", type=Path, required=True, help="folder of the logs")
+    parser.add_argument("--write", action="store_true", help=f"write the table to {PAGE.relative_to(ROOT)}")
+    args = parser.parse_args(words)
+    logs = convert(json.loads(INDEX.read_text(encoding="utf-8")), list[PublicLog])
+    verdicts = {log.id: judged(path_of(log, args.logs)) for log in track(logs, "judging")}
+    table = [*HEAD, *rows(logs, verdicts)]
+    print("\n".join(table))
+    if args.write:
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        lines = [BEGIN, "", *table, "", END]
+        PAGE.write_text(before + "\n".join(lines) + rest.partition(END)[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
