@@ -110,6 +110,7 @@ _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 _UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
 _UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
 _AVERAGE = re.compile(r"^(?:avg|average|mean)_(?=.*loss)|(?<=loss)_(?:avg|average|mean)$")
+_GROUP = re.compile(r"\A(?:(?:epoch|metrics)/|scalars[/_])|(?<=[a-z]_)metrics/", re.IGNORECASE)  # says nothing of what it groups
 _DATA_LAST = re.compile(rf"((?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|perplexity|acc|accuracy))_({_TRAIN}|{HELD_OUT}|test|testing)")
 
 
@@ -155,6 +156,8 @@ def catalogue_name(header: str) -> str | None:
     ('val_loss', 'val_loss', 'val_loss', 'val_loss')
     >>> catalogue_name("Loss/total"), catalogue_name("val/epoch_loss"), catalogue_name("lr/group_0"), catalogue_name("lr/group_1")
     ('train_loss_raw', 'val_loss', 'learning_rate', None)
+    >>> catalogue_name("epoch/val_loss"), catalogue_name("val_metrics/loss"), catalogue_name("scalars_train_return")
+    ('val_loss', 'val_loss', 'microbench_score/train_return')
     >>> catalogue_name("loss/irregular"), catalogue_name("eval_regular_loss")
     ('loss_irregular', 'slice_val_loss/regular')
     >>> catalogue_name("mem_MB"), catalogue_name("GPU memory used [GiB]"), catalogue_name("memory")
@@ -167,7 +170,8 @@ def catalogue_name(header: str) -> str | None:
     if match := _SLICE.fullmatch(column):
         return f"{SLICE}{match[1]}"
     bare = _UNIT.sub("", column).strip()
-    forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in (bare, CAMEL.sub("_", bare))]
+    spellings = [form for name in dict.fromkeys((bare, _GROUP.sub("", bare))) for form in (name, CAMEL.sub("_", name))]
+    forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in spellings]
     forms = [f"{form.removesuffix('losses')}loss" if form.endswith("losses") else form for form in forms]
     forms += [f"{match[2]}_{match[1]}" for form in forms if (match := _DATA_LAST.fullmatch(form))]
     forms += [_AVERAGE.sub("", form) for form in forms]

@@ -339,3 +339,12 @@ def test_more_numbers_than_fit_are_refused(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / "train_loss.txt").write_text(text)
         with pytest.raises(UnreadableError, match="more than 100 numbers"):
             import_runs(tmp_path / "train_loss.txt")
+
+
+def test_a_comma_for_the_point_of_long_numbers_is_no_second_column(tmp_path: Path) -> None:
+    losses = [0.3510846238292013, 0.18887543419156128, 0.1874266461099444, 0.18, 0.18709085908925144, 0.186961382841956]
+    path = tmp_path / "train_loss.txt"
+    path.write_text("".join(f"{loss}\n".replace(".", ",") for loss in losses))
+    (run,) = import_runs(path)
+    assert [row["train_loss_raw"] for row in run.rows] == losses
+    assert any("decimal comma" in note for note in run.notes)

@@ -107,3 +107,11 @@ def test_the_loss_of_a_variational_autoencoder_is_the_whole_beside_its_terms(imp
     lines = "".join(f"step {n} loss_vae {3 / n} loss_recon {2 / n} loss_kl {1 / n} loss_mmd {0.1 / n}\n" for n in range(1, 9))
     run = imported(lines.replace(" loss", ", loss").replace("step ", "step: ").replace("_vae ", "_vae: "), "train.log")
     assert curve(run, "train_loss_raw") == [3 / n for n in range(1, 9)]
+
+
+@for_each("arrow", ["-->", "->", "=>"])
+def test_an_arrow_may_stand_between_a_name_and_its_number(imported, arrow):
+    lines = "".join(f"Iter {n * 500}: Train Loss {arrow} {4 / n:.4f}, Val Loss {arrow} {5 / n:.4f}\n" for n in (1, 2, 4, 5))
+    run = imported(lines, "train.log")
+    assert curve(run, "train_loss_raw") == [4.0, 2.0, 1.0, 0.8]
+    assert curve(run, "val_loss") == [5.0, 2.5, 1.25, 1.0]

@@ -38,7 +38,7 @@ SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision reca
 _WHERE = "rollout|charts|eval|evaluation|exploration|train|test|env_runners|sampler_results|environment"
 _SCORE = re.compile(
     rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2)(?:_score)?"
-    r"|acc|accuracy"
+    r"|acc|accuracy|(?:(?:test|eval|rollout)_)?success_rate"
     rf"|(?:(?:{_WHERE})_)?(?:(?:{_MEAN})_(?:{_LAST}_?)?)?(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?|(?:(?:{_WHERE})_)?eprewmean"
     rf"|(?:(?:eval|train)_)?(?:{_MEAN})_rewards?(?:_{_LAST}(?:_?(?:{EPISODE}))?)?|(?:eval|test|total|running)_rewards?"
     r"|critic_rewards_mean|reward_total_rewards?_mean|(?:ep|episode)_scores?|val_core_.{1,100}_mean@\d{1,4}"

@@ -28,6 +28,7 @@ _ITEM = re.compile(r"[^\s,]+")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _BRACKETS = str.maketrans("[]", "  ")
 _MARKS: tuple[str | None, ...] = (";", "\t", ",", None)  # the last: blanks
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d{1,9},(\d{1,20})(?:[eE][+-]?\d{1,3})?\s*")
 _WRAPPED = "its numbers were taken out of what Python prints of tensors or arrays"
 _WRITE_NAMES = 'Write it with names, as {"train_loss": [...], "val_loss": [...]}.'
 
@@ -95,6 +96,21 @@ def read_list(text: str, shown: str) -> BareColumns:
         only = Numbers(only.values[:-1], only.recorded[:-1])
         notes.append("the list has no end, so the file may have been cut there: its last number was left out")
     return BareColumns([only], range(1, len(only.values) + 1), notes)
+
+
+def has_decimal_commas(lines: Sequence[str], *, min_digits: int = 12) -> bool:
+    """Tell whether each line is one number with a comma for its point: half of what stands behind is longer than a count is.
+
+    Args:
+        lines: Some lines, of which the first may be a header.
+        min_digits: Digits that a count has not.
+
+    >>> has_decimal_commas(["0,3510846238292013"] * 5), has_decimal_commas(["0,351"] * 5), has_decimal_commas(["0,0.35"] * 5)
+    (True, False, False)
+    """
+    matches = [_DECIMAL_COMMA.fullmatch(line) for line in lines if line.strip()]
+    digits = sorted(len(match[1]) for match in matches[:SAMPLE] if match)
+    return len(digits) >= MIN_NUMBERS and None not in matches[1:] and digits[len(digits) // 2] >= min_digits
 
 
 def header_of(lines: Sequence[str]) -> str | None:

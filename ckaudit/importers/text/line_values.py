@@ -23,7 +23,7 @@ from ckaudit.importers.text.players import accuracies_of_judges, game_of, take_g
 from ckaudit.importers.text.prefix import MAX_LINE
 
 PAIR = re.compile(
-    r"(?<![\w./-])([A-Za-z_](?:[\w/.@]|-(?=[A-Za-z]))*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*[:=]\s*|\s+)"
+    r"(?<![\w./-])([A-Za-z_](?:[\w/.@]|-(?=[A-Za-z]))*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*(?:[:=]|=>|-{1,2}>)\s*|\s+)"
     r"(?:(?:tensor|array|np\.float(?:16|32|64))\([\[ ]{0,4}|\[(?=[-+]?\d{1,20}\.\d{0,20}\]))?"
     r"([-+]?(?:nan|inf|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))(?=([A-Za-z%]{0,9})(?:[\s,;|)\]}/]|$))",
     re.IGNORECASE,
@@ -37,7 +37,7 @@ _SPEED = re.compile(r"s, {1,8}(\d{1,12}(?:\.\d{0,6})?)/s")  # behind the time of
 _CURRENT = re.compile(r"(?<![A-Za-z])(cur|best) metric, ", re.IGNORECASE)
 _OF_TRAINING = re.compile(r"(?<![a-z])(?:tr|trn|train|training)(?![a-z])")
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
-_MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)[ _]")
+_MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)\d{0,4}[ _]")
 _OWN = {
     "train": "train_loss_raw",
     "val": "val_loss",

@@ -37,12 +37,16 @@ def benchmark_regression(
     The loss may go on falling while an ability is lost: data, context or harness changed.
     ## False alarms
     Small benchmarks are noisy: their own steps say how much. What is better when low, by its name, is not for this rule, nor is
-    the return of an episode, which has its own (return_lost). A rate that is raised anew, as at a warm restart, costs every
+    the return of an episode, which has its own (return_lost), nor one that goes to and fro between none and all, as of single
+    samples. A rate that is raised anew, as at a warm restart, costs every
     score for a while, and all of it comes back.
     """
-    score = score.only(lambda name: not EPISODE_RETURN.search(name) and not LESS_IS_BETTER.search(name))
+    single = {
+        name for column, name in enumerate(score.labels) if _is_of_single_samples(score.values[score.finite_in(column), column])
+    }
+    score = score.only(lambda name: not EPISODE_RETURN.search(name) and not LESS_IS_BETTER.search(name) and name not in single)
     if not score.labels:
-        yield Skip("not_applicable", "none of the scores is one of which more is known to be better")
+        yield Skip("not_applicable", "none of the scores is a mean of which more is known to be better")
         return
     if score.points <= history:
         yield Skip("too_few_points", f"{score.points} values of microbench_score; more than {history} are needed")
@@ -67,6 +71,15 @@ def benchmark_regression(
                 value=score.values,
                 limit=float(best[row, span.column]),
             )
+
+
+def _is_of_single_samples(values: Floats, *, min_flips: int = 4) -> bool:
+    """Tell whether a score is none or all each time, and goes to and fro: nothing between them was measured.
+
+    >>> _is_of_single_samples(np.array([0, 1, 0, 0, 1, 0.0])), _is_of_single_samples(np.array([0, 0.9, 0.8, 0, 0.9, 0]))
+    (True, False)
+    """
+    return set(values.tolist()) in ({0.0, 1.0}, {0.0, 100.0}) and int((np.diff(values) != 0).sum()) >= min_flips
 
 
 def _is_made_good(score: Series, span: Span, best: float, share: float) -> bool:

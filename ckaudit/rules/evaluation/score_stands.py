@@ -54,7 +54,8 @@ def score_stands(
     What the model tells apart at its end it told apart at its start: no learning is visible.
     ## False alarms
     A model that was trained before may keep its score, and a hard task may give little: an accuracy of a fifth that does not move
-    beside a loss that stands is neither. Where a loss still falls, an accuracy may be late.
+    beside a loss that stands is neither. Where a loss still falls, an accuracy may be late; but not beside one that is below 0
+    throughout, as a cross-entropy of labels that are no shares is.
     """
     names = score.labels if score is not None else ()
     if score is not None:
@@ -130,7 +131,7 @@ def _falls(loss: Series | None, *, min_fall: float = 0.02, min_points: int = 5) 
     """Tell whether a loss comes down after its first third, by more than its noise."""
     values = loss.values[loss.finite] if loss is not None else np.empty(0)
     late = values[len(values) // 3 :]
-    if len(late) < min_points:
+    if len(late) < min_points or late.max() < 0:  # a cross-entropy is not below 0: no accuracy follows this
         return False
     fall = fall_between_thirds(late)
     return fall.first - fall.last > max(min_fall * abs(fall.first), 3 * fall.error)

@@ -130,6 +130,8 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
     if len(values) < MIN_LINES or (speed is not None and _goes_on(speed)):
         return None
     turn = lasting_rise(values, share=mild - 1, share_alone=0.5)
+    if turn is not None and turn.first < 2:
+        return None  # a single line is no level, and the first one is of what begins a run
     gaps = np.diff(time.steps[rows])
     if len(gaps) > 2 and not 0.5 < median(gaps[-third:]) / median(gaps[:third]) < 2:
         return None  # lines at other distances hold other evaluations
