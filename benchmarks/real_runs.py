@@ -37,22 +37,14 @@ GRAVE = ("sev0", "sev1")
 MAX_RUNS = 40  # of one file
 
 
-class Log(Struct, kw_only=True):
-    """One entry of the index.
+class Source(Struct, kw_only=True):
+    """Where a public log stands, and what it shows.
 
     Attributes:
         id: Its name here; those that begin with `fixtures/` are kept in fixtures/real.
-        file: Where it lies in the folder of logs; None: it is kept.
-        points: Points of its longest series.
         sha256: Of the file; None: it is a folder.
-        chosen: "drawn" at random within its repository, "searched" for an incident or a known look, or "kept" from before.
         truth: "healthy", "incident", "unclear" or "empty".
         what: What the log shows, as read before the audit.
-        first: First step of the incident, in the audit's steps; None: from the beginning.
-        last: Its last step; None: to the end.
-        findings: Rules that may tell of the incident.
-        true_besides: Rules whose finding is right although the truth had passed over it, by what was overlooked.
-        causes: First causes that were looked at, and whether the log can support them.
     """
 
     id: str
@@ -61,14 +53,30 @@ class Log(Struct, kw_only=True):
     path: str
     licence: str
     format: str
+    sha256: str | None
+    truth: str
+    what: str
+
+
+class Log(Source, kw_only=True):
+    """One entry of the index.
+
+    Attributes:
+        file: Where it lies in the folder of logs; None: it is kept.
+        points: Points of its longest series.
+        chosen: "drawn" at random within its repository, "searched" for an incident or a known look, or "kept" from before.
+        first: First step of the incident, in the audit's steps; None: from the beginning.
+        last: Its last step; None: to the end.
+        findings: Rules that may tell of the incident.
+        true_besides: Rules whose finding is right although the truth had passed over it, by what was overlooked.
+        causes: First causes that were looked at, and whether the log can support them.
+    """
+
     field: str
     points: int
-    sha256: str | None
     file: str | None
     chosen: str
     held_out: bool
-    truth: str
-    what: str
     first: int | None = None
     last: int | None = None
     findings: list[str] = []
@@ -239,7 +247,7 @@ def page(logs: Sequence[Log], results: Results) -> str:
     return "\n".join(lines)
 
 
-def checked(log: Log, path: Path) -> None:
+def checked(log: Source, path: Path) -> None:
     """Stop where a file is not the one of the index.
 
     Raises:

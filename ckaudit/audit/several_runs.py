@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.report import Report, Severity
+from ckaudit.contract.schema.report import SEVERITIES, Report
 from ckaudit.errors import UsageError
 from ckaudit.run.run import Run
 from ckaudit.wording import first_names
 
-SEVERITIES: tuple[Severity | None, ...] = (None, "note", "sev2", "sev1", "sev0")
 JUDGED = (None, "nothing", "limited", "all")
 
 
@@ -32,13 +31,19 @@ def gravest_of_runs(runs: Iterable[tuple[str, Run]], judge: Callable[[Run], Repo
             refused = error
     if not reports and refused is not None:
         raise refused
-    ranked = sorted(reports, key=lambda name: (SEVERITIES.index(reports[name].severity), JUDGED.index(reports[name].judged)))
+    ranked = sorted(reports, key=lambda name: _gravity(reports[name]))
     report = reports[ranked[-1]]
     if len(reports) == 1:
         return report
     which = f"{ranked[-1]}, of {len(reports)} runs"
     verdict = f"{which} the gravest: {report.verdict}" if _is_ill(report) else f"{which} of which none is ill: {report.verdict}"
     return replace(report, verdict=verdict, notes=[_others(reports), *report.notes])
+
+
+def _gravity(report: Report) -> tuple[int, int]:
+    """Sort key: what is graver, then that of which more was judged, comes later."""
+    severity = 0 if report.severity is None else len(SEVERITIES) - SEVERITIES.index(report.severity)
+    return severity, JUDGED.index(report.judged)
 
 
 def _is_ill(report: Report) -> bool:

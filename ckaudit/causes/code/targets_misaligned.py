@@ -49,7 +49,6 @@ def targets_misaligned(
     decisive: float = 5.0,
     strong: float = 3.0,
     medium: float = 2.0,
-    weak: float = 1.0,
 ) -> Iterator[Evidence]:
     """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
 
@@ -71,7 +70,7 @@ def targets_misaligned(
         if not is_memory and findings.first(loss_not_falling) is None:
             yield contradicts(2 * decisive, "the loss falls: something is learnt from the inputs", train_loss_raw.name)
         elif explained is not None and explained.finite.any() and (match is None or not match.finite.any()):
-            yield from _by_guess(findings, explained, moved, decisive, strong, medium, weak, is_memory=is_memory)
+            yield from _by_guess(findings, explained, moved, decisive, strong, medium, is_memory=is_memory)
         else:
             yield from _by_curves(findings, match, train, val, gap, alike, decisive, medium)
         return
@@ -105,7 +104,6 @@ def _by_guess(
     decisive: float,
     strong: float,
     medium: float,
-    weak: float,
     *,
     is_memory: bool,
     max_explained_share: float = 0.02,
@@ -136,7 +134,7 @@ def _by_guess(
         yield contradicts(decisive, what, explained.name)
     elif late <= max_explained_share:
         what = "the model saves nothing of what a constant guess costs: its inputs tell nothing of its targets"
-        yield supports(weak, what, explained.name)  # much else can keep a model from learning that no check sees
+        yield supports(medium / 2, what, explained.name)  # much else can keep a model from learning that no check sees
     else:
         yield contradicts(decisive, f"the inputs explain {late:.0%} of the targets", explained.name)
 

@@ -87,11 +87,11 @@ def one_tensor_dominates(
     if share is None or largest is None:
         return
     where, value = largest
+    is_at_a_jump = first is not None and first.code == exploding_gradient.code
     is_clipped = left is not None and bool((left.values[left.finite] < 1).any())
     if largest.is_majority:
         onset = first.first_step if first is not None else None
         is_usual = not is_clipped or table_of(facts).kind(where) == "embedding" or not _grew(share, where, value, onset)
-        is_at_a_jump = first is not None and first.code == exploding_gradient.code
         weight = medium / 2 if is_at_a_jump else medium if is_usual else strong  # in any jump some tensor has the most
         yield supports(weight, f"{where} makes up {value:.0%} of the squared gradient norm", share.name)
     else:
@@ -99,9 +99,9 @@ def one_tensor_dominates(
     without = coefficient_without(left, largest)
     if without is not None and without < out_of_place:
         yield contradicts(strong, f"without {where}, too, clipping would leave {without:.2g} of it", clip_coefficient.name)
-    if first is not None and first.code == exploding_gradient.code and _had_as_much(share, where, value, first.first_step):
+    if first is not None and is_at_a_jump and _had_as_much(share, where, value, first.first_step):
         yield contradicts(strong, f"{where} made up as much of it before the gradient exploded", share.name)
-    if left is None and first is not None and first.code == exploding_gradient.code:
+    if left is None and is_at_a_jump:
         yield contradicts(strong, "nothing tells whether anything is clipped", clip_coefficient.name)
     if left is not None and left.finite.any() and not is_clipped:
         yield contradicts(strong, "nothing is clipped: no tensor takes from the others", clip_coefficient.name)

@@ -16,7 +16,6 @@ from ckaudit.importers.names import SHORT_NAMES, list_names, recognise_columns, 
 from ckaudit.importers.tables.bare_numbers import (
     MIN_NUMBERS,
     BareColumns,
-    has_decimal_commas,
     header_of,
     is_list,
     read_lines,
@@ -85,8 +84,6 @@ def name_of_file(name: str) -> str:
 def _is_named_text(source: Source) -> bool:
     """Tell whether a text holds numbers alone, and a name says what they are."""
     lines, name = _whole_lines(source.head), source.path.name
-    if has_decimal_commas(lines):
-        lines = [line.replace(",", ".") for line in lines]
     if (header := header_of(lines)) is not None:
         return bool(_column_named(header, name))
     is_of_loss = loss_of_file(name) is not None
@@ -112,10 +109,6 @@ def _whole_lines(head: bytes) -> list[str]:
 
 def _bare(source: Source) -> BareColumns:
     lines = _whole_lines(source.head)
-    if has_decimal_commas(lines):
-        named = header_of([line.replace(",", ".") for line in lines]) or ""
-        bare = read_lines(source.text.replace(",", "."), named, source.shown)
-        return replace(bare, notes=[*bare.notes, "its numbers were read with a decimal comma"])
     if (header := header_of(lines)) is not None:
         return read_lines(source.text, header, source.shown)
     if is_list(text_of(source.head)):

@@ -108,8 +108,8 @@ def has_decimal_commas(lines: Sequence[str], *, min_digits: int = 12) -> bool:
     >>> has_decimal_commas(["0,3510846238292013"] * 5), has_decimal_commas(["0,351"] * 5), has_decimal_commas(["0,0.35"] * 5)
     (True, False, False)
     """
-    matches = [_DECIMAL_COMMA.fullmatch(line) for line in lines if line.strip()]
-    digits = sorted(len(match[1]) for match in matches[:SAMPLE] if match)
+    matches = [_DECIMAL_COMMA.fullmatch(line) for line in islice(filter(str.strip, lines), SAMPLE)]
+    digits = sorted(len(match[1]) for match in matches if match)
     return len(digits) >= MIN_NUMBERS and None not in matches[1:] and digits[len(digits) // 2] >= min_digits
 
 
@@ -122,6 +122,8 @@ def header_of(lines: Sequence[str]) -> str | None:
     '0'
     """
     filled = [line for line in lines if line.strip()]
+    if has_decimal_commas(filled):
+        filled = [line.replace(",", ".") for line in filled]
     is_named = bool(filled) and (_cell(filled[0]) is None or names_places(filled))
     named = filled[0].strip().strip("#\"' ") if is_named else ""
     numeric = filled[1:] if named else filled
@@ -135,8 +137,11 @@ def read_lines(text: str, header: str, shown: str) -> BareColumns:
     Raises:
         UnreadableError: Where there are more than fit in memory.
     """
-    rows = ((line_number, (line,)) for line_number, line in islice(_filled_lines(text), 1 if header else 0, None))
-    return BareColumns(*_columns(rows, 1, shown, "line"), header)
+    has_commas = has_decimal_commas([line for _, line in islice(_filled_lines(text), SAMPLE)])
+    filled = _filled_lines(text.replace(",", ".") if has_commas else text)
+    rows = ((line_number, (line,)) for line_number, line in islice(filled, 1 if header else 0, None))
+    columns, lines, notes = _columns(rows, 1, shown, "line")
+    return BareColumns(columns, lines, [*notes, *(["its numbers were read with a decimal comma"] if has_commas else [])], header)
 
 
 def row_width(lines: Sequence[str]) -> int:

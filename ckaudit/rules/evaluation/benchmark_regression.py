@@ -38,12 +38,9 @@ def benchmark_regression(
     ## False alarms
     Small benchmarks are noisy: their own steps say how much. What is better when low, by its name, is not for this rule, nor is
     the return of an episode, which has its own (return_lost), nor one that goes to and fro between none and all, as of single
-    samples. A rate that is raised anew, as at a warm restart, costs every
-    score for a while, and all of it comes back.
+    samples. A rate that is raised anew, as at a warm restart, costs every score for a while, and all of it comes back.
     """
-    single = {
-        name for column, name in enumerate(score.labels) if _is_of_single_samples(score.values[score.finite_in(column), column])
-    }
+    single = {name for column, name in enumerate(score.labels) if _is_of_single_samples(score.finite_points(column)[1])}
     score = score.only(lambda name: not EPISODE_RETURN.search(name) and not LESS_IS_BETTER.search(name) and name not in single)
     if not score.labels:
         yield Skip("not_applicable", "none of the scores is a mean of which more is known to be better")
