@@ -155,11 +155,11 @@ def _falls_to_its_end(val: Series) -> bool:
 def _doubles_at_once(val: Series, *, min_evals_before: int = 5) -> int | None:
     """Return the step from which a held-out loss stays above twice the one before, which was about its lowest; None: none."""
     steps, losses = val.finite_points()
-    for row in range(min_evals_before, len(losses) - 1):
-        before, after = losses[row], losses[row + 1 :].min()
-        if 0 < before < 1.1 * losses[: row + 1].min() and after > 2 * before:
-            return int(steps[row + 1])
-    return None
+    before, after = losses[:-1], np.minimum.accumulate(losses[::-1])[::-1][1:]
+    is_lowest = (before > 0) & (before < 1.1 * np.minimum.accumulate(losses)[:-1])
+    rows = np.flatnonzero(is_lowest & (after > 2 * before))
+    late = rows[rows >= min_evals_before]
+    return int(steps[late[0] + 1]) if len(late) else None
 
 
 def _level(train: Series, step: int | None) -> float:
