@@ -27,6 +27,7 @@ EPISODE_RETURN = re.compile(
 )
 """Names of what an episode is worth, as OpenAI's baselines, rllab, Stable-Baselines3, CleanRL, RLlib, Tianshou, Dreamer, skrl,
 verl and loops of one's own write them."""
+SUCCESS_RATE = re.compile(r"(?:^|_)success_rate$")
 LESS_IS_BETTER = re.compile(
     r"(?:^|[^a-z0-9])(?:err(?:or)?s?|loss|[rn]?mse|rmsle|s?mape|mae|nll|ppl|perplexity|bp[bc]|[wct]er|fid|kid|lpips|kld?|divergence"
     r"|distance|dist|regret|brier|ece|chamfer|hausdorff|epe|cost|violations?|residual)(?:$|[^a-z0-9])",

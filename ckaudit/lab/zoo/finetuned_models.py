@@ -11,7 +11,7 @@ from ckaudit.lab.zoo.perception_models import IMAGE, vit
 from ckaudit.lab.zoo.picture_models import Cnn, seen
 from ckaudit.lab.zoo.recipe import Batch, Recipe, classified, own_loss, pretrained
 from ckaudit.lab.zoo.synthetic_data import chain, pictures
-from ckaudit.lab.zoo.text_models import LENGTH, TEXT, gpt2
+from ckaudit.lab.zoo.text_models import LENGTH, TEXT, gpt2, llama
 
 
 def other_pictures(rows: int) -> tuple[Tensor, Tensor]:
@@ -93,10 +93,33 @@ def low_rank_vit() -> Any:
     return model
 
 
+def llama_of_another_language(*, steps: int = 120) -> Any:
+    """Return a frozen Llama that is sure of one language, and so costs more than a uniform guess on any other."""
+    tokens = chain(torch.Generator().manual_seed(5), 512, LENGTH, shift=2)
+    return pretrained(llama(), {"input_ids": tokens, "labels": tokens}, own_loss, steps=steps, lr=3e-3, batch=16)
+
+
+def low_rank_llama() -> Any:
+    """Return it with thin matrices beside all that projects in its attention and its MLP."""
+    model = llama_of_another_language()
+    for name, module in [*model.named_modules()]:
+        if name.endswith("_proj") and isinstance(module, nn.Linear):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, LowRank(module))
+    return model
+
+
+def llama_in_training_again() -> Any:
+    """Return it with all of its weights to be trained on: continued pretraining in another domain."""
+    return llama_of_another_language(steps=240).requires_grad_()
+
+
 PROBE = Recipe(model=probe, rows=seen, loss=classified, optimizer="adam", lr=5e-3, batch=32, train=1024)
 FAMILIES = {
+    "another_domain": replace(TEXT, model=llama_in_training_again, lr=3e-4),
     "bitfit": replace(IMAGE, model=biases_of_a_vit, lr=5e-3, warmup=0),
     "linear_probe": PROBE,
+    "low_rank_llama": replace(TEXT, model=low_rank_llama, lr=2e-3, warmup=0),
     "lora_vit": replace(IMAGE, model=low_rank_vit, lr=5e-3, warmup=0, clip=1.0),
     "prompt_tuning": replace(
         TEXT, model=PromptTuned, rows=in_one_language, loss=next_word_loss, through="loop", lr=3e-2, warmup=0

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.contract.schema.score_names import ACCURACY, EPISODE_RETURN, EXPLAINED_VARIANCE, RANKING
+from ckaudit.contract.schema.score_names import ACCURACY, EPISODE_RETURN, EXPLAINED_VARIANCE, RANKING, SUCCESS_RATE
 from ckaudit.metrics.evaluation import accuracy_shares, microbench_score
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
 from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.medians import median
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Floats, Series, Steps
 
 NO_RISE_OF_ACCURACY = (0.02, 0.25)
 NO_RISE_OF_EXPLAINED = (0.05, 0.5)
@@ -22,6 +22,7 @@ NUMBERED = re.compile(r"(.*[a-z]_?)\d{1,3}", re.IGNORECASE)
 """Name of the score of one class among several."""
 
 RANDOM_ORDER = 0.5
+NO_SCORE = "no score is named as an accuracy, an order, a share of variance that is explained, a return or a rate of success"
 OF_A_GUESS = {EXPLAINED_VARIANCE: "a constant guess is as good", RANKING: "a random order is as good"}
 """Scores of which it is known by definition what a guess has."""
 
@@ -49,21 +50,25 @@ def score_stands(
     concordance), of which a random one has a half: none but a tenth is above `max_ranking`. Of scores of several classes, whose
     names differ by a number at their end, one that is exactly 0 at all of `min_evals_of_class` values and more, where another
     ends above 0.1. And a return of episodes that is the same in all of `min_returns` values and more: a policy that never met
-    another outcome has nothing to learn from.
+    another outcome has nothing to learn from; or a rate of success that is 0 in as many.
     ## Why it matters
     What the model tells apart at its end it told apart at its start: no learning is visible.
     ## False alarms
     A model that was trained before may keep its score, and a hard task may give little: an accuracy of a fifth that does not move
     beside a loss that stands is neither. Where a loss still falls, an accuracy may be late; but not beside one that is below 0
-    throughout, as a cross-entropy of labels that are no shares is.
+    throughout, as a cross-entropy of labels that are no shares is. A return above 0 that never differs may be the most there is,
+    as of a policy that was trained before, and is a note.
     """
-    names = score.labels if score is not None else ()
-    if score is not None:
-        yield from _of_classes_never_right(score, min_evals_of_class)
-        yield from _of_constant_returns(score, min_returns)
-    judged = [place for place, name in enumerate(names) if any(kind.search(name) for kind in (ACCURACY, *OF_A_GUESS))]
-    if score is None or not judged:
-        yield Skip("not_applicable", "no score is named as an accuracy, an order or a share of variance that is explained")
+    if score is None:
+        yield Skip("not_applicable", NO_SCORE)
+        return
+    yield from _of_classes_never_right(score, min_evals_of_class)
+    yield from _of_constant_returns(score, min_returns)
+    yield from _of_no_success(score, min_returns)
+    judged = [place for place, name in enumerate(score.labels) if any(kind.search(name) for kind in (ACCURACY, *OF_A_GUESS))]
+    if not judged:
+        if not any(len(values) >= min_returns for kind in (EPISODE_RETURN, SUCCESS_RATE) for _, _, values in _named(score, kind)):
+            yield Skip("not_applicable", NO_SCORE)
         return
     known = {place: np.flatnonzero(score.finite[:, place]) for place in judged}
     if max(map(len, known.values())) < min_evals:
@@ -109,14 +114,30 @@ def _of_classes_never_right(score: Series, min_evals: int, *, min_of_others: flo
                 yield Hit.at(score.steps[score.finite_in(place)], "sev2", text, where=score.labels[place], value=0.0, worst=-1)
 
 
+def _named(score: Series, kind: re.Pattern[str]) -> Iterator[tuple[str, Steps, Floats]]:
+    """Yield name, steps and values, as far as they are known, of the scores of a kind."""
+    for place, name in enumerate(score.labels):
+        if kind.search(name):
+            rows = score.finite_in(place)
+            yield name, score.steps[rows], score.values[rows, place]
+
+
 def _of_constant_returns(score: Series, min_returns: int) -> Iterator[Hit]:
     """Yield the returns of episodes that never differ."""
-    for place, name in enumerate(score.labels):
-        rows = score.finite_in(place)
-        values = score.values[rows, place]
-        if EPISODE_RETURN.search(name) and len(values) >= min_returns and values.min() == values.max():
-            text = f"{{where}} is {{value:.4g}} all {len(values)} times: no episode ended otherwise, there is nothing to learn"
-            yield Hit.at(score.steps[rows], "sev2", text, where=name, value=float(values[0]))
+    for name, steps, values in _named(score, EPISODE_RETURN):
+        if len(values) >= min_returns and values.min() == values.max():
+            is_most = values[0] > 0
+            reason = "it may be the most there is" if is_most else "there is nothing to learn"
+            text = f"{{where}} is {{value:.4g}} all {len(values)} times: no episode ended otherwise, {reason}"
+            yield Hit.at(steps, "note" if is_most else "sev2", text, where=name, value=float(values[0]))
+
+
+def _of_no_success(score: Series, min_values: int) -> Iterator[Hit]:
+    """Yield the rates of success that are 0 from the first value to the last."""
+    for name, steps, values in _named(score, SUCCESS_RATE):
+        if len(values) >= min_values and not values.any():
+            text = f"{{where}} is 0 all {len(values)} times: no episode has met its goal"
+            yield Hit.at(steps, "sev2", text, where=name, value=0.0)
 
 
 def _stays_low(values: Floats, bound: float, rise: float, rise_share: float) -> bool:

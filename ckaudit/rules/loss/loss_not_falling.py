@@ -53,6 +53,10 @@ of tokens that had 200 steps and more for it none does; a plateau lies at the en
 WORSE_THAN_A_GUESS = 1.25
 """An untrained model of tokens costs a fifth more than a uniform guess at most (T5, Mamba)."""
 
+STILL_ABOVE = 0.5
+"""A model that is sure of another text begins above a guess, and learns where it comes most of the way down; one that runs away
+begins at a guess."""
+
 MIN_DISTANCE = 2 * NEGLIGIBLE_DISTANCE
 """Share of their size that weights have come where they learn: with a rate too low, or an optimizer that does not fit, the lab's
 come to half of it at most, on a plateau that is left again to 0.03 and more."""
@@ -113,8 +117,9 @@ def loss_not_falling(
     A training that has taken all its planned steps, however few, has learnt nothing where it saves as little, the median of its
     weights has come less than a hundredth of its size, and the loss fell by less than a twentieth. A model of tokens that costs
     a quarter more than a uniform guess, with half of its plan done, or a twentieth more at its end, is worse than one that knows
-    nothing; and so is any model whose loss function gives ten times what a constant guess costs all through the second half of
-    the run, twice that where all planned steps are taken, or a tenth more without coming down to it in as many steps again.
+    nothing; that is a note where it began higher and has come more than half of the way down. So is any model whose loss function
+    gives ten times what a constant guess costs all through the second half of the run, twice that where all planned steps are
+    taken, or a tenth more without coming down to it in as many steps again.
     Where that does not tell, the curve of a log that starts with the run, from three points and 100 steps on: it stands (no law
     of learning explains it better than a level), either at what a uniform guess among a thousand to a million tokens costs, or
     anywhere else, in five points or more, with so little noise that a fall of 5 % in its first quarter would be seen. Of 120
@@ -221,12 +226,15 @@ def _costs_more_than_a_guess(steps: Steps, losses: Floats, facts: Manifest | Non
     vocabulary, planned = loss_vocabulary(facts), facts.planned_steps if facts else UNSET
     if loss_kind_of(facts) != "nats_per_token" or vocabulary is None or planned is UNSET or not len(steps):
         return None
-    level, guess = median(losses[-max(1, len(losses) // 10) :]), math.log(vocabulary)
+    tenth, guess = max(1, len(losses) // 10), math.log(vocabulary)
+    first, level = median(losses[:tenth]), median(losses[-tenth:])
     max_ratio = ABOVE_FREQUENCIES if has_taken_all_steps(steps, facts) else WORSE_THAN_A_GUESS
     if steps[-1] < min_plan_share * planned or not level > max_ratio * guess > 0:
         return None
     message = "the loss is {value:.4g}, and a uniform guess has {limit:.4g}: the model is worse than one that knows nothing"
-    return _hit(steps, _since(losses, guess), level, guess, message)
+    comes_down = level - guess < STILL_ABOVE * (first - guess)
+    excuse = f"it began at {first:.4g} and comes down" if comes_down else ""
+    return _hit(steps, _since(losses, guess), level, guess, message, excuse=excuse)
 
 
 def _costs_more_than_a_constant(
