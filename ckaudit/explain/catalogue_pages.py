@@ -113,17 +113,17 @@ def cause_page(cause: Cause) -> Page:
         "may bring with it": tuple(f"{rule.code} {rule.name}" for rule in cause.follows if rule not in cause.explains),
         "weighs if recorded": metric_names(cause.wants),
     }
-    more = " ".join(inspect.cleandoc(cause.function.__doc__ or "").partition("\n")[2].split())
-    about = (Section(title="About it", text=more),) if more else ()
+    more = inspect.cleandoc(cause.function.__doc__ or "").partition("\n")[2].strip()
+    about = f"## About it\n{more}" if more else ""
     return Page(
         kind="cause",
         name=cause.name,
         title=cause.title,
         facts={"before any evidence": f"{alone:.0%} ({cause.prior:+g} in log odds)"},
-        thresholds=thresholds(cause.function, lambda name: WEIGHED if name in WEIGHTS else sentences_about(name, more)),
+        thresholds=thresholds(cause.function, lambda name: WEIGHED if name in WEIGHTS else sentences_about(name, about)),
         links={label: names for label, names in links.items() if names},
         sections=(
-            *about,
+            *sections(about),
             Section(title="First knob", text=cause.knob),
             Section(title="Where to look", text=cause.inspect),
             Section(title="Runbook", text=cause.runbook),

@@ -54,15 +54,21 @@ def documentation(function: Callable[..., Any]) -> Documentation:
 
 
 def sections(doc: str) -> tuple[Section, ...]:
-    r"""Return the parts of a rule's docstring that stand under headings.
+    r"""Return the parts of a docstring that stand under headings: a paragraph each, a list, or a list behind a paragraph.
 
     >>> sections("Title.\n\n## Why it matters\nIt does.")
     (Section(title='Why it matters', text='It does.', items=()),)
+    >>> sections("Title.\n\n## What it checks\nOne of:\n\n- a first,\n  and long;\n- a second.")
+    (Section(title='What it checks', text='One of:', items=('a first, and long;', 'a second.')),)
     """
     parts = re.split(r"^## (.+)$", doc, flags=re.MULTILINE)[1:]
-    return tuple(
-        Section(title=title.strip(), text=" ".join(text.split())) for title, text in zip(parts[::2], parts[1::2], strict=True)
-    )
+    return tuple(_section(title.strip(), body) for title, body in zip(parts[::2], parts[1::2], strict=True))
+
+
+def _section(title: str, body: str) -> Section:
+    """Return a section; its list begins at the first line that begins with a dash."""
+    text, *items = (" ".join(part.split()) for part in re.split(r"^- ", body, flags=re.MULTILINE))
+    return Section(title=title, text=text, items=tuple(items))
 
 
 def thresholds(function: Callable[..., Any], meaning: Callable[[str], str]) -> tuple[Threshold, ...]:
@@ -85,7 +91,7 @@ def sentences_about(name: str, text: str) -> str:
     >>> sentences_about("k", "It is flagged above `k` deviations (F15). It ends later.")
     'It is flagged above `k` deviations (F15).'
     """
-    parts = [part.text for part in sections(text)] or [" ".join(text.split())]
+    parts = [part for section in sections(text) for part in section.paragraphs] or [" ".join(text.split())]
     return " ".join(sentence for part in parts for sentence in SENTENCE.split(part) if f"`{name}`" in sentence)
 
 

@@ -34,11 +34,16 @@ class Threshold(Struct, frozen=True, kw_only=True):
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """A headed paragraph, or a list where there are several things to say."""
+    """A headed paragraph, a list where there are several things to say, or a list behind a paragraph."""
 
     title: str
     text: str = ""
     items: tuple[str, ...] = ()
+
+    @property
+    def paragraphs(self) -> tuple[str, ...]:
+        """The paragraph and each item of the list."""
+        return (self.text, *self.items) if self.text else self.items
 
 
 class Shapes(Struct, frozen=True, kw_only=True):

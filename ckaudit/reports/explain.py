@@ -48,9 +48,11 @@ def _blocks(page: Page, view: View, level: int) -> Iterator[str]:
 
 
 def _section(section: Section) -> str:
-    if section.items:
-        return f"**{prose(section.title)}**\n\n" + "\n".join(f"- {prose(item)}" for item in section.items)
-    return f"**{prose(section.title)}.** {prose(section.text)}"
+    title = prose(section.title)
+    if not section.items:
+        return f"**{title}.** {prose(section.text)}"
+    head = f"**{title}.** {prose(section.text)}" if section.text else f"**{title}**"
+    return f"{head}\n\n" + "\n".join(f"- {prose(item)}" for item in section.items)
 
 
 def _facts(page: Page) -> Iterator[str]:

@@ -41,7 +41,7 @@ def _head(page: Page) -> str:
 def _rest(page: Page) -> dict[str, str]:
     """Return a line for each part of a page, by its title: what one reads it for first."""
     lines = {f"formula {formula.row}".strip(): f"formula: {formula.tex}" for formula in page.formulas[:1]}
-    lines |= {section.title: " ".join([f"{section.title}:", section.text, *section.items]) for section in page.sections}
+    lines |= {section.title: " ".join([f"{section.title}:", *section.paragraphs]) for section in page.sections}
     if page.thresholds:
         lines["limits"] = "limits: " + first_names([f"{threshold.name} {threshold.default}" for threshold in page.thresholds], 8)
     lines |= {label: f"{label}: {first_names(names, 6)}" for label, names in page.links.items()}

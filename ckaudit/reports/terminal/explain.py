@@ -106,7 +106,7 @@ def _thresholds(page: Page, view: View, width: int) -> list[str]:
     """Return each threshold with its default; what a section says already is not said again."""
     if not page.thresholds:
         return []
-    sections = " ".join(section.text for section in page.sections)
+    sections = " ".join(paragraph for section in page.sections for paragraph in section.paragraphs)
     rows = {
         threshold.name: threshold.default
         if not threshold.meaning or threshold.meaning in sections

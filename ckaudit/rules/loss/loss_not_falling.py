@@ -107,40 +107,44 @@ def loss_not_falling(
     """The loss does not fall, or has stopped far too high.
 
     ## What it checks
-    The median loss of the last `tail_share` of the points, once there are 50 of them, 200 steps and `min_plan_share` of the plan
-    are done. Above `unigram_margin` of the entropy of the tokens (PAN-1; where the vocabulary is small enough for it to be
-    counted) the model knows how often each token occurs and nothing of their order; above `guess_share` of the log of the
-    vocabulary it knows nothing. A stream of fewer than two channels per bit of a token has no room for what came before, and a
-    loss above half of either bound shows that it would be needed. Where the loss function was seen, the model saves less than
-    two parts in a hundred of what a constant guess costs on its targets, in the second half of the run, and stands there: its
-    inputs tell it nothing; one that saves a tenth, or may for all that batches differ, has learnt, and its curve is not asked.
-    A training that has taken all its planned steps, however few, has learnt nothing where it saves as little, the median of its
-    weights has come less than a hundredth of its size, and the loss fell by less than a twentieth. A model of tokens that costs
-    a quarter more than a uniform guess, with half of its plan done, or a twentieth more at its end, is worse than one that knows
-    nothing; that is a note where it began higher and has come more than half of the way down. So is any model whose loss function
-    gives ten times what a constant guess costs all through the second half of the run, twice that where all planned steps are
-    taken, or a tenth more without coming down to it in as many steps again.
-    Where that does not tell, the curve of a log that starts with the run, from three points and 100 steps on: it stands (no law
-    of learning explains it better than a level), either at what a uniform guess among a thousand to a million tokens costs, or
-    anywhere else, in five points or more, with so little noise that a fall of 5 % in its first quarter would be seen. Of 120
-    points and more also: it ends as high as it began; it fell by less than a tenth while the held-out loss moved by a quarter of
-    it; or it has stayed within 3 % of its first fall since the first quarter, without a trend, and above half of what it began
-    with.
+    Whether the loss leaves what a model costs that has learnt nothing. The level of the loss is the median of the last
+    `tail_share` of the points, from 50 points, 200 steps and `min_plan_share` of the plan on. It does not fall where one of these
+    holds:
+
+    - The level lies above `unigram_margin` of the entropy of the tokens (PAN-1; known for small vocabularies): the model knows
+      how often each token occurs, and nothing of their order.
+    - The level lies above `guess_share` of the log of the vocabulary: the model knows nothing.
+    - The stream has fewer than two channels per bit of a token, and the level lies above half of either bound: there is no room
+      for what came before.
+    - In the second half of the run the model saves less than 2 % of what a constant guess costs on its targets, and stands there:
+      its inputs tell it nothing. A model that saves 10 % has learnt, and its curve is not judged.
+    - All planned steps are taken, the model saves as little, its median weight has moved by less than 1 % of its size, and the
+      loss fell by less than 5 %.
+    - A model of tokens costs 25 % more than a uniform guess after half of its plan, or 5 % more at its end. That is a note where
+      it began higher and has come more than half of the way down.
+    - The loss function gives, all through the second half of the run, ten times what a constant guess costs, twice that once all
+      planned steps are taken, or 10 % more without a fall that would reach it in as many steps again.
+    - Where nothing of this is recorded: the curve stands from the first steps of the run on (no law of learning explains it
+      better than a level), from 3 points and 100 steps on. It stands at what a uniform guess among a thousand to a million tokens
+      costs, or, from 5 points on, anywhere, if its noise would let a fall of 5 % in its first quarter show.
+    - From 120 points on: the curve ends as high as it began; or it fell by less than 10 % while the held-out loss moved by 25 %
+      of it; or it has stayed within 3 % of its first fall since its first quarter, without a trend, above half of its start.
     ## Why it matters
-    A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1,
-    D2.4).
+    A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1, D2.4).
     ## False alarms
-    A plateau at that height before heads form that look back is left behind before half of the plan (lab: a third). A
-    loss that rests lower than this may be as low as model and data allow, which cannot be told from the loss alone. A
-    loss over `max_bound_ratio` times the bound is no mean over tokens, which is another illness. Healthy runs whose curve stands
-    still for three quarters of their steps are at a third of their first loss by then (public logs). A fine-tuning falls by a few
-    parts in a hundred: where its noise hides as much, or the held-out loss falls, it is not called flat. A model that has only
-    begun to learn is near a guess still: where the held-out loss has come down by a twentieth and is lowest at the last of five
-    evaluations or more, or of fewer the loss falls further in its last third than in its first, or by a hundredth within its
-    second half and beyond its noise, one below that of a guess does not rest. A model of tokens rests at a guess until it tells
-    them apart by what stands before them, for hundreds of steps at times: of its first thousand that is a note, where the weights
-    have come two hundredths of their size, or more, and its plan is not done with the loss still above a table of frequencies;
-    and so is a fall that rests so early in a log that knows no weights, or where the loss is not known to be one of tokens.
+    Some healthy losses stand, and are silent or a note:
+
+    - A plateau at the entropy of the tokens, before heads form that look back: it ends before half of the plan (lab: a third). In
+      the first 1,000 steps it is a note while weights move (2 % of their size and more) or where they are not recorded, unless
+      the plan is done and the loss is still above a table of frequencies.
+    - A loss that rests lower may be as low as model and data allow: the loss alone cannot tell. It is a note where the loss is
+      not known to be one of tokens.
+    - A loss above `max_bound_ratio` times the bound is no mean over tokens: another illness.
+    - A fine-tuning falls by a few percent: it is not called flat where its noise hides as much, or the held-out loss falls.
+    - A model that has just begun to learn is still near a guess: it does not rest where the held-out loss has fallen by 5 % and
+      is lowest at the last of 5 evaluations and more; with fewer, where the loss falls faster in its last third than in its
+      first, or by 1 % within its second half and beyond its noise.
+    - Healthy runs whose curve stands for three quarters of their steps are at a third of their first loss by then (public logs).
     """
     if undirected := why_loss_need_not_fall(facts, sizes):
         yield Skip("not_applicable", undirected)
