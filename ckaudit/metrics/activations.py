@@ -9,6 +9,7 @@ from ckaudit.contract.schema.tensor_names import block_of
 from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled, ratio, together
 from ckaudit.metrics.weights import magnitude
+from ckaudit.run.medians import thirds_of_steps
 from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 
@@ -18,6 +19,13 @@ _OUTPUT = re.compile(r"[._]?out(put)?$", re.IGNORECASE)
 
 _BOUNDED = re.compile(r"(^|[._])(sigmoid|tanh)(_?\d+)?$", re.IGNORECASE)
 """Names of functions whose outputs lie between 0 and 1, or between -1 and 1."""
+
+
+def largest_output(sizes: Series) -> float:
+    """Return the largest median of any module in the middle third of the steps; 0 where nothing is known there."""
+    middle = sizes.values[thirds_of_steps(sizes.steps)[1]]
+    known = np.where(np.isfinite(middle), middle, np.nan)[:, np.isfinite(middle).any(axis=0)]
+    return float(np.nanmedian(known, axis=0).max()) if known.size else 0.0
 
 
 @metric(unit="1", reads=["activations.*.mean"], source="playbook D4.5", memory=1)

@@ -5,7 +5,7 @@ import numpy as np
 from ckaudit.causes.cause import Findings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
-from ckaudit.metrics.activations import activation_outlier_rate, activation_std
+from ckaudit.metrics.activations import activation_outlier_rate, activation_std, largest_output
 from ckaudit.metrics.gradients import block_gradient_norm, grad_global_norm, gradient_norm, gradient_share
 from ckaudit.metrics.loss import ends_at_best, ends_no_higher, learnt_since, ratio_to_guess, train_loss_raw, where_unsolved
 from ckaudit.metrics.movement import epsilon_to_gradient
@@ -341,6 +341,7 @@ def activations_healthy(
     *,
     watch: float = 1.5,
     bad: float = activation_drift.thresholds["max_ratio"],
+    usual: float = activation_drift.thresholds["usual_ratio"],
     paid: float = activation_drift.thresholds["paid_loss_fall"],
     tail: float = activation_drift.thresholds["max_outlier_rate"],
     early: int = 100,
@@ -356,7 +357,8 @@ def activations_healthy(
     One does, or more than `tail` percent of a module's elements lie far outside (as activation_drift has it). Or one has grown
     while the loss fell by `paid` of itself (as activation_drift has it): it grew with what was learnt.
     ## Bad
-    One has grown by more than `bad` times altogether, after `early` steps (a starting value); or the residual stream runs away
+    One has grown by more than `bad` times altogether, after `early` steps (a starting value), to more than `usual` times the
+    largest of any module before; or the residual stream runs away
     or vanishes while the loss does not fall (as activation_drift has it): branches come and go.
     """
     grown = growth(spread, early=1)
@@ -367,6 +369,8 @@ def activations_healthy(
     middle, end = (int(median(steps[part])) for part in thirds_of_steps(steps)[1:])
     pace = times ** min(1.0, 100 / (end - middle))
     text = f"from about step {middle} to {end} the spread of {name} grew most, {times:.3g}x, or {pace:.3g}x in a hundred steps"
+    level = median(points(spread, name).values[thirds_of_steps(steps)[2]])
+    bad = bad if level > usual * largest_output(spread) else np.inf
     runs_away = lenient_before(word_if_high(times, watch=np.inf, bad=bad), int(spread.steps[-1]), early)
     if runs_away == "bad" and loss is not None and learnt_since(loss, middle) > paid:
         runs_away = "watch"

@@ -1,10 +1,11 @@
 """ACT002: outputs of a module grow or shrink far beyond what they were."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from ckaudit.metrics.activations import activation_outlier_rate, activation_rms, activation_std, residual_rms
+from ckaudit.metrics.activations import activation_outlier_rate, activation_rms, activation_std, largest_output, residual_rms
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import over_past
@@ -39,23 +40,23 @@ def activation_drift(
     """Outputs of a module grow, shrink or hold outliers.
 
     ## What it checks
-    The root mean square of each module's output over the median of its checkpoints of the nine tenths of its steps before (of
-    all of them, what grows with the steps would always have grown many times over); not in the first third of the run, or its
-    first `warmup` steps where that is shorter, for at first all of them grow. `max_ratio` as large or as small at two
-    checkpoints in a row (of fewer than six, at the last one) is sev2 in the residual stream and a note elsewhere, for single
-    branches come and go (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4; a layer with a weight
-    of its own is a branch, as the last of a plain stack, whose outputs grow up to the targets). Any module whose level, or
-    spread, in the last third of the steps is over `runaway_ratio` times that in the middle third runs away, which is sev2 in
-    the stream, and from `max_ratio` on anywhere: outputs that grow with the steps come to 1.7 times, with their square to 2.8
-    (healthy after `warmup` steps: streams at most 1.4, branches 4.4 before a model groks; a rise by half in a hundred steps is
-    to be watched, DR-1). What grew in the stream is a note where the loss fell by `paid_loss_fall` of itself meanwhile, since
-    it was last at most `usual_ratio` times as large: it grew with what was learnt. A share of outliers over `max_outlier_rate`
-    percent is noted (M22; lab: healthy at most 0.9).
+    The root mean square of each module's output over the median of its checkpoints of the nine tenths of its steps before (of all
+    of them, what grows with the steps would always have grown many times over); not in the first third of the run, or its first
+    `warmup` steps where that is shorter, for at first all of them grow. `max_ratio` as large or as small at two checkpoints in a
+    row (of fewer than six, at the last one) is sev2 in the residual stream and a note elsewhere, for single branches come and go
+    (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4; a layer with a weight of its own is a
+    branch, as the last of a plain stack, whose outputs grow up to the targets). Any module whose level, or spread, in the last
+    third of the steps is over `runaway_ratio` times that in the middle third runs away, which is sev2 in the stream, and from
+    `max_ratio` on anywhere, where it ends above `usual_ratio` times the largest output of any module before (what began small may
+    come to the size of the others): outputs that grow with the steps come to 1.7 times, with their square to 2.8 (healthy after
+    `warmup` steps: streams at most 1.4, branches 4.4 before a model groks; a rise by half in a hundred steps is to be watched,
+    DR-1). What grew in the stream is a note where the loss fell by `paid_loss_fall` of itself meanwhile, since it was last at
+    most `usual_ratio` times as large: it grew with what was learnt. A share of outliers over `max_outlier_rate` percent is noted
+    (M22; lab: healthy at most 0.9).
     ## Why it matters
     Outputs that run away overflow in half precision and saturate whatever comes next; outputs that vanish carry nothing.
     ## False alarms
-    Outputs grow several times over while a small initialization is learnt away: what counts is the past of the same
-    module.
+    Outputs grow several times over while a small initialization is learnt away: what counts is the past of the same module.
     """
     yield from too_few(rms, 3)
     ratio = over_past(rms, 1, reach=0.1)
@@ -78,10 +79,11 @@ def activation_drift(
             badness=ratio,
             limit=max_ratio,
         )
-    for label, (first, last, level) in runaways.items():
-        has_learnt = loss is not None and learnt_since(loss, first, until=last) > paid_loss_fall
-        is_serious = level >= (runaway_ratio if label in streams else max_ratio) and not has_learnt
-        yield _runaway(label, first, last, level, runaway_ratio, is_serious=is_serious)
+    for label, course in runaways.items():
+        has_learnt = loss is not None and learnt_since(loss, course.first, until=course.last) > paid_loss_fall
+        is_far = course.ratio >= max_ratio and course.over_all > usual_ratio
+        is_serious = (label in streams or is_far) and not has_learnt
+        yield _runaway(label, course, runaway_ratio, is_serious=is_serious)
     for span in lasting_spans(rms, (ratio < 1 / max_ratio) & settled):
         yield Hit.over(
             span,
@@ -100,17 +102,26 @@ def _single_layers(gradient: Series | None) -> set[str]:
     return {name.removesuffix(".weight") for name in gradient.labels} if gradient is not None else set()
 
 
-def _runaway(label: str, first: int, last: int, level: float, limit: float, *, is_serious: bool) -> Hit:
-    """Return the hit of a module whose level in the last third of the run is `level` times that in the middle third."""
+class _Runaway(NamedTuple):
+    """First and last step of outputs that grow, their level over that of the middle third, and over the largest of any module."""
+
+    first: int
+    last: int
+    ratio: float
+    over_all: float
+
+
+def _runaway(label: str, course: _Runaway, limit: float, *, is_serious: bool) -> Hit:
+    """Return the hit of a module whose outputs run away in the last third of the run."""
     return Hit(
         severity="sev2" if is_serious else "note",
         where=label,
-        first=first,
-        last=last,
-        worst=last,
-        value=level,
+        first=course.first,
+        last=course.last,
+        worst=course.last,
+        value=course.ratio,
         limit=limit,
-        badness=level,
+        badness=course.ratio,
         points=3,
         message="outputs of {where} run away: {value:.3g} times as large in the last third of the run as before it",
     )
@@ -124,10 +135,12 @@ def _outliers(outliers: Series, max_rate: float) -> Iterator[Hit]:
         )
 
 
-def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
-    """Return first step, last step and growth of each module that runs away: median of the last third over that of the middle."""
+def _runaways(sizes: Series, limit: float) -> dict[str, _Runaway]:
+    """Return the course of each module that runs away: the median of its last third is over that of its middle third."""
     courses = {}
-    for column in _grown(sizes, limit):
+    columns = _grown(sizes, limit)
+    largest = largest_output(sizes) if columns else 0.0
+    for column in columns:
         label = sizes.labels[column]
         rows = np.flatnonzero(sizes.finite_in(column))
         if len(rows) < 3:
@@ -137,7 +150,8 @@ def _runaways(sizes: Series, limit: float) -> dict[str, tuple[int, int, float]]:
         if before > 0 and after > limit * before:
             still_low = np.flatnonzero(sizes.values[rows, column] <= limit / 2 * before)
             first = rows[min(int(still_low[-1]) + 1, len(rows) - 1)]
-            courses[label] = (int(sizes.steps[first]), int(sizes.steps[rows[-1]]), after / before)
+            over_all = after / largest if largest > 0 else np.inf
+            courses[label] = _Runaway(int(sizes.steps[first]), int(sizes.steps[rows[-1]]), after / before, over_all)
     return courses
 
 
