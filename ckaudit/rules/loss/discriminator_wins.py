@@ -16,15 +16,17 @@ def discriminator_wins(parts: Series, *, max_kept: float = 0.01, min_points: int
     """A discriminator tells all products of its generator from real ones.
 
     ## What it checks
-    The losses of a generator and of its discriminator, from `min_points` steps on: over the last third the median of the
-    discriminator's, which is nowhere below zero, is less than `max_kept` of its largest in the first tenth, and the generator's
-    is no lower than its lowest there.
+    The rule compares the losses of a generator and its discriminator, from `min_points` steps with both on. All of these hold:
+
+    - The discriminator's loss is nowhere below zero.
+    - The discriminator's median loss over the last third is less than `max_kept` of its largest loss in the first tenth.
+    - The generator's median loss over the last third is no lower than its lowest loss in the first tenth.
     ## Why it matters
-    In a game that is open neither loss goes to zero. A discriminator that is sure of everything has no gradient left, and what
-    the generator is told no longer says which way is better.
+    While the game is open, neither loss goes to zero. A discriminator that is sure of everything has no gradient left, and no
+    longer tells the generator which way is better.
     ## False alarms
-    The loss of a critic (Wasserstein) is a distance, below zero for the most part, and is not judged. A discriminator that is
-    ahead for a while is caught up with again: only the end is judged.
+    The loss of a critic (Wasserstein) is a distance and mostly below zero: it is not judged. A discriminator that is ahead for a
+    while is caught up with again: only the end is judged.
     """
     if not {"generator", "discriminator"} <= set(parts.labels):
         yield Skip("not_applicable", "no losses of a generator and a discriminator are logged")

@@ -18,14 +18,16 @@ def gap_widens(
     """The gap between held-out and training loss widens while both still fall.
 
     ## What it checks
-    The gap over the second half of the evaluations, `min_evals` at least in all: a trend upwards that is chance with a
-    probability below `max_chance` (Mann 1945), to a gap above `min_gap_share` of the held-out loss (M55), while that loss is at
-    its best.
+    The gap between held-out and training loss, over the second half of the evaluations, from `min_evals` evaluations in all on.
+    All of these hold:
+
+    - The gap has an upward trend that chance gives with a probability below `max_chance` (Mann 1945).
+    - The gap ends above `min_gap_share` of the held-out loss (M55).
+    - The held-out loss ends no more than 1 % above its best.
     ## Why it matters
-    Overfitting begins like that: more data, or fewer passes over it, would still help.
+    Overfitting begins this way: more data, or fewer passes over it, would still help.
     ## False alarms
-    Every model fits its training set better in the end: this is a note, and where the held-out loss rises it is
-    overfitting.
+    Every model fits its training set better in the end, so this is a note. Where the held-out loss rises, it is overfitting.
     """
     known = np.flatnonzero(gap.finite[:, 0])
     if len(known) < min_evals:

@@ -44,21 +44,29 @@ def initial_loss_off(
     """The first loss is not that of a model that knows nothing.
 
     ## What it checks
-    The loss of step 0 or 1 over the log of the vocabulary, or of the classes that the loss function was seen to have: the cost
-    of a uniform guess (playbook D1.1). More than `sev2_ratio` as much, and `sev2_excess` nats more, is sev2: a head or all
-    matrices initialized too large give 4 to 8 times as much, a sum over tokens thousands. Logits of deviation s cost half of its
-    square, so that those five nats are a deviation of 3. It is a note where medians of five losses are below a guess from
-    `overcome_share` of the steps on, or from earlier on: it cost some steps, and no more. Of tokens more than `note_share` above
-    it or below it is a note, and a loss below zero is sev1: that is no cross entropy. Where a log counts tokens and nobody tells
-    the vocabulary, a first loss `sev2_ratio` the log of `max_vocabulary` is sev2: no public vocabulary is half as large.
+    The rule compares the loss of step 0 or 1 with a uniform guess: the log of the vocabulary, or of the number of classes that
+    the loss function was seen to have (playbook D1.1).
+
+    - A first loss that is more than `sev2_ratio` times a uniform guess, and more than `sev2_excess` nats above it, is sev2. A
+      head or all matrices initialized too large give 4 to 8 times as much, a sum over tokens thousands.
+    - Logits of standard deviation s cost half of s squared: the five nats of `sev2_excess` are a deviation of 3.
+    - Such a first loss is only a note where medians of five losses stay below the guess from `overcome_share` of the steps on, or
+      from earlier on: it cost some steps, and no more.
+    - For tokens, a first loss that is more than `note_share` above or below the guess is a note.
+    - A first loss below zero is sev1: it is no cross entropy.
+    - Where the log counts tokens and the vocabulary is unknown, a first loss above `sev2_ratio` times the log of `max_vocabulary`
+      is sev2: no public vocabulary is half as large.
     ## Why it matters
-    The model begins with confident wrong guesses, and the first steps are spent on taking them back; or what is called the
-    loss is a sum, or has the wrong sign.
+    The model begins with confident wrong guesses and spends its first steps on taking them back. Or the number called the loss is
+    a sum, or has the wrong sign.
     ## False alarms
-    Weights that were trained before begin far below the log of the vocabulary, rightly, or above it on texts of another kind,
-    and a new head on features that were learnt, or cosines times a scale with a margin, up to four nats above. Logits of
-    deviation 1 cost half a nat more than a uniform guess: GPT2 starts 2 % above, T5 and Mamba, whose tied embeddings begin at 1
-    or a tenth, a fifth. Five times larger initial weights may even help a small model.
+    Some healthy runs begin elsewhere:
+
+    - Weights that were trained before begin far below the log of the vocabulary, or above it on texts of another kind.
+    - A new head on learnt features, or cosines times a scale with a margin, begins up to four nats above the guess.
+    - Logits of deviation 1 cost half a nat more than a uniform guess: GPT2 starts 2 % above it. T5 and Mamba, whose tied
+      embeddings begin at 1 or 0.1, start 20 % above it.
+    - Initial weights five times larger may even help a small model.
     """
     if facts.vocabulary is UNSET and excess is None:
         first = np.flatnonzero((losses.steps <= 1) & losses.finite[:, 0])[-1:]

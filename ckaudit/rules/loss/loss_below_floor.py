@@ -19,9 +19,9 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of, table_of
 
 MIN_MATCH = 0.5
-"""Share of targets that are the next token: all of them in a language model, about a tenth by chance."""
+"""Share of targets that are the next token: in a language model all of them are, by chance about a tenth."""
 
-MAX_EQUAL = 0.5  # share of targets that are their inputs: healthy text has a tenth at most, targets that were not shifted all
+MAX_EQUAL = 0.5  # share of targets that equal their inputs: at most a tenth in healthy text, all where targets were not shifted
 
 
 @rule(
@@ -47,19 +47,25 @@ def loss_below_floor(
     """The loss is lower than an honest model can be.
 
     ## What it checks
-    The held-out loss at `min_evals` evaluations in a row, and the median of the last `window` training losses, against
-    `min_entropy_share` of the entropy of the tokens (the best public models of text come to a fifth, those of code to a tenth;
-    lab: healthy runs 0.2 and more, leaking masks 0.01 to 0.04). A held-out loss below is sev1, for it cannot be memory; a
-    training loss alone is sev2. Both are notes where the record rules an answer in sight out (targets are not the inputs, and no
-    head looks ahead or there is none) and no held-out loss says that it is memory. A median below zero is sev1 of a loss that is
-    known to be one of tokens, for no cross entropy is; of any other it is a note.
+    The floor is `min_entropy_share` of the entropy of the tokens. The best public models of text come to 20 % of the entropy,
+    those of code to 10 % (lab: healthy runs 0.2 and more, leaking masks 0.01 to 0.04).
+
+    - A held-out loss below the floor at `min_evals` evaluations in a row is sev1: memory does not lower it.
+    - A training loss below the floor, alone, is sev2. Its level is the median of the last `window` losses, and it stays there for
+      `window` losses in a row.
+    - Both are notes where the record rules out that the answers are in sight: targets are not the inputs, and no head looks
+      ahead, or there is no head. The training loss is a note only where no held-out loss is recorded.
+    - A level below zero is sev1 for a loss that is known to be one of tokens, for no cross entropy is negative. For any other
+      loss it is a note.
     ## Why it matters
-    The model sees what it is to predict, or learns the training set by heart: in both cases the number means nothing
-    (D2.4).
+    The model sees what it is to predict, or learns the training set by heart: in both cases the number means nothing (D2.4).
     ## False alarms
-    Tasks with one right answer, such as sums or copies, are rightly learnt to nothing: a note, unless nothing tells that the
-    answers are hidden; so is what follows from a source that an encoder reads. Runs that are not of tokens, or
-    whose targets are not the next ones, have no such floor and are not judged by it.
+    Some losses are rightly low:
+
+    - Tasks with one right answer, such as sums or copies, are learnt to nothing: a note, unless nothing shows that the answers
+      are hidden.
+    - Text that follows from a source which an encoder reads is a note for the same reason.
+    - Runs that are not of tokens, or whose targets are not the next tokens, have no such floor and are not judged by it.
     """
     if loss_kind_of(facts) == "other":
         yield Skip("not_applicable", NOT_OF_TOKENS)
@@ -101,7 +107,7 @@ def loss_below_floor(
 
 
 def _hides_answers(mass: Series | None, equal: Series | None, facts: Manifest | None) -> bool:
-    """Return whether the record shows that no target is in sight: not in its own place, and no head looks ahead."""
+    """Return whether the record shows that no target is in sight: none equals its input, and no head looks ahead."""
     if equal is None or not (equal.values[equal.finite] < MAX_EQUAL).all():
         return False
     if mass is not None and (mass := may_be_causal(mass, facts)).labels:
@@ -127,7 +133,7 @@ def _hit(
 
 
 def _running(loss: Series, window: int, min_loss: float) -> Series:
-    """Return the median of each finite loss and those before it, `window` in all; nothing where no loss is below `min_loss`."""
+    """Return running medians of the last `window` finite losses; an empty series where no loss is below `min_loss`."""
     known = np.flatnonzero(loss.finite[:, 0])
     if len(known) < window or not (loss.values[known, 0] < min_loss).any():
         return single("loss", loss.unit, loss.steps[:0], loss.values[:0, :0])

@@ -29,17 +29,26 @@ def loss_frozen(
     """The loss is the same number again and again.
 
     ## What it checks
-    The last points of the loss, from `min_points` on. Exactly 0 after a loss above `solved_share` of the first is sev1: no
-    training gets there at a stroke. Another number that is exactly repeated by `min_share` of all points, five at least, is
-    sev2, where the log writes changes as small as `min_digits` of it: two batches never cost the same to the last digit, nor do
-    the same held-out data after another update.
+    The rule looks at the last points of the loss that are all equal, from `min_points` finite points on.
+
+    - Exactly 0 after a loss above `solved_share` of the first is sev1: no training gets there in one step. Exactly 0 from the
+      first point on is sev1 as well.
+    - Another number that repeats exactly over `min_share` of all points, and over five at least, is sev2: two batches never cost
+      the same to the last digit.
+    - A held-out loss that repeats as long, at the last evaluations, is sev2: the same data do not cost the same after another
+      update.
+    - Repeated numbers count only where the log writes changes as small as `min_digits` of the number.
     ## Why it matters
-    A logger that hides NaN writes 0, a loop that lost its batch or its graph repeats itself: the curve says nothing any more.
+    A logger that hides NaN writes 0, and a loop that lost its batch or its graph repeats itself: the curve says nothing any more.
     ## False alarms
-    A search along a line that finds nothing lower repeats the last loss: one that is a millionth of the first is left alone. A
-    task that is solved comes to 0 through small numbers, and a policy's loss of advantages whose mean is zero is 0 but for
-    rounding from the beginning; where the log rounds to that, a gradient that is not 0 tells, and it is a note. So is a policy
-    whose rewards have all come to be equal. A log that is rounded to few digits repeats them.
+    Some losses rightly repeat:
+
+    - A line search that finds nothing lower repeats the last loss: a loss of a millionth of the first is left alone.
+    - A task that is solved comes to 0 through small numbers.
+    - A policy's loss of advantages whose mean is zero is 0 but for rounding from the beginning. Where the log rounds it to 0, a
+      gradient that is not 0 shows this: a note.
+    - A policy whose rewards have all become equal has a loss of 0: a note.
+    - A log that is rounded to few digits repeats them.
     """
     if loss is None and val is None:
         yield needs_one_of(train_loss_raw, val_loss)
@@ -78,7 +87,7 @@ def _last_repeated(values: Floats) -> tuple[int, float]:
 
 
 def _held_out(val: Series, min_share: float, min_digits: float) -> Iterator[Hit]:
-    """Yield a held-out loss that is the same at all its last evaluations: the model that is evaluated does not change."""
+    """Yield a held-out loss that is equal at all of the last evaluations: the evaluated model does not change."""
     steps, values = val.finite_points()
     if not len(values):
         return

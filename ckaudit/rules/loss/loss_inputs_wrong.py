@@ -24,14 +24,18 @@ def loss_inputs_wrong(misfit: Series, *, min_misfit_share: float = 0.99, min_che
     """The loss function is given what it does not take.
 
     ## What it checks
-    The share of the rows that are no input of this loss function, at every checkpoint that saw one and at `min_checkpoints` of
-    them at least: from `min_misfit_share` on. Probabilities where logits are taken, numbers that are no log-probabilities for
-    nll_loss or ctc_loss, or outputs whose shape differs from the targets' so that each meets all of them.
+    The rule measures the share of rows that this loss function does not take. It is a finding where the share is at least
+    `min_misfit_share` at every checkpoint that has one, and at least `min_checkpoints` checkpoints have one. Such rows are:
+
+    - probabilities, where the function takes logits;
+    - numbers that are no log-probabilities, for nll_loss or ctc_loss;
+    - outputs whose shape differs from the targets', so that each output meets all targets.
     ## Why it matters
-    A second softmax bounds the loss from below and takes most of the gradient away; a negative log-likelihood of raw numbers
-    falls for ever; outputs held against all targets at once learn their mean. The training runs on, and learns something else.
+    A second softmax bounds the loss from below and takes most of the gradient away. A negative log-likelihood of raw numbers
+    falls for ever. Outputs compared with all targets at once learn the targets' mean. The training runs on, and learns something
+    else.
     ## False alarms
-    Logits do not happen to sum to one in every row. The output of a single sigmoid unit may lie between 0 and 1 in one batch, and
+    Logits do not happen to sum to one in every row. The output of a single sigmoid unit may lie between 0 and 1 in one batch, but
     not in all of them.
     """
     yield from too_few(misfit, min_checkpoints)

@@ -32,53 +32,55 @@ from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
 MIN_POINTS = 3
-"""Two points make no course."""
+"""Two points show no trend."""
 
 MIN_STEPS = 100
-"""Within the first hundred updates a rate that warms up moves little: whether the loss falls cannot be asked yet."""
+"""Within the first hundred updates a rate that warms up moves little: whether the loss falls cannot be judged yet."""
 
 MIN_POINTS_OF_LEVEL, MIN_STEPS_OF_LEVEL = 50, 200
-"""A level is held against what a guess costs once there are so many points and steps."""
+"""A level is compared with what a guess costs from so many points and steps on."""
 
 PLATEAU_STEPS, EARLY_PLATEAU = 1000, "so early in a training the loss may rest there"
-"""A model of tokens learns first how often each occurs and then what follows what, and rests in between (Belrose et al. 2024)."""
+"""A model of tokens first learns how often each token occurs, then what follows what; in between its loss rests (Belrose et al.
+2024)."""
 
 MAY_BE_ITS_FLOOR = "it may be as low as model and data allow"
-"""How low a loss can come is known of a mean over tokens alone: noise, negatives or temperatures hold others up."""
+"""How low a loss can come is known only for a mean over tokens: noise, negatives or temperatures hold other losses up."""
 
 ABOVE_FREQUENCIES = 1.05
-"""A model that ends so far above the entropy of the tokens, over it, knows less than a table of counts. Of 56 healthy trainings
-of tokens that had 200 steps and more for it none does; a plateau lies at the entropy itself."""
+"""A model that ends so many times above the entropy of the tokens knows less than a table of counts. None of 56 healthy trainings
+of tokens with 200 steps and more does; a plateau lies at the entropy itself."""
 
 WORSE_THAN_A_GUESS = 1.25
-"""An untrained model of tokens costs a fifth more than a uniform guess at most (T5, Mamba)."""
+"""An untrained model of tokens costs at most 20 % more than a uniform guess (T5, Mamba)."""
 
 STILL_ABOVE = 0.5
-"""A model that is sure of another text begins above a guess, and learns where it comes most of the way down; one that runs away
-begins at a guess."""
+"""A model that is sure of another text begins above a guess, and is learning where it comes most of the way down. A model that
+runs away begins at a guess."""
 
 MIN_DISTANCE = 2 * NEGLIGIBLE_DISTANCE
-"""Share of their size that weights have come where they learn: with a rate too low, or an optimizer that does not fit, the lab's
-come to half of it at most, on a plateau that is left again to 0.03 and more."""
+"""Share of their size by which weights have moved where they learn. In the lab they come to half of it at most with a low rate or
+an optimizer that does not fit, and to 0.03 and more on a plateau that is left again."""
 
 CHANNELS_PER_BIT, NARROW_BOUND_SHARE = 2.0, 0.5
-"""A stream of fewer channels per bit of a token has no room for what came before; half of the bound shows that it needs it."""
+"""A residual stream of fewer channels per bit of a token has no room for what came before; a level above half of the bound shows
+that the model needs it."""
 
 GUESSES = (0.95 * math.log(1_000), 1.05 * math.log(1_200_000))
-"""What a uniform guess among the tokens of the smallest and the largest vocabularies in use costs, in nats, and 5 % about it."""
+"""Cost of a uniform guess among the tokens of the smallest and the largest vocabulary in use, in nats, with 5 % to spare."""
 
 SMALL_FALL = 0.05
-"""Share of the level that a fine-tuning may fall by in all: a log too noisy to show as much cannot tell it from a flat one."""
+"""Share of the level that a fine-tuning may fall by in all: a log too noisy to show so much cannot tell it from a flat run."""
 
 POINTS_OF_NO_GUESS = 5
-"""Of a loss that is no guess's, as of a fine-tuning, three or four points may lie within a hundredth by chance."""
+"""Where a loss is not that of a guess, as in a fine-tuning, three or four points may lie within 1 % by chance."""
 
 TIMES_A_CONSTANT, TIMES_A_CONSTANT_AT_THE_END = 10.0, 2.0
-"""A loss function that gives so many times what a constant guess costs is of a model that has the scale of its targets wrong;
-one that has just begun comes down to it from above, in its first steps or, of rare targets, in hundreds."""
+"""Where the loss function gives so many times what a constant guess costs, the model has the scale of its targets wrong. A model
+that has just begun comes down to it from above, in its first steps or, with rare targets, in hundreds."""
 
 BUCKETS = 256
-"""A histogram of so many buckets holds one token each where the vocabulary is no larger."""
+"""Buckets of the token histogram: each holds one token where the vocabulary is no larger."""
 
 
 @rule(
@@ -125,25 +127,30 @@ def loss_not_falling(
     - The loss function gives, all through the second half of the run, ten times what a constant guess costs, twice that once all
       planned steps are taken, or 10 % more without a fall that would reach it in as many steps again.
     - Where nothing of this is recorded: the curve stands from the first steps of the run on (no law of learning explains it
-      better than a level), from 3 points and 100 steps on. It stands at what a uniform guess among a thousand to a million tokens
-      costs, or, from 5 points on, anywhere, if its noise would let a fall of 5 % in its first quarter show.
-    - From 120 points on: the curve ends as high as it began; or it fell by less than 10 % while the held-out loss moved by 25 %
-      of it; or it has stayed within 3 % of its first fall since its first quarter, without a trend, above half of its start.
+      better than a level), from 3 points and 100 steps on.
+    - Such a curve stands at what a uniform guess among a thousand to a million tokens costs, or, from 5 points on, anywhere, if
+      its noise would let a fall of 5 % in its first quarter show.
+    - From 120 points on: the curve ends as high as it began, or it fell by less than 10 % while the held-out loss moved by 25 %
+      of it.
+    - From 120 points on: the curve has stayed within 3 % of its first fall since its first quarter, without a trend, above half
+      of its start.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1, D2.4).
     ## False alarms
     Some healthy losses stand, and are silent or a note:
 
-    - A plateau at the entropy of the tokens, before heads form that look back: it ends before half of the plan (lab: a third). In
-      the first 1,000 steps it is a note while weights move (2 % of their size and more) or where they are not recorded, unless
-      the plan is done and the loss is still above a table of frequencies.
+    - A plateau at the entropy of the tokens comes before heads form that look back, and ends before half of the plan (lab: a
+      third).
+    - In the first 1,000 steps such a plateau is a note while weights move (2 % of their size and more) or where they are not
+      recorded, unless the plan is done and the loss is still above a table of frequencies.
     - A loss that rests lower may be as low as model and data allow: the loss alone cannot tell. It is a note where the loss is
       not known to be one of tokens.
     - A loss above `max_bound_ratio` times the bound is no mean over tokens: another illness.
     - A fine-tuning falls by a few percent: it is not called flat where its noise hides as much, or the held-out loss falls.
     - A model that has just begun to learn is still near a guess: it does not rest where the held-out loss has fallen by 5 % and
-      is lowest at the last of 5 evaluations and more; with fewer, where the loss falls faster in its last third than in its
-      first, or by 1 % within its second half and beyond its noise.
+      is lowest at the last of 5 evaluations and more.
+    - With fewer evaluations, such a model does not rest where the loss falls faster in its last third than in its first, or by 1
+      % within its second half and beyond its noise.
     - Healthy runs whose curve stands for three quarters of their steps are at a third of their first loss by then (public logs).
     """
     if undirected := why_loss_need_not_fall(facts, sizes):
@@ -209,8 +216,8 @@ def _ends_where_it_began(
 ) -> Hit | None:
     """Return the hit of a training that is over, in which weights hardly came from their start and nothing was learnt.
 
-    Nothing is learnt where the model explains none of its targets, or knows less than a table of frequencies. A fine-tuning
-    may come as short a way, but begins with what its model knew before.
+    Nothing is learnt where the model explains none of its targets, or knows less than a table of frequencies. The weights of a
+    fine-tuning may move as little, but its model knows something from the beginning.
     """
     way = median_distance_moved(moved)
     if way is None or way >= NEGLIGIBLE_DISTANCE or len(losses) < 2 or not has_taken_all_steps(steps, facts):
@@ -226,7 +233,7 @@ def _ends_where_it_began(
 
 
 def _costs_more_than_a_guess(steps: Steps, losses: Floats, facts: Manifest | None, min_plan_share: float) -> Hit | None:
-    """Return the hit of a model of tokens that is worse than one which knows nothing, when half of its plan is done."""
+    """Return the hit of a model of tokens that is worse than a uniform guess when half of its plan is done."""
     vocabulary, planned = loss_vocabulary(facts), facts.planned_steps if facts else UNSET
     if loss_kind_of(facts) != "nats_per_token" or vocabulary is None or planned is UNSET or not len(steps):
         return None
@@ -246,7 +253,7 @@ def _costs_more_than_a_constant(
 ) -> Hit | None:
     """Return the hit of a model that is worse than a constant guess all through the second half of a run.
 
-    It is worse many times, or by a tenth and more without coming down to it in as many steps again.
+    It costs many times as much, or at least a tenth more without coming down to the guess in as many steps again.
     """
     if explained is None or not len(steps) or steps[-1] < MIN_STEPS_OF_LEVEL:
         return None
@@ -275,20 +282,20 @@ def _flat(steps: Steps, fall: Fall, *, excuse: str) -> Hit:
 
 
 def _flat_course(values: Floats, facts: Manifest | None) -> Fall | None:
-    """Return the fall of a curve that stands; one that rises is not flat, but where it never came below a guess."""
+    """Return the fall of a curve that stands. A curve that rises counts as flat only where its level is that of a guess."""
     flat = flat_fall(values)
     return flat if flat is None or _is_a_guess(values, facts) or sustained_rise(values) is None else None
 
 
 def _is_a_guess(values: Floats, facts: Manifest | None) -> bool:
-    """Tell whether the level of a curve is that of no model of tokens that has learnt anything, but for its noise."""
+    """Tell whether the level of a curve, but for its noise, is that of a model of tokens that has learnt nothing."""
     error = MEDIAN_STANDARD_ERROR_FACTOR * difference_noise(values) / math.sqrt(len(values))
     level = median(values)
     return loss_kind_of(facts) != "other" and GUESSES[0] - 2 * error < level < GUESSES[1] + 2 * error
 
 
 def _falls(val: Series | None) -> bool:
-    """Tell whether the held-out loss falls by more than its noise: then something is learnt, whatever the training loss hides."""
+    """Tell whether the held-out loss falls by more than its noise: then the model learns, whatever the training loss hides."""
     if val is None or (known := val.finite_in(0)).sum() < MIN_POINTS:
         return False
     fall = largest_fall(val.values[known, 0])
@@ -296,7 +303,7 @@ def _falls(val: Series | None) -> bool:
 
 
 def _is_still_falling(val: Series | None, train: Floats, *, min_evaluations: int = 5) -> bool:
-    """Tell whether the held-out loss has come down by `SMALL_FALL` of its first and is lowest at the end; unknown, the other."""
+    """Tell whether the held-out loss has fallen by `SMALL_FALL` and is lowest at the end; where it is unknown, ask the other."""
     if val is None or (known := val.finite_in(0)).sum() < min_evaluations:
         return fall_accelerates(train) or not fall_between_thirds(train[len(train) // 2 :]).is_none
     losses = val.values[known, 0]
@@ -304,20 +311,20 @@ def _is_still_falling(val: Series | None, train: Floats, *, min_evaluations: int
 
 
 def _is_lower(val: Series | None, level: float) -> bool:
-    """Tell whether the held-out loss is lower than the training loss by a tenth: targets of the training alone are noisy."""
+    """Tell whether the held-out loss is lower than the training loss by a tenth: only the training targets are noisy then."""
     held_out = val.late_median() if val is not None else None
     return held_out is not None and held_out < 0.9 * level
 
 
 def may_plateau(steps: Steps, facts: Manifest | None, moved: Series | None) -> bool:
-    """Tell whether a model of tokens is in its first steps, and its weights have come far enough for them to be learning."""
+    """Tell whether a model of tokens is in its first steps, and its weights have moved far enough to be learning."""
     come = median_distance_moved(moved)
     in_first_steps = loss_kind_of(facts) == "nats_per_token" and steps[-1] < PLATEAU_STEPS
     return in_first_steps and come is not None and come >= MIN_DISTANCE
 
 
 def _why_it_may_rest(steps: Steps, facts: Manifest | None, moved: Series | None) -> str:
-    """Return why a loss that fell and rests may be well: nobody says that it is of tokens, or it rests early in a mere log."""
+    """Return why a loss that fell and rests may be healthy: nobody knows that it is of tokens, or its log is young."""
     if loss_kind_of(facts) != "nats_per_token":
         return MAY_BE_ITS_FLOOR
     return EARLY_PLATEAU if moved is None and steps[-1] < PLATEAU_STEPS else ""
@@ -331,7 +338,7 @@ def _hit(steps: Steps, row: int, level: float, limit: float | None, message: str
 
 
 def _bound(entropy: Series | None, facts: Manifest | None, margin: float, share: float) -> tuple[float | None, float, str]:
-    """Return the level that shows that something is known, that of a guess, and what that guess is."""
+    """Return the level below which the model knows something, the level of a guess, and the guess in words."""
     vocabulary = loss_vocabulary(facts)
     if vocabulary is None or vocabulary < 2:
         return None, 0.0, ""
@@ -343,7 +350,7 @@ def _bound(entropy: Series | None, facts: Manifest | None, margin: float, share:
 
 
 def _narrow(facts: Manifest | None) -> int | None:
-    """Return the channels of a stream that has too few to tell tokens apart and to hold anything else; None: it has enough."""
+    """Return the channels of a stream that has too few to hold more than the token itself; None where it has enough."""
     vocabulary, width = loss_vocabulary(facts), table_of(facts).width()
     if vocabulary is None or width is None:
         return None

@@ -14,7 +14,7 @@ from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Series
 
 MIN_SWING_POINTS = 4
-"""Three points swing twice, as any noise does."""
+"""Three points swing twice, as noise often does."""
 
 
 @rule("LOSS008", severity="sev2", needs=[train_loss_raw], wants=[learning_rate, FACTS], unit="nats/token")
@@ -31,16 +31,19 @@ def loss_oscillates(
     """The loss goes up and down and gets nowhere.
 
     ## What it checks
-    The loss after its first fall, at any number of points: it swings by `min_swing` of its level, one period holds `min_power`
-    of its variance (three cycles at least), which chance gives with a probability below `max_chance` (Fisher's g test, 1929),
-    and from its first third to its last it falls by less than `max_progress` of a swing. Of fewer than eight points, the last
-    four go down and up three times, each time by 0.85 of `min_swing`; so do the last turning points of a curve of hardly any
-    noise.
+    The rule looks at the loss after its first fall, at any number of points. From eight points on, all of the first four hold:
+
+    - The loss swings by at least `min_swing` of its level.
+    - One period holds at least `min_power` of the variance, over three cycles at least.
+    - Chance gives so strong a period with a probability below `max_chance` (Fisher's g test, 1929).
+    - From its first third to its last, the loss moves by less than `max_progress` of a swing.
+    - With fewer than eight points: the last four points go up and down three times, each time by 0.85 of `min_swing`. In a curve
+      of hardly any noise, the last four turning points may do so too, three quarters as far.
     ## Why it matters
     Steps that are too large, or two batches that pull against each other, cost all progress though nothing diverges (FX-1, D2.1).
     ## False alarms
-    A loss that swings with a learning rate that is restarted on purpose is a note, and so is one below a tenth of its first.
-    Noise, and a generator's loss that walks, have no period.
+    A loss that swings with a learning rate that is restarted on purpose is a note, and so is a loss below a tenth of its first.
+    Noise has no period, and neither has a generator's loss that wanders.
     """
     if why := why_loss_need_not_fall(facts):
         yield Skip("not_applicable", why)
@@ -68,7 +71,7 @@ def loss_oscillates(
 
 
 def _is_cyclic(rate: Series, cycles: float) -> bool:
-    """Tell whether the learning rate goes up again about as often as the loss does, half of the times at least."""
+    """Tell whether the learning rate goes up again at least half as often as the loss does."""
     values = rate.finite_points()[1]
     if len(values) < MIN_POINTS:
         return False

@@ -21,19 +21,19 @@ from ckaudit.run.run_facts import TARGET_MOVES, is_known_to_be_a_loss, target_mo
 from ckaudit.run.series import Floats, Series, Steps
 
 MIN_POINTS = 3
-"""Two points make no course."""
+"""Two points show no trend."""
 
 LATE_DEVIATIONS = 2.5
-"""A rise in a task that is solved is more than so many deviations of its noise: of the little that is left each batch differs."""
+"""Where a task is solved, a rise must exceed so many deviations of the noise: the little loss that is left differs by batch."""
 
 NEAR_ZERO = 0.1
-"""Share of its depth below zero within which a loss begins at zero: advantages have a mean of none, densities begin far above."""
+"""Share of its later depth below zero within which a loss begins at zero, as a policy's does; a density's begins far above."""
 
 RECONSTRUCTION = "reconstruction"
-"""The term of a loss that holds what comes out against what was put in; the others shape the code in between."""
+"""The term of a loss that compares output with input; the other terms shape the code in between."""
 
 POINTS_PER_BLOCK = 10
-"""A median of fewer is no level of a long log."""
+"""A median of fewer points is no level of a long log."""
 
 
 @rule(
@@ -62,32 +62,46 @@ def loss_rises(
     """The loss climbs, or stays where it jumped to.
 
     ## What it checks
-    From three points on: whether the loss ends above its own lowest level, by more than its noise allows and by more than
-    `min_rise` of that level, or half of it where that stands out further (sustained_rise). sev1 where it ends `sev1_share` above
-    it, by `sev1_deviations` standard errors and more, in eight points or more, and has taken back `min_rise` of what had been
-    learnt; else sev2. Where fewer tell no noise, the size of
-    the rise speaks, and the finding says so. Of long logs also the medians of `parts` equal parts: `min_climbs` of them in a row
-    each above the last, by more than `min_rise` of where it began and `min_deviations` robust deviations of such medians: sev1
-    where half of it is not given back at the end (D4.1: no recovery), else sev2. A rise by less than two parts in a hundred of
-    what the loss has fallen from its first point is none, and so is one from a level below a tenth of the first that is no more
-    than 2.5 deviations of the noise of the second half, or takes back less than a twentieth of the fall.
+    From three points on, the rule asks whether the loss ends above its own lowest level (sustained_rise). In a long log it also
+    looks for climbs.
+
+    - The loss ends above its lowest level by more than its noise allows, and by more than `min_rise` of that level. Where the
+      rise stands out further, half of `min_rise` is enough.
+    - Such a rise is sev1 where it comes to `sev1_share` of the level and `sev1_deviations` standard errors, over eight points or
+      more, and takes back `min_rise` of what had been learnt. Otherwise it is sev2.
+    - With fewer than eight points the noise is unknown: the size of the rise decides, and the finding says so.
+    - A long log is also cut into `parts` equal parts, whose medians are compared. In a climb, at least `min_climbs` of them in a
+      row are each higher than the last.
+    - A climb counts where it rises by more than `min_rise` of the level that it began at, and by more than `min_deviations`
+      robust deviations of such medians.
+    - A climb is sev1 where half of it is not given back at the end (D4.1: no recovery), else sev2.
+    - A rise by less than 2 % of what the loss has fallen from its first point does not count.
+    - A rise from a level below a tenth of the first loss does not count within 2.5 deviations of the noise of the second half,
+      nor where it takes back less than 5 % of the fall.
     ## Why it matters
-    A spike comes from a batch; a climb comes from the training itself, and goes on until somebody stops it.
+    A spike comes from one batch. A climb comes from the training itself, and goes on until somebody stops it.
     ## False alarms
-    A loss that stands higher because the learning rate was set back to a level it had before is a planned restart: a note. So is
-    one that jumps once and falls on from there by a third of the jump, as where the task is made harder on purpose; but where
-    less than a twentieth of that fall shows on held-out data, it is something else that is learnt: sev2; so is one after which
-    no evaluation of held-out data, which nobody makes harder, is as good as the best before; and so is a jump to what
-    an untrained model had, or higher, of which no held-out loss is known, or which it follows, for a harder task keeps some of
-    what was learnt. What
-    rises from its first point on and levels off, between 0 and 1, 0 and 100 or from below zero, is an accuracy or a reward under
-    the name of a loss: a note that says so, unless it is known to be of tokens, its function was seen, or a trainer logs what it
-    minimises. Where weights move that are not trained, as those of a teacher that follows the model, the loss is measured against
-    a target that moves, and its rise is a note; so is that of a loss which began at zero, or near it and fell below, as of a
-    policy, unless it ends further above its beginning than it had come below; and one at which the model leaves no larger share
-    of its targets unexplained than before: they vary more, as those that a critic makes itself. So is what is sev2 while the
-    held-out loss falls from evaluation to evaluation: batches that are mixed or augmented are harder at times. A climb that came
-    back within the first twentieth of all steps, as while the rate warms up, has cost no more than these: a note.
+    Some rises are only noted:
+
+    - The learning rate was set back to a level that it had before: a planned restart, a note.
+    - The loss jumps and then falls on by a fifth of the jump, as where the task is made harder on purpose: a note. Where it jumps
+      again, it falls on after each jump.
+    - Such a jump stays sev2 where less than 5 % of the later fall shows on held-out data: the model learns something else.
+    - Such a jump stays sev2 where no later evaluation on held-out data, which nobody makes harder, is as good as the best before.
+    - Such a jump stays sev2 where the loss jumps to what an untrained model had, or higher, and no held-out loss is known, or the
+      held-out loss follows the jump: a harder task keeps some of what was learnt.
+    - A curve that rises from its first point on and levels off, between 0 and 1, between 0 and 100 or from below zero, is an
+      accuracy or a reward logged as a loss: a note says so.
+    - A curve is judged as a loss all the same where it is known to be of tokens, where its function was seen, or where a trainer
+      logs what it minimises.
+    - Where weights move that are not trained, as those of a teacher that follows the model, the target of the loss moves: a note.
+    - A loss that begins at zero is that of a policy: a note. So is one that begins near zero and falls below it, unless it ends
+      further above its beginning than it had come below.
+    - The model leaves no larger share of its targets unexplained than before the rise: the targets vary more, as those that a
+      critic makes itself (a note).
+    - The rise is sev2, and the held-out loss falls from evaluation to evaluation meanwhile: batches that are mixed or augmented
+      are harder at times (a note).
+    - A climb came back within the first 5 % of all steps, as while the rate warms up: a note, for it has cost no more.
     """
     steps, values = loss.finite_points()
     if len(values) < MIN_POINTS:
@@ -126,7 +140,7 @@ def loss_rises(
 
 
 def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest | None) -> str:
-    """Return why a rise of this loss is no illness, nothing where it may be one."""
+    """Return why a rise of this loss is no illness; "" where it may be one."""
     if target_moves(sizes, facts):
         return TARGET_MOVES
     if begins_at_zero(values):
@@ -138,7 +152,7 @@ def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest |
 
 
 def why_other_terms(terms: Series | None, values: Floats, *, max_rise: float = 0.05) -> str:
-    """Return that other terms make a loss rise, which stays below its first: what is restored is no worse all the while."""
+    """Return that other terms make a loss rise that stays below its first, while the reconstruction does not rise; else ""."""
     if terms is None or len(terms.labels) < 2 or RECONSTRUCTION not in terms.labels:
         return ""
     if len(values) < MIN_POINTS or values[-MIN_POINTS:].max() >= values[0]:
@@ -150,13 +164,13 @@ def why_other_terms(terms: Series | None, values: Floats, *, max_rise: float = 0
 
 
 def _late_noise(values: Floats, *, min_points: int = 5) -> float:
-    """Return the standard deviation of the noise of the second half, 0 of too few points."""
+    """Return the standard deviation of the noise of the second half; 0 where there are too few points."""
     late = values[len(values) // 2 :]
     return difference_noise(late) if len(late) >= min_points else 0.0
 
 
 def _why_targets_explain(explained: Series | None, hit: Hit, *, min_checkpoints: int = 3, max_growth: float = 1.1) -> str:
-    """Return that the targets vary more, where the model leaves no larger share of them unexplained in a rise than before it."""
+    """Return that the targets vary more, where the unexplained share of them is no larger in a rise than before it; else ""."""
     if explained is None or hit.first is None or hit.last is None:
         return ""
     shares = explained.recorded_rows()
@@ -173,7 +187,7 @@ def _softened(hit: Hit, why: str) -> Hit:
 
 
 def _why_opening(hit: Hit, steps: Steps) -> str:
-    """Return that a climb that came back was over in the opening of the run, nothing where it was not."""
+    """Return that a climb that came back was over in the opening of the run; "" where it was not."""
     return "it was over in the opening of the run" if hit.severity == "sev2" and is_in_opening(hit.last, steps) else ""
 
 
@@ -189,14 +203,14 @@ def _why_evaluations_fall(val: Series | None, hit: Hit) -> str:
 
 
 def _rise(values: Floats, min_rise: float, *, alone: bool) -> Rise | None:
-    """Return how the loss ends above its lowest level; where nothing else was found, half of `min_rise` may do."""
+    """Return how the loss ends above its lowest level; where no climb was found, half of `min_rise` may do."""
     return (
         large_or_clear_rise(values, large=min_rise, small=min_rise / 2) if alone else sustained_rise(values, min_share=min_rise)
     )
 
 
 def _score(steps: Steps, values: Floats) -> Hit:
-    """Return the note on what is logged as the loss and is none."""
+    """Return the note on a curve that is logged as the loss and is a score."""
     return Hit.at(
         steps,
         "note",
@@ -238,14 +252,14 @@ def _stays(steps: Steps, values: Floats, rise: Rise, val: Series | None, *, is_s
 
 
 def _swings(values: Floats, rise: Rise, *, near: float = 0.2, min_turns: int = 4) -> bool:
-    """Tell whether the loss goes to and fro between near the level that it rose from and the upper half of its rise."""
+    """Tell whether the loss alternates between about the level that it rose from and the upper half of its rise."""
     height = (values[rise.onset :] - rise.low) / (values[rise.onset :].max() - rise.low)
     ends = height[(height < near) | (height > 0.5)] > 0.5
     return int(np.count_nonzero(ends[1:] != ends[:-1])) >= min_turns
 
 
 def _learns_something_else(steps: Steps, values: Floats, rise: Rise, val: Series | None) -> bool:
-    """Tell whether the loss falls on from a jump, and the held-out loss does not from its first evaluation after it on."""
+    """Tell whether the loss falls on after a jump, while the held-out loss, from its first evaluation after it on, does not."""
     worst = rise.onset + int(np.argmax(values[rise.onset :]))
     if val is None or (known := val.finite_in(0) & (val.steps >= steps[worst])).sum() < 2:
         return False
@@ -254,7 +268,7 @@ def _learns_something_else(steps: Steps, values: Floats, rise: Rise, val: Series
 
 
 def _held_out_has_risen(steps: Steps, rise: Rise, val: Series | None) -> bool:
-    """Tell whether no evaluation since the rise is as good as the best one before: held-out rows are not made harder."""
+    """Tell whether no evaluation since the rise is as good as the best one before: nobody makes held-out rows harder."""
     if val is None:
         return False
     known, since = val.finite_in(0), val.steps >= steps[rise.onset]
@@ -263,9 +277,9 @@ def _held_out_has_risen(steps: Steps, rise: Rise, val: Series | None) -> bool:
 
 
 def _forgets_all(steps: Steps, values: Floats, rise: Rise, val: Series | None) -> bool:
-    """Tell whether the loss jumps to its first level, or higher, and no held-out loss says that something is left of the model.
+    """Tell whether the loss jumps to its first level, or higher, and no held-out loss shows that the model kept anything.
 
-    Evaluations that go on say so, unless the first one after the jump is nearer to the first level than to the lowest before it.
+    Two later evaluations show it, unless the first of them is nearer to the first level than to the lowest one before the jump.
     """
     worst = rise.onset + int(np.argmax(values[rise.onset :]))
     untrained = median(values[:MIN_POINTS])
@@ -280,7 +294,7 @@ def _forgets_all(steps: Steps, values: Floats, rise: Rise, val: Series | None) -
 
 
 def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise: float, min_deviations: float) -> Iterator[Hit]:
-    """Yield the climbs of a long log, also those that it came back from."""
+    """Yield the climbs of a long log, with those that were given back."""
     width = max(POINTS_PER_BLOCK, len(values) // blocks)
     count = len(values) // width
     if count <= climbs:
@@ -290,7 +304,7 @@ def _in_blocks(steps: Steps, values: Floats, blocks: int, climbs: int, min_rise:
     middle = np.median(table, axis=1)
     apart = np.subtract(table, middle[:, None])
     by_points = MAD_TO_SIGMA * median(np.abs(apart, out=apart), overwrite=True) * MEDIAN_STANDARD_ERROR_FACTOR / np.sqrt(width)
-    noise = max(by_points, difference_noise(middle))  # points of a moving average go together, and their blocks as well
+    noise = max(by_points, difference_noise(middle))  # points of a moving average are correlated, and so are their blocks
     for start, end in true_stretches(np.diff(middle) > 0, min_points=climbs):
         risen = middle[end] - middle[start]
         if risen <= max(min_rise * abs(middle[start]), min_deviations * noise):

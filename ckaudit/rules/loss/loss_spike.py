@@ -21,38 +21,37 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks
 
 SPIKE_LEAD_STEPS, LED_JUMP_RATIO = 3, 1.25
-"""The gradient norm is flagged before an unstable step, not after it: a lead of three steps makes an incident of a lower jump."""
+"""Before an unstable step the gradient norm is flagged: a flag in the three steps before makes a lower jump an incident."""
 
 MIN_HEIGHT_SHARE = 0.02
-"""Height of an event over the first losses; where the task is solved, that of a hard batch."""
+"""Least height of an event, as a share of the first losses; where the task is solved, `HARD_BATCH` holds instead."""
 
 MIN_TIMES_BEYOND, TAIL_POINTS = 3.0, 200
-"""An event stands out three times as far as 98 of 100 of the points before it: heavy-tailed data of the lab reach 2.5, once 4.1,
-the least event of an ill run 3.3, of a public log 21."""
+"""An event stands out three times as far as 98 % of the points before it; the rule's docstring has what was measured."""
 
 RESTART_RATIO, BACK_SHARE = 2.0, 0.5
-"""A learning rate raised twice over is a restart; an incident is over once half of its jump is gone."""
+"""A learning rate that is doubled is a restart; an incident is over once half of its jump is gone."""
 
 MIN_LOG_SHARE = 0.5
-"""Share of the deviations by which a point stands out on a logarithmic scale as well: noise of half the level has no more."""
+"""Share of `k` by which a point must stand out on a logarithmic scale: noise of half the level reaches no more."""
 
 MIN_POINTS_BACK = 3
-"""Points after an event by which a record that ends soon tells that it is over: all of them, for there are few."""
+"""Fewest points after an event that show it is over where the record ends soon; all of them must be low again."""
 
 MIN_LASTING_POINTS = 5
-"""Points of an incident that is not back: in a log of every thousandth step two points already lie further apart than that."""
+"""Fewest points of an incident that is not back: in a log of every thousandth step, two points span `recovery_steps` already."""
 
 EARLY_JUMP, GRAVE_RATIO = 0.25, 2.0
-"""In the first window a jump counts from a quarter of the first loss on, and is grave over twice the first losses."""
+"""In the first window a jump of a quarter of the first loss counts, and one to twice the losses before is grave."""
 
 MAX_LONE_SHARE, MAX_LONE_SHARE_OF_FEW = 0.01, 0.05
-"""Share of the points of a log, and of a short one, that are single batches if they jump and are back at once."""
+"""Up to this share of a log's points, and of a short log's, jumps that are back at once are single batches."""
 
 MIN_PART_SHARE = 0.5
-"""Share of the height of a jump from which a flag is part of one: flags in what is left of a loss are not where it began."""
+"""Share of the least height from which a flag belongs to a jump: lower flags are not where the jump began."""
 
 FIRST_STEPS, OPENING_STEPS = 0.1, 200
-"""Share of a run that its first steps are; of a short one so many are its opening: a peak there is an early jump only."""
+"""First steps of a run, as a share; least steps of its opening, where a peak is judged as an early jump only."""
 
 
 @rule(
@@ -81,31 +80,39 @@ def loss_spike(
     """The loss jumps out of its own noise.
 
     ## What it checks
-    A point is flagged when it exceeds the median of the previous `window` points by `k` robust deviations (F15; a healthy 124M
-    run has isolated flags at 6), and their logarithms by half as many, by all of them where it stands alone: noise is in
-    proportion to the level. Flags are an incident when three of five points in a row are flagged, when the loss is over
-    `jump_ratio` times the median, or over 1.25 times it where the gradient norm was flagged in the 3 steps before, and one of
-    them is higher by 0.02 of the first losses. An incident ends after half a window without flags, and not before the loss has
-    given back half of the jump: a loss that stays where it jumped to stops standing out, and has not come back. `min_incidents`
-    of them that last three points within `within_steps` steps, or one not back after `recovery_steps` steps and five points, is
-    sev1; one that recovered is sev2; spikes of one incident count one by one where a fifth of a window lies between them.
-    Isolated flags are a note, and so is an incident of points that stand alone and are back at the next one, as high as a quarter
-    over the first losses: that is what a batch costs, and the weights took no harm; but not where there are `min_incidents`
-    within `within_steps` steps, and one in a hundred points there jumps, or one in twenty of a log of few points. In the first
-    window a point that stands over the lowest so far by a quarter of the first loss is a jump: sev2 over twice the losses before,
-    else a note, as where it stands out of the scatter of those points by less than `k` deviations, and where the run has left
-    it behind: half of it is gone within a twentieth of all steps, and the loss ends a quarter below its first.
+    The rule flags points of the loss that stand out of its noise, and groups the flags into incidents.
+
+    - A point is flagged that exceeds the median of the previous `window` points by `k` robust deviations (F15; a healthy 124M run
+      has isolated flags at 6).
+    - On a log scale the point exceeds it by half of `k`, or by `k` where it stands alone: noise grows with the level.
+    - Flags are an incident where three of five points in a row are flagged, or the loss is over `jump_ratio` times the median
+      (1.25, if the gradient norm was flagged in the 3 steps before), and one is higher by 0.02 of the first losses.
+    - An incident ends after half of `window` points without flags, and not before half of the jump is given back: a loss that
+      stays up stops standing out, and is not back.
+    - An incident is sev1 where `min_incidents` that last three points lie within `within_steps` steps, or it is not back after
+      `recovery_steps` steps and five points. One that recovered is sev2.
+    - Spikes of one incident count one by one where a fifth of `window` points lies between them.
+    - Isolated flags are a note. So is an incident of points that stand alone, are back at the next point and stay below a quarter
+      over the first losses: a batch costs that, and the weights took no harm.
+    - Such incidents count in full where `min_incidents` lie within `within_steps` steps, and 1 % of points there jump (5 % of a
+      short log).
+    - In the first `window` points, a quarter of the first loss over the lowest so far is a jump: sev2 over twice the losses
+      before, else a note. Within `k` deviations of the scatter of those points it is a note.
+    - An early jump is a note, too, where half of it is gone within 5 % of all steps, and the loss ends a quarter below its first.
     ## Why it matters
-    A spike that recovers wastes steps and says that the next one may not (TRI-2, D4.1).
+    A spike that recovers wastes steps, and warns that the next one may not recover (TRI-2, D4.1).
     ## False alarms
-    Rounded logs have a floor under their deviation. Below a tenth of the first losses a batch's loss is that of the few
-    examples which are still wrong: there it must rise by a quarter of the first losses, and of a few points single ones are
-    notes, however many. Where batches differ much by themselves,
-    an incident stands out three times as far as 98 of 100 of the 200 points before it, or it is such a batch (lab:
-    heavy-tailed data reach 2.5, but once 4.1; the least event of an ill run 3.3, of a public log 21); where the gradient norm
-    is calm throughout, the 200 points after it count as well. A loss that rises for a moment because the learning rate was
-    set back to a level it had before (twice what it was) is a planned warm restart: a note. So is one that recovers where weights
-    change that run.json says are not trained: a copy that targets are made with was renewed.
+    Some jumps come from batches or from a planned change:
+
+    - Rounded logs have a floor under their deviation.
+    - Below a tenth of the first losses, a batch's loss is that of the few examples that are still wrong: it must rise by a
+      quarter of the first losses. In a log of few points single ones are notes, however many.
+    - Where batches differ much, an incident stands out three times as far as 98 % of the 200 points before it, or is such a batch
+      (lab: heavy-tailed data reach 2.5, once 4.1; least event of an ill run 3.3, of a public log 21).
+    - Where the gradient norm is calm throughout, the 200 points after the incident count as well.
+    - A learning rate set back to a level that it had before (twice what it was) is a planned warm restart: a note.
+    - A spike that recovers while weights change that run.json says are not trained is a note: a copy that makes targets was
+      renewed.
     """
     if not is_known_to_be_a_loss(facts) and looks_like_a_score(loss.finite_points()[1]):
         yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
@@ -185,7 +192,7 @@ def _judged_incidents(
 
 
 def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) -> bool:
-    """Tell whether the points of an incident stand alone and are back at once, and cost little more than an untrained model."""
+    """Tell whether an incident's points stand alone, are back at once and cost little more than an untrained model."""
     peak = max(loss[row] if np.isfinite(loss[row]) else np.inf for row in incident.core)
     return (
         not incident.lasts
@@ -196,7 +203,7 @@ def _is_a_batch_of_its_own(incident: Incident, whole: Incident, loss: Floats) ->
 
 
 def _repeated(steps: Steps, jumps: list[Incident], min_jumps: int, within: int) -> list[bool]:
-    """Return whether each jump is one of `min_jumps` within so many steps, and of one in a hundred of the points there."""
+    """Return whether each jump is one of at least `min_jumps` within so many steps, and those are 1 % of the points there."""
     starts = np.array([steps[incident.first] for incident in jumps], np.int64)
     near, points = (
         np.searchsorted(among, starts + within, side="left") - np.searchsorted(among, starts - within, side="right")
@@ -206,7 +213,7 @@ def _repeated(steps: Steps, jumps: list[Incident], min_jumps: int, within: int) 
 
 
 def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
-    """Yield the jump of the loss within its first `window` points, where there is no noise yet to compare it with."""
+    """Yield the jump within the first `window` points, where no noise is known yet to compare it with."""
     rows = np.flatnonzero(loss.finite[:, 0])[:window]
     values = loss.values[rows, 0]
     if len(values) < 4 or values.min() < 0 or values[0] == 0:
@@ -236,14 +243,7 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
 
 
 def _is_left_behind(loss: Series, row: int, level: float, peak: float) -> bool:
-    """Tell whether half of an early jump is gone within `OPENING` of all steps, and the loss ends `EARLY_JUMP` below its first.
-
-    Args:
-        loss: All of it.
-        row: Of the first point that stands high.
-        level: What the loss had come to before it.
-        peak: The highest point.
-    """
+    """Tell whether half of a jump is gone within `OPENING` of all steps, and the loss ends `EARLY_JUMP` below its first."""
     steps, values = loss.finite_points()
     first = int(np.searchsorted(steps, loss.steps[row]))
     worst = first + int(np.argmax(values[first:] >= peak))
@@ -253,12 +253,12 @@ def _is_left_behind(loss: Series, row: int, level: float, peak: float) -> bool:
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
-    """Yield the stretches of few points that stand above the levels before and after them, from a step on."""
+    """Yield the short stretches after a step that stand above the levels before and after them."""
     values = loss.values[rows, 0]
     peaks = passing_peaks(values)
     for first, last, level in peaks:
         worst = first + int(np.argmax(values[first : last + 1]))
-        is_solved = level < SOLVED * values[0]  # a batch's loss is that of the few rows which are still wrong
+        is_solved = level < SOLVED * values[0]  # the loss is that of the few rows which are still wrong
         height = (HARD_BATCH if is_solved else MIN_HEIGHT_SHARE) * values[0]
         if loss.steps[rows[first]] <= after or values[worst] - level < height:
             continue
@@ -278,7 +278,7 @@ def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
 
 
 def _height(loss: Floats, relative: Floats) -> Floats:
-    """Return how far each point stands above its running median, over what it must; infinite where that is not known."""
+    """Return each point's height over its running median, in units of the least height; infinite where it is unknown."""
     start = untrained_loss(loss)
 
     def height_of(loss: Floats, relative: Floats) -> Floats:
@@ -319,7 +319,7 @@ def _led(steps: Steps, gradient: Series | None, k: float) -> Mask:
 
 
 def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: float) -> list[bool]:
-    """Return whether the gradient norm was known in each incident and never flagged: then data made it, not updates."""
+    """Return whether each incident has a gradient norm that is never flagged: then data caused it, not updates."""
     if gradient is None:
         return [False] * len(incidents)
     values = gradient.values[:, 0]
@@ -330,18 +330,18 @@ def _calm(steps: Steps, gradient: Series | None, incidents: list[Incident], k: f
 
 
 def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) -> Incident:
-    """Return an incident up to the first `quiet` points whose median has given back its share of the jump."""
+    """Return an incident that lasts until the first `quiet` points whose median has given back `BACK_SHARE` of the jump."""
     level = loss[incident.first] / relative[incident.first]
     if not np.isfinite(level):
         return incident
     inside = loss[incident.first : incident.last + 1]
     limit = level + (1 - BACK_SHARE) * (np.max(inside[np.isfinite(inside)]) - level)
-    if incident.is_open:  # the record ends soon after it: what there is says whether it is over
+    if incident.is_open:  # the record ends soon after it: the points that there are decide
         left = loss[incident.last + 1 :]
         is_over = np.isfinite(left).sum() >= MIN_POINTS_BACK and bool((left[np.isfinite(left)] < limit).all())
         return replace(incident, is_open=not is_over)
     width = 2 * quiet
-    while True:  # most are back in the first block: of a long log only as much is looked at as it takes
+    while True:  # most are back in the first block: look no further in a long log than needed
         later = np.flatnonzero(np.isfinite(loss[incident.last + 1 : incident.last + 1 + width])) + incident.last + 1
         rows = later[: len(later) // quiet * quiet].reshape(-1, quiet)
         is_back = np.median(loss[rows], axis=1) < limit
@@ -355,7 +355,7 @@ def _until_back(incident: Incident, loss: Floats, relative: Floats, quiet: int) 
 
 
 def _crowded(steps: Steps, incidents: list[Incident], min_spikes: int, within: int, *, apart: int) -> list[bool]:
-    """Return whether a spike of each lasting incident is one of `min_spikes` within `within` steps.
+    """Return whether each lasting incident has a spike that is one of `min_spikes` within `within` steps.
 
     Spikes that follow each other closely are one incident; they count one by one where `apart` points lie between them.
     """

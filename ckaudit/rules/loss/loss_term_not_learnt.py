@@ -13,10 +13,10 @@ from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series
 
 MAX_RANGE, MIN_RANGE_OF_ALL = 1e-3, 0.03
-"""Share of its level within which a term stands, and beyond which the sum of all goes meanwhile: batches differ."""
+"""Shares of their levels: a term that moves by less does not move, while the sum of all moves by more from batch to batch."""
 
 FREE_BITS = ("kl",)
-"""Terms that stand on purpose, at a bound below which nothing is asked of them."""
+"""Terms that may stand still on purpose, at a bound below which nothing is asked of them."""
 
 
 @rule("LOSS011", severity="sev2", needs=[], wants=[loss_term_explained_share, FACTS, loss_part, train_loss_raw], unit="1")
@@ -33,18 +33,23 @@ def loss_term_not_learnt(
     """One of several terms of a loss is not learnt, beside others that are.
 
     ## What it checks
-    Each loss function that a step calls, against what a constant guess costs on its targets: in the second half of the record,
-    from `min_checkpoints` there and `min_steps` on, it saves less than two parts in a hundred of that, its own noise included,
-    while another saves a tenth. Functions that are called with as many classes, or numbers, count as one. And each term that was
-    logged: over the last third of the run, `min_points` there at least, it is the same to a thousandth, and not zero, while the
-    sum goes by three parts in a hundred from batch to batch.
+    The rule judges each loss function that a step calls, and each term that was logged.
+
+    - A loss function saves less than 2 % of what a constant guess costs on its targets, its own noise included, while another
+      saves 10 %. Functions that are called with as many classes, or numbers, count as one.
+    - Loss functions are judged in the second half of the record, from `min_checkpoints` checkpoints there and `min_steps` steps
+      on.
+    - A logged term does not move: over the last third of the run it stays within 0.1 % of its level, which is not zero, while the
+      sum moves by more than 3 % from batch to batch. That third has at least `min_points` points.
     ## Why it matters
-    The sum of all hides it: the largest term falls, and takes what clipping leaves of the gradient. What the small one is to
-    teach, as the class beside the box, is not learnt at all.
+    The sum hides it: the largest term falls, and takes what clipping leaves of the gradient. What the small term is to teach, as
+    the class beside the box, is not learnt at all.
     ## False alarms
-    A task that cannot be told from its inputs is none either, nor one that has just been switched on. Losses that play against
-    each other, and those of a policy, are not judged: there a constant may be the best answer. A divergence may stand at a bound
-    below which nothing is asked of it, and is not judged by its course.
+    Some terms rightly do not move:
+
+    - A task that cannot be told from its inputs looks the same, and so does one that has just been switched on.
+    - Losses that play against each other, and those of a policy, are not judged: a constant may be the best answer there.
+    - A divergence (KL) may stand at a bound below which nothing is asked of it, and is not judged by its course.
     """
     if undirected := why_loss_need_not_fall(facts):
         yield Skip("not_applicable", undirected)
@@ -59,7 +64,7 @@ def loss_term_not_learnt(
 
 
 def _standing(terms: Series, loss: Series, min_points: int) -> Iterator[Hit]:
-    """Yield terms that stand over the last third of the run, while the sum of all differs from batch to batch."""
+    """Yield terms that do not move over the last third of the run, while the sum of all differs from batch to batch."""
     steps, values = loss.finite_points()
     if not len(steps):
         return
@@ -89,7 +94,7 @@ def _standing(terms: Series, loss: Series, min_points: int) -> Iterator[Hit]:
 
 
 def _no_better_than_a_guess(saved: Series, min_steps: int, min_checkpoints: int) -> Iterator[Hit | Skip]:
-    """Yield loss functions that save hardly anything of what a constant guess costs, where another saves a tenth."""
+    """Yield loss functions that save hardly anything of a constant guess's cost, where another function saves a tenth."""
     rows = saved.recorded_rows()
     late = rows.steps > rows.steps[-1] / 2
     if late.sum() < min_checkpoints or rows.steps[-1] < min_steps:
@@ -116,5 +121,5 @@ def _no_better_than_a_guess(saved: Series, min_steps: int, min_checkpoints: int)
 
 
 def _largest_likely(share: Floats) -> float:
-    """Return the median of some shares, and two of its standard errors."""
+    """Return the median of some shares plus two of its standard errors."""
     return median(share) + 2 * float(np.std(share, ddof=1)) / float(np.sqrt(len(share)))

@@ -19,24 +19,24 @@ from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary
 
 EVALS_PER_QUARTER = 3
-"""A validation loss that stands is told from the medians of quarters of so many evaluations."""
+"""Fewest evaluations in a quarter whose median shows that a validation loss stands."""
 
 LARGE_RISE = 0.1
 """A rise of less than a tenth must stand out of the noise further than a larger one."""
 
 CARRIED, CARRIED_OF_MUCH, CARRIED_OF_ALL = 0.05, 0.25, 0.5
-"""Share of what the training loss has fallen that shows on held-out data: below it nothing carries over; where the training loss
-has fallen by more than half, or no evaluation costs less than the first steps, below the larger one most of that is memory. A
-model of tokens that begins with a guess learns first what all text shares: below the largest most of what it has learnt is memory
-(500 healthy trainings: 0.78 and more)."""
+"""Share of the training loss's fall that shows on held-out data. Below the first nothing carries over. Below the second most of
+the fall is memory, where the training loss has fallen by more than half, or no evaluation costs less than the first steps. Below
+the third so is that of a model of tokens that begins with a guess, for it learns first what all text shares (500 healthy
+trainings: 0.78 and more)."""
 
 TIMES_UNTRAINED, CARRIED_OF_OTHER_UNIT = 2.0, 0.67
 """A held-out loss that stays beyond twice an untrained model's, and falls by less than two thirds as much as the training loss,
-is neither of another unit nor of what the model is trained for."""
+is no matter of another unit: the model is not trained for it."""
 
 KNOWN_OF_TRAINING, MIN_STEPS = 0.03, 100
-"""What a training loss saves of a constant guess's where something is learnt by heart. Within its first hundred steps a model
-learns by heart before it learns."""
+"""Least share of a constant guess's cost that the training loss saves where something is learnt by heart. Within its first
+hundred steps a model learns by heart before it learns."""
 
 A_GUESS = 0.9
 """Share of the log of the vocabulary above which a loss is that of a model that has learnt nothing before."""
@@ -66,27 +66,37 @@ def overfitting(
     """The validation loss rises while the training loss does not.
 
     ## What it checks
-    From `min_evals` evaluations on: whether the validation loss ends above its own lowest level by more than its noise allows
-    and by more than `min_rise` of it (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
-    Where no training loss was recorded the rise alone counts, and the message says so. The first step is where the higher level
-    begins, or the first evaluation after the divergence step, if that is earlier. A validation loss that stands is as bad,
-    unless its last eighth is lower than all before: it gains less than `max_gain` from the second quarter of the evaluations to
-    the last, for at the end of a schedule every loss stands, while the training loss falls by `min_train_fall` and ends more
-    than `min_gap_share` of the validation loss below it. From two evaluations on, so is one that does not fall, and never comes
-    below the first training loss by a twentieth of what the training loss has fallen, a tenth and more: nothing that is learnt
-    carries over; or by less than a quarter of it, where no evaluation costs less than the first steps, or the training loss has
-    fallen by more than half and the held-out loss no longer falls: most of it is memory; or, by a model of tokens that began
-    with a guess, by less than half; or it stays beyond twice an untrained model's, and falls by less than two thirds as much;
-    or it never comes below what a constant guess costs, while the training loss does. A held-out loss may be in another unit:
-    what it has fallen from its own first evaluations counts as well. A rise by less than two parts in a hundred of what has
-    been learnt since the first losses, or five where less than a tenth of them is left, is none, and a fall of the training
-    loss by as little is no memory.
+    From `min_evals` evaluations on, the rule asks whether the validation loss rises, or stands, while the training loss goes on
+    falling.
+
+    - The validation loss ends above its own lowest level by more than its noise allows and by more than `min_rise` of it
+      (sustained_rise), and the training loss does not end above its own (F12, playbook D5.1).
+    - Where no training loss was recorded, the rise alone counts, and the message says so.
+    - The finding begins where the higher level begins, or at the first evaluation after the divergence step if that is earlier.
+    - The validation loss stands where it gains less than `max_gain` from the second quarter of the evaluations to the last,
+      unless its last eighth is lower than all before.
+    - A validation loss that stands counts where the training loss falls by `min_train_fall` meanwhile (at the end of a schedule
+      every loss stands) and ends more than `min_gap_share` of the validation loss below it.
+    - From two evaluations on, nothing carries over: the training loss has fallen by 10 % or more, and the validation loss never
+      comes below the first training loss by 5 % of that fall.
+    - Most of what is learnt is memory where less than 25 % of that fall carries over, and no evaluation costs less than the first
+      steps, or the training loss has fallen by more than half and the held-out loss no longer falls.
+    - In a model of tokens that began with a guess, most of it is memory where less than half carries over.
+    - The validation loss stays beyond twice an untrained model's, and falls by less than two thirds as much as the training loss.
+    - From three evaluations on: the validation loss never comes below what a constant guess costs, while the training loss does.
+      Models of tokens are not judged by this.
+    - A held-out loss may be in another unit: its fall from its own first evaluations counts as carried over as well.
+    - A rise by less than 2 % of what has been learnt since the first losses, or by less than 5 % where less than a tenth of them
+      is left, does not count.
+    - A fall of the training loss by as little is no memory.
     ## Why it matters
     From that step on the budget buys memory, not ability.
     ## False alarms
-    Healthy runs end 0.1 to 0.3 % above their lowest validation loss; both bounds lie above that. A held-out loss that
-    rises in one jump and falls on from there comes from another evaluation, not from memory; where the files of the evaluation
-    were hashed, only what follows their last change is judged.
+    A higher validation loss is not always memory:
+
+    - Healthy runs end 0.1 to 0.3 % above their lowest validation loss; both bounds lie above that.
+    - A held-out loss that rises in one jump and falls on from there comes from another evaluation, not from memory.
+    - Where the files of the evaluation were hashed, only what follows their last change is judged.
     """
     known = val.finite[:, 0] & (val.steps >= _last_change(same))
     steps, losses = val.steps[known], val.values[known, 0]
@@ -111,7 +121,7 @@ def _by_course(
     min_rise: float,
     standing: tuple[float, float, float],
 ) -> Iterator[Hit | Skip]:
-    """Yield what the course of the held-out losses tells: that they rise, or stand."""
+    """Yield the finding of held-out losses that rise, or stand."""
     if len(steps) < min_evals:
         yield Skip("too_few_points", f"{len(steps)} evaluations; {min_evals} are needed")
         return
@@ -149,18 +159,18 @@ def _rises(steps: Steps, losses: Floats, train: Floats | None, risen: Rise) -> H
 
 
 def _untrained(losses: Floats, logged: Series | None) -> float:
-    """Return about what an untrained model costs, on held-out data or on what it trains on."""
+    """Return about what an untrained model costs, on held-out or on training data, whichever is more."""
     return max(median(losses[:3]), untrained_loss(logged.values[:, 0]) if logged is not None else 0.0)
 
 
 def _rises_along(train: Floats, val: Rise, min_share: float, *, max_ratio: float = 0.1) -> bool:
-    """Tell whether the training loss rises too, by a share of the validation loss's rise: then that is its own illness."""
+    """Tell whether the training loss rises too, by `max_ratio` of the validation loss's rise: that is another illness."""
     rise = sustained_rise(train, min_share=min_share)
     return rise is not None and rise.end - rise.low > max_ratio * (val.end - val.low)
 
 
 def _last_change(same: Series | None) -> int:
-    """Return the last step at which a file of the evaluation was another than before; -1 for none."""
+    """Return the last step at which a file of the evaluation had changed; -1 where none did."""
     if same is None:
         return -1
     is_same = np.nan_to_num(same.values, nan=1.0)
@@ -211,7 +221,7 @@ def _never_beats_guess(
 ) -> Hit | None:
     """Return the hit of held-out losses that never leave what a constant guess costs, while the training loss comes below it.
 
-    A model of tokens rests there for its first steps, and a loss of another function, or in another unit, lies elsewhere.
+    Models of tokens are left out, for they rest there in their first steps. Losses in another unit lie elsewhere.
     """
     if explained is None or logged is None or len(val) < min_evals or loss_kind_of(facts) == "nats_per_token":
         return None

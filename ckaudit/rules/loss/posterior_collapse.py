@@ -15,14 +15,15 @@ def posterior_collapse(parts: Series, *, min_share: float = 1e-3, min_points: in
     """The code of a variational autoencoder tells nothing of its input.
 
     ## What it checks
-    The term that is logged as the divergence of the code (KL) beside that of the reconstruction, from `min_points` steps on: over
-    the last third of them its median is less than `min_share` of the reconstruction's.
+    The rule compares the term that is logged as the divergence of the code (KL) with the reconstruction term, from `min_points`
+    steps with both on. Over the last third, the divergence's median is less than `min_share` of the reconstruction's median.
     ## Why it matters
-    The divergence is how many nats the code tells of its input. At zero the decoder writes the same for all inputs: it is a model
-    without a code, and its loss is no worse for it.
+    The divergence is how many nats the code tells of its input. At zero the decoder writes the same for all inputs: the model has
+    no code, and its loss is no worse for it.
     ## False alarms
-    Divided by all numbers of a code and weighted by less than a thousandth, a code that tells something looks so too. A
-    divergence between a student and a teacher is to fall to zero: it is not logged beside a reconstruction.
+    A code that tells something looks the same where its divergence is divided by all numbers of the code and weighted by less
+    than a thousandth. A divergence between a student and a teacher is meant to fall to zero: it is not logged beside a
+    reconstruction.
     """
     if not {"kl", "reconstruction"} <= set(parts.labels):
         yield Skip("not_applicable", "no divergence is logged beside a reconstruction")

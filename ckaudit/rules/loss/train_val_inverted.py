@@ -19,30 +19,30 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
 POINTS_AROUND, WIDE_POINTS_AROUND = 5, 12
-"""Training points before and after an evaluation whose median is its level: of a gap that is noted, and of one that accuses."""
+"""Training points before and after an evaluation whose median is its level: for a gap that is noted, and for one that is sev2."""
 
 SMOOTHED_LOSS_SHARE = 0.4
-"""Share of the first losses that labels which are smoothed by a fifth may cost: of ten classes 0.38 of a uniform guess."""
+"""Share of the first losses that label smoothing of 0.2 may cost: with ten classes it costs 0.38 of a uniform guess."""
 
 MIXED_LOSS_SHARE = 0.6
-"""The same where rows are mixed besides, by shares that are drawn evenly: half a nat more, 0.22 of a guess among ten classes."""
+"""The same where rows are mixed as well, in evenly drawn shares: half a nat more, 0.22 of a guess among ten classes."""
 
 STANDARD_ERRORS = 2.0
-"""How many of its standard errors a level is lowered by before it accuses: less than that is chance, of 1 in 40."""
+"""A level is lowered by so many of its standard errors before it is sev2: chance exceeds them once in 40 times."""
 
 MIN_FOR_AN_ERROR = 3
-"""Fewer points show no scatter."""
+"""Fewest points that show scatter."""
 
 MIN_COURSE = 8
-"""Evaluations that show whether a gap widens."""
+"""Fewest evaluations that show whether a gap widens."""
 
 START, LATE_START, LATE_RATIO = 1e-3, 1e-2, 1.5
-"""Shares of the run's steps: a log that begins after the first lacks some of the height it fell from, so that its limit is so
-many times higher; one that begins after the second does not say what the run began with."""
+"""Shares of the run's steps, and a factor. A log that begins after the first share lacks some of the loss's initial height: its
+limit is so many times higher. A log that begins after the second share does not say what the run began with."""
 
 
 BLOCK_ROWS = 2**14
-"""Evaluations whose training losses are looked at together: as many fit in the processor's cache."""
+"""Evaluations that are handled together: their training losses fit in the processor's cache."""
 
 
 @rule(
@@ -70,26 +70,35 @@ def train_val_inverted(
     """The validation loss lies below the training loss.
 
     ## What it checks
-    The median training loss of the points around each evaluation (none from before half of its step or after half as many
-    again) less the validation loss, over the first losses, or how far these lie above the lowest where it is below zero. More
-    than `max_share` at `min_evals` evaluations in a row, by 12 points before and after it, less two standard errors, and the
-    median of three evaluations: the two cannot be losses of the same thing (lab: label smoothing of 0.1 comes to 0.12, a third
-    of the targets at random to 0.2 and more). Where nothing says that the inputs are tokens the limit is `max_share_not_tokens`
-    (public logs: augmented images come to 0.24), 0.4 where labels are smoothed (0.2 of ten classes costs 0.38 of a uniform
-    guess), and 0.6 where rows are mixed or nobody knows (another 0.22); beyond that one evaluation is enough. More than
-    `note_share`, by 5 points, is noted; and it is sev2 too where it widens, without a doubt (Mann-Kendall below `max_chance`,
-    from 8 evaluations on): to `min_widening` times from their second quarter to the last (lab: held-out rows in the training
-    set come to 1.9), in a model of which run.json says that no module drops anything, on targets that are neither smoothed nor
-    mixed.
+    The gap is the training loss around an evaluation less the validation loss, over the first losses, or over their height above
+    the lowest validation loss where that is below zero.
+
+    - The training loss around an evaluation is the median of the points near it, none from before half of its step or after half
+      as many steps again.
+    - More than `max_share` at `min_evals` evaluations in a row is sev2: the two cannot be losses of the same thing (lab: label
+      smoothing of 0.1 comes to 0.12, a third of the targets at random to 0.2 and more).
+    - For that finding, 12 points before and after the evaluation count, the gap is lowered by two standard errors, and it is the
+      median of three evaluations.
+    - Where nothing says that the inputs are tokens, the limit is `max_share_not_tokens` (public logs: augmented images come to
+      0.24).
+    - Without tokens, the limit is 0.4 where labels are smoothed (0.2 of ten classes costs 0.38 of a uniform guess), and 0.6 where
+      rows are mixed or nobody knows (another 0.22).
+    - Beyond 0.6, one evaluation is enough.
+    - A gap of more than `note_share`, by 5 points before and after, is a note.
+    - Such a small gap is sev2 where it widens without a doubt, to `min_widening` times from the second quarter of the evaluations
+      to the last (lab: held-out rows in the training set come to 1.9).
+    - Widening is beyond doubt where Mann-Kendall gives a probability below `max_chance`, from 8 evaluations on. It counts only
+      where run.json says that no module drops anything, and targets are neither smoothed nor mixed.
     ## Why it matters
-    Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training
-    set.
+    Targets of the training set are wrong, the two losses are computed in two ways, or the held-out set is in the training set.
     ## False alarms
-    Dropout, label smoothing and augmentation burden the training loss alone, and dropout costs the more the better the model
-    gets: that explains a small gap, and one that widens where there may be dropout. Both stay notes. So does everything in a
-    log whose first hundredth is missing: the losses that a gap is held against are not there; and in a run of which the recorder
-    saw that more is trained on than one loss function, as where a teacher's answers are targets too. Where a step is an epoch,
-    its training loss is a mean of while it fell, and held against the evaluation before it too.
+    Some training losses are rightly higher:
+
+    - Dropout, label smoothing and augmentation burden the training loss alone: a small gap stays a note.
+    - Dropout costs more the better the model gets: a gap that widens where there may be dropout stays a note.
+    - Everything is a note in a log whose first 1 % is missing: the losses that a gap is compared with are not there.
+    - It is a note in a run that trains on more than one loss function, as where a teacher's answers are targets too.
+    - Where a step is an epoch, its training loss is a mean taken while it fell: it is compared with the evaluation before it too.
     """
     known = np.flatnonzero(train.finite[:, 0])
     if len(known) < 2 * POINTS_AROUND:
@@ -140,13 +149,13 @@ def _is_any(series: Series | None) -> bool:
 
 
 def _through_epochs(val: Floats, start: float) -> Floats:
-    """Return the higher of the held-out losses before and after each epoch: the training loss is a mean over all of it."""
+    """Return the higher of the held-out losses before and after each epoch, since the training loss is a mean over the epoch."""
     before = np.concatenate([np.full((1, val.shape[1]), start), val[:-1]])
     return np.asarray(np.fmax(before, val))
 
 
 def _too_wide(span: Span, gap: Floats, limit: float) -> Hit:
-    """Return the hit of a gap that the two losses of one thing cannot have."""
+    """Return the hit of a gap that two losses of the same thing cannot have."""
     message = (
         "the training loss lies above {where} by {value:.0%} of what the run began with; "
         "no usual dropout or smoothing makes more than {limit:.0%}"
@@ -155,7 +164,7 @@ def _too_wide(span: Span, gap: Floats, limit: float) -> Hit:
 
 
 def _start(train: Series, known: "np.ndarray", val: Series) -> tuple[float, float]:
-    """Return the loss that the run began with, of both losses where both were there, and how late the log begins, as a share."""
+    """Return the loss that the run began with, the higher of both that are known, and how late the log begins, as a share."""
     last = float(train.steps[known[-1]])
     evals = np.flatnonzero(val.finite[:, 0])
     values = [float(train.values[known[0], 0]), median(train.values[known[:POINTS_AROUND], 0])]
@@ -167,9 +176,9 @@ def _start(train: Series, known: "np.ndarray", val: Series) -> tuple[float, floa
 
 
 def _widens(val: Series, gap: Floats, times: float, chance: float, apart: int) -> bool:
-    """Tell whether the gap widens from the second quarter of the evaluations to the last; in the first it is coming down.
+    """Tell whether the gap widens from the second quarter of the evaluations to the last; in the first it still comes down.
 
-    Of evaluations that share their training points, one in `apart` is taken.
+    One evaluation in `apart` is taken, so that no two share training points.
     """
     known = np.flatnonzero(np.isfinite(gap))[::apart]
     quarter = len(known) // 4
@@ -181,7 +190,7 @@ def _widens(val: Series, gap: Floats, times: float, chance: float, apart: int) -
 
 
 def _middle_of_three(gap: Floats) -> Floats:
-    """Return the median of each evaluation's gap and its neighbours'; the first and the last are as they are."""
+    """Return the median of each evaluation's gap and its two neighbours' gaps; the first and the last stay as they are."""
     middle = gap.copy()
     if len(gap) > 2:
         middle[1:-1] = np.median(np.stack([gap[:-2], gap[1:-1], gap[2:]]), axis=0)
@@ -189,9 +198,9 @@ def _middle_of_three(gap: Floats) -> Floats:
 
 
 def _level(train: Series, known: "np.ndarray", val: Series, around: int, errors: float = 0.0) -> Floats:
-    """Return the median training loss around each evaluation, shape (E,), less so many of its standard errors.
+    """Return the median training loss around each evaluation, shape (E,), less `errors` of its standard errors.
 
-    NaN where there is no loss near to an evaluation: none counts from before half of its step, or after half as many again.
+    NaN where no loss is near an evaluation. Losses count from half of its step up to one and a half times its step.
     """
     steps, losses = train.steps[known], train.values[known, 0]
     places = np.searchsorted(steps, val.steps, side="right")

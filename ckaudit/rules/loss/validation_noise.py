@@ -18,12 +18,11 @@ def validation_noise(
     """Two evaluations of the same weights differ.
 
     ## What it checks
-    Evaluations between which no weight can have changed: the learning rate was zero at every step in between, or every recorded
-    update was. Where they differ by more than `max_relative_difference` of their value (arithmetic in half precision stays
-    below), at `min_pairs` of such pairs, the evaluation itself is not repeatable.
+    The rule compares evaluations between which no weight can have changed: the learning rate, or every recorded update, was zero
+    at every step in between. Where at least `min_pairs` of such pairs differ by more than `max_relative_difference` of their
+    value, the evaluation itself is not repeatable (arithmetic in half precision differs by less).
     ## Why it matters
-    Dropout is still on, or each evaluation takes other data: then a difference of two checkpoints may be chance (D1.6,
-    M53).
+    Dropout is still on, or each evaluation takes other data. A difference between two checkpoints may then be chance (D1.6, M53).
     ## False alarms
     Most runs have no such evaluations, and are not judged.
     """

@@ -17,13 +17,14 @@ from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spikes import passing_rise
 
 BEYOND_UNTRAINED, LEARNT = 2.0, 0.5
-"""An untrained model is no worse by chance than by half; half of its loss is learnt where a leap of one evaluation counts."""
+"""A leap of one evaluation counts beyond twice an untrained model's loss, which chance does not reach, after half of that loss
+had been learnt."""
 
 MAX_PASSED_SHARE = 0.1
-"""Share of all evaluations that a leap may take and cost nothing worth a page, where the loss ends lower than it was before."""
+"""A leap over no more than this share of all evaluations is a note where the loss ends lower than before it."""
 
 LOSSES_OF_A_LEVEL = 3
-"""So many losses make the level that a model began with, or had come to."""
+"""Losses whose median is the level that a model began with, or had come to."""
 
 
 @rule(
@@ -48,22 +49,29 @@ def validation_spike(
     """The held-out loss leaps, and comes back.
 
     ## What it checks
-    The largest rise of the held-out loss over its lowest level so far that came back by more than half (passing_rise): it took
-    back `min_lost_share` of what had been learnt, stood there for `min_evals` evaluations at least, and rose by more than
-    `min_rise` of the level and by six deviations of the noise of the evaluations until then. And whether a single evaluation
-    is more than twice as bad as an untrained model, after three at less than half of its loss, and the last one is as good
-    again.
+    The rule takes the largest rise of the held-out loss over its lowest level so far that came back by more than half
+    (passing_rise). All of the first three hold, or the last one:
+
+    - The rise took back at least `min_lost_share` of what had been learnt.
+    - The held-out loss stood there for at least `min_evals` evaluations.
+    - The held-out loss rose by more than `min_rise` of the level, and by six deviations of the noise of the evaluations until
+      then.
+    - A single evaluation is more than twice as bad as an untrained model, after three evaluations at less than half of its loss,
+      and the last evaluation is as good again.
     ## Why it matters
-    What had been learnt was lost for a while and learnt again, at the price of the steps in between: updates were too large, or
-    something that evaluations use was broken, such as the statistics of a normalization. The curve of the training loss shows
-    none of it where it is logged seldom, or is measured in another mode.
+    The model lost for a while what it had learnt, and learnt it again at the price of the steps in between. Updates were too
+    large, or something that evaluations use was broken, such as the statistics of a normalization. A training loss that is logged
+    seldom, or in another mode, shows none of it.
     ## False alarms
-    Evaluations of few samples scatter; three in a row do not by chance. Where the learning rate was set back to a level it had
-    before, a planned restart takes back part of what was learnt, and where no rate was recorded it may have: a note. A loss
-    whose target moves, as that of a policy or of a student whose teacher follows it, may rise while all is well, and is not
-    judged. What took no more than a tenth of the evaluations, after which the loss came lower than before, cost no more than
-    these: a note. Where terms of the loss are logged, and what is restored in training is no worse all the while, other terms
-    rose: a note.
+    Some rises cost nothing, or are planned:
+
+    - Evaluations of few samples scatter; three in a row do not by chance.
+    - The learning rate was set back to a level it had before: a planned restart takes back part of what was learnt, a note. Where
+      no rate was recorded, this may have happened: a note.
+    - A loss whose target moves, as that of a policy or of a student whose teacher follows it, may rise while all is well: it is
+      not judged.
+    - A rise that took no more than a tenth of the evaluations, after which the loss came lower than before, cost no more: a note.
+    - Where terms of the loss are logged, and the reconstruction in training is no worse all the while, other terms rose: a note.
     """
     if why := why_loss_need_not_fall(facts) or ("its targets move" if target_moves(sizes, facts) else ""):
         yield Skip("not_applicable", why)
@@ -99,14 +107,14 @@ def _as_words(lost: float) -> str:
 
 
 def _how_grave(rate: Series | None, since: int, until: int) -> tuple[Severity, str]:
-    """Return how grave a rise that came back is, and why it is no more than a note where a restart of the rate may explain it."""
+    """Return the severity of a rise that came back, and the reason where a restart of the learning rate makes it a note."""
     if rate is None or not rate.finite.any():
         return "note", "; a restart of the learning rate, which was not recorded, would do the same"
     return ("note", "; the learning rate had been set back") if is_set_back(rate, since, until) else ("sev2", "")
 
 
 def _worse_than_untrained(steps: Steps, val: Floats, train: Series | None) -> Iterator[Hit]:
-    """Yield evaluations that are worse than an untrained model's by far, between ones at less than half of that."""
+    """Yield evaluations far worse than an untrained model's, between evaluations at less than half of its loss."""
     known = train.finite_points()[1] if train is not None else np.empty(0)
     if len(known) < 2 * LOSSES_OF_A_LEVEL:
         return
