@@ -16,12 +16,12 @@ def curvature_jump(curvature: Series, *, max_ratio: float = 5.0, history: int = 
     """The curvature of the loss rises in one jump.
 
     ## What it checks
-    The trace of the Hessian over the median of the values before, `history` of them at least: over `max_ratio` the valley has
-    become sharp (M18; the estimate itself is right within a factor of two, so that five is no chance).
+    The trace of the Hessian, divided by the median of the values before it, `history` of them at least. A ratio over `max_ratio`
+    means that the valley has become sharp (M18; the estimate itself is right within a factor of two, so five is no chance).
     ## Why it matters
     Updates that fitted the old curvature overshoot the new one: a learning rate that was right is too high now (TRI-2).
     ## False alarms
-    Curvature rises slowly in healthy runs until the learning rate holds it; that is no jump.
+    In healthy runs curvature rises slowly until the learning rate limits it: that is no jump.
     """
     yield from too_few(curvature, history + 1)
     ratio = over_past(curvature, history)

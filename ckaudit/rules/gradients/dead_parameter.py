@@ -16,7 +16,7 @@ from ckaudit.run.spikes import sustained_growth
 from ckaudit.run.tensors import table_of
 
 EXPERT_POINTS = 10
-"""Checkpoints for which an expert of a mixture may go without a token: healthy ones of the lab stay so for up to five."""
+"""Checkpoints for which an expert of a mixture may get no token: healthy experts of the lab get none for up to five."""
 
 
 @rule(
@@ -37,22 +37,34 @@ def dead_parameter(
     """A trainable tensor gets no gradient, or the whole model.
 
     ## What it checks
-    The gradient norm of every trainable tensor: above `min_alive_norm` is well, below `max_dead_norm` or exactly zero at
-    `min_points` checkpoints in a row is dead; between the two, or in a single checkpoint, is noted (playbook D1.3). An expert of
-    a mixture is dead after ten checkpoints, and noted before. And the global norm, from three points on: below `max_dead_norm`
-    at that many in a row, or at the end `min_fall` times below what it was, while the loss has not come down to a tenth.
+    The rule judges the gradient norm of every trainable tensor (playbook D1.3). It also judges the global norm where that has
+    more points.
+
+    - A tensor's gradient norm above `min_alive_norm` is well.
+    - A tensor whose gradient norm is below `max_dead_norm` or exactly zero at `min_points` checkpoints in a row is dead: sev2.
+    - A norm between `max_dead_norm` and `min_alive_norm` at `min_points` checkpoints in a row is a note, and so is a low norm in
+      a run of a single checkpoint.
+    - An expert of a mixture is dead after ten checkpoints, and a note before.
+    - The global norm, from three points on, is below `max_dead_norm` at that many points in a row, while the loss has not come
+      down to a tenth: sev2.
+    - The global norm ends `min_fall` times below what it was, while the loss has not come down to a tenth: sev2.
     ## Why it matters
-    The tensor does not learn; something between it and the loss blocks the path: a mask, a zero factor, a detached
-    branch.
+    The tensor does not learn. Something between it and the loss blocks the path: a mask, a zero factor or a detached branch.
     ## False alarms
-    Tensors that run.json calls frozen are left out. A gradient held elsewhere is not recorded, and is not judged here. A bias
-    that a normalization subtracts or a softmax is blind to has none by mathematics, while the weight of its module has one: it
-    is left out; where it is exactly zero and nobody says how gradients are made, it is noted. So is a tensor of a single
-    number, whose gradient a loss of signs and margins cancels by chance. An expert that no token was sent to has no gradient,
-    and most of them find their tokens later. What had none in the first twentieth of the steps, and one ever since, waited for
-    the rest, as behind a bound on its loss, and is noted. A model that has learnt its data has next to no gradient left, and no
-    loss either; where a loss is exactly zero, so is its gradient, and that step is left out; so is, of single tensors, one at
-    which none comes to `min_alive_norm`: then it is the whole model that has hardly any left.
+    Some gradients are rightly zero:
+
+    - Tensors that run.json calls frozen are left out. A gradient that is held elsewhere is not recorded, and is not judged here.
+    - A bias that a normalization subtracts, or that a softmax ignores, has no gradient by mathematics, while the weight of its
+      module has one. Such a bias is left out.
+    - Where such a bias has a gradient of exactly zero, and nobody says how gradients are made, it is a note.
+    - A tensor of a single number is left out: a loss of signs and margins cancels its gradient by chance.
+    - An expert that no token was sent to has no gradient. Most experts find their tokens later.
+    - A tensor without a gradient in the first 5 % of the steps, and with one ever since, waited for the rest, as behind a bound
+      on its loss: a note.
+    - A model that has learnt its data has next to no gradient left, and next to no loss. Where the loss is exactly zero, its
+      gradient is too: that step is left out.
+    - A step at which no single tensor reaches `min_alive_norm` is left out for single tensors: the whole model has hardly any
+      gradient left.
     """
     if norm is None and whole is None:
         yield needs_one_of(gradient_norm, grad_global_norm)
@@ -104,7 +116,7 @@ def _of_tensors(
 
 
 def _of_whole(whole: Series, loss: Series | None, dead: float, min_points: int, min_fall: float) -> Iterator[Hit]:
-    """Yield a global norm that is zero, or has come down to hardly anything, while there is something left to learn."""
+    """Yield a global norm that is zero, or has fallen to hardly anything, while something is left to learn."""
     none = (whole.values < dead) & ~is_solved(loss, whole.steps)
     dead_spans = list(spans(whole, none, min_points=min_points))
     for span in dead_spans:

@@ -20,16 +20,16 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 LARGE_RATIO, SHOCK_RATIO = 10.0, 100.0
-"""Gradient over the tensor's own weights that is far out, and at a single checkpoint (F16: usual up to 0.1)."""
+"""Gradient over the tensor's own weights that is far out, and that is far out at a single checkpoint (F16: usual up to 0.1)."""
 
 MAX_EARLIER_SHARE, MIN_EARLIER_CHECKPOINTS = 0.1, 5
-"""Share that a tensor which comes to dominate had at so many checkpoints before: healthy ones begin at 0.28 (lab)."""
+"""Largest earlier share, at so many checkpoints, of a tensor that newly dominates: healthy tensors begin at 0.28 (lab)."""
 
 VOID = "the optimizer divides it out again"
 FELT_EPSILON: float = frequent_clipping.thresholds["felt_epsilon"]
 
 MIN_STEADY_SHARE = 0.75
-"""Share of the checkpoints that are always the same offender: a healthy Swin's largest tensor is that at a quarter of them."""
+"""Least share of the checkpoints with the same offender: a healthy Swin's largest tensor is the offender at a quarter of them."""
 
 
 @rule(
@@ -72,26 +72,38 @@ def dominant_tensor(
     """One tensor holds nearly all of the gradient norm.
 
     ## What it checks
-    The largest tensor's share in the squared gradient norm. Where clipping acts at three quarters of the checkpoints, or in
-    `min_clipped_share` of the steps around them, a tensor with more than `offender_share` of it at as many, twice what all
-    others have together, is the offender of TRI-3: sev2 where its gradient over its weights is ten times that of the median
-    tensor as well, or is not known, or where it is a normalization's few numbers; else a note, for the largest layer of a small
-    model has most of it by its size. An embedding or a head needs `max_share`, after the first `warmup` steps, and clipping
-    that leaves less than `deep_coefficient`, where that is known, of a loss that is larger than a guess among tokens costs as
-    many times less. And without frequent clipping a share over `max_share` at `min_points` checkpoints in a row after them:
-    sev2 where clipping leaves less than `deep_coefficient` of the gradient, or where the gradient is over ten times the
-    tensor's own weights, or where it had little before; else a note. A gradient over a hundred times the weights, and ten times
-    what it was of them before, with that share, is sev2 at a single checkpoint. Both count where the ratio is ten times that of
-    the median tensor, for a loss in large units makes all of them large.
+    The rule judges the largest tensor's share of the squared gradient norm, first where the gradient is clipped most of the time,
+    then anywhere.
+
+    - Clipping acts most of the time where, at three quarters of the checkpoints, the gradient is clipped, or is clipped in
+      `min_clipped_share` of the steps around them.
+    - Under such clipping, a tensor with more than `offender_share` of the squared norm at as many checkpoints, twice what all
+      others have together, is the offender of TRI-3.
+    - The offender is sev2 where its gradient over its weights is also ten times that of the median tensor or unknown, or where it
+      is a normalization's few numbers.
+    - Any other offender is a note: the largest layer of a small model has most of the norm by its size.
+    - An embedding or a head must hold more than `max_share`, after the first `warmup` steps, under clipping that leaves less than
+      `deep_coefficient` of the gradient, where that is known.
+    - Where the loss is larger than a guess among tokens costs, `deep_coefficient` is as many times smaller.
+    - Without such clipping, a share over `max_share` at `min_points` checkpoints in a row after the first `warmup` steps counts.
+    - That share is sev2 where clipping leaves less than `deep_coefficient`, where the gradient is over ten times the tensor's own
+      weights, or where the tensor had little of the norm before. Else it is a note.
+    - With that share, a gradient over a hundred times the weights, and ten times what it was of them before, is sev2 at a single
+      checkpoint.
+    - Gradient over weights counts only where it is ten times that of the median tensor: a loss in large units makes all gradients
+      large.
     ## Why it matters
-    Clipping by the global norm then scales every tensor down because of one.
+    Clipping by the global norm then scales every tensor down because of one tensor.
     ## False alarms
-    The embedding or the head has 95 to 99 % of the norm at the start of every healthy run, and the head again while
-    nothing but the frequency of tokens is learnt: there the others have little, it has not much. A healthy BERT that is clipped
-    mildly at every step has 0.8 of the norm in its embedding. A bias, and what began at zero, as the second matrix of LoRA, is as
-    large as what it has learnt: a gradient beyond that says nothing, and only one that was small before counts. An adaptive
-    optimizer divides the size of each tensor's gradient out again, so that clipping starves none where no matrix feels its
-    epsilon: there it counts for a note alone, as of a policy's value head.
+    Some tensors rightly hold most of the norm:
+
+    - The embedding or the head has 95 to 99 % of the norm at the start of every healthy run. The head has it again while only the
+      frequency of tokens is learnt: the other tensors have little then.
+    - A healthy BERT that is clipped mildly at every step has 0.8 of the norm in its embedding.
+    - A bias, and a tensor that began at zero, as the second matrix of LoRA, is as large as what it has learnt. Its gradient over
+      its weights says nothing: only one that was small before counts.
+    - An adaptive optimizer divides out the size of each tensor's gradient. Where no matrix feels the optimizer's epsilon,
+      clipping starves none and counts for a note alone, as for a policy's value head.
     """
     judged = share if share is not None and share.points else top
     if judged is None:
@@ -141,7 +153,7 @@ def _offenders(
     min_points: int,
     warmup: int,
 ) -> Iterator[Hit]:
-    """Yield the tensor that clipping is due to, most of the time."""
+    """Yield the tensor that causes the clipping most of the time."""
     tensors = table_of(facts)
     rows = np.flatnonzero(share.finite.any(axis=1))
     clipped = _is_clipped(share, clip, rate, often)
@@ -174,13 +186,13 @@ def _offenders(
 
 
 def _has_size(share: Series, sizes: Series | None) -> Mask:
-    """Tell which tensors' weights have a size of their own, shape (P,): no bias has, nor what is zero at the first checkpoint."""
+    """Tell which tensors' weights have a size of their own, shape (P,): not biases, nor tensors that are zero at first."""
     zero = {name for name, size in zip(sizes.labels, sizes.values[0], strict=True) if size == 0} if sizes else set()
     return np.array([name not in zero and not name.endswith("bias") for name in share.labels], bool)
 
 
 def _beyond_others(relative: Floats) -> Floats:
-    """Return each tensor's gradient over its weights, 0 where that is not ten times the median tensor's: the loss has a unit."""
+    """Return each tensor's gradient over its weights; 0 where it is not ten times the median tensor's."""
     ordered = np.sort(relative, axis=1)  # NaN last
     lower_middle = np.maximum(np.isfinite(relative).sum(axis=1) - 1, 0) // 2
     usual = np.take_along_axis(ordered, lower_middle[:, None], axis=1)
@@ -225,7 +237,7 @@ def _holders(
 
 
 def _is_clipped(share: Series, clip: Series | None, rate: Series | None, often: float) -> Mask:
-    """Return at which checkpoints the gradient was clipped, or often was around them, shape (T,)."""
+    """Return the checkpoints at which the gradient was clipped, or around which it often was, shape (T,)."""
     clipped = np.zeros(len(share.steps), bool)
     if clip is not None:
         clipped |= at(clip, share.steps).values[:, 0] < 1

@@ -21,20 +21,20 @@ from ckaudit.run.spikes import SustainedGrowth, sustained_growth
 from ckaudit.wording import plural
 
 WINDOW = 50
-"""Points whose median is what is usual, as with the flags of spikes (F15)."""
+"""Points whose median is the usual norm, as for the flags of spikes (F15)."""
 
 MIN_HISTORY = 10
-"""Points before the first that is held against a running median: fewer are no usual size."""
+"""Fewest earlier points whose median is a usual size."""
 
 MEDIAN_WINDOW, NOISE_DEVIATIONS = 3, 3.0
-"""Losses whose running median is no higher than before, within so many deviations of the noise of such medians."""
+"""Losses in a running median, and deviations of the noise of such medians within which it is no higher than before."""
 
 HOLDER_SHARE = 0.9
-"""Share of the squared norm from which a tensor is the place: it has more than nine others together."""
+"""Share of the squared norm from which a tensor is named as the place: it has nine times as much as all others together."""
 
 
 MAX_LOSS_MULTIPLE = 1000.0
-"""Times the loss that no gradient norm is from the start, whatever the unit of both."""
+"""Multiple of the loss that no healthy gradient norm has from the start, whatever the unit of both."""
 
 
 @rule("GRAD002", severity="sev1", needs=[grad_global_norm], wants=[boxed_gradient_norm, train_loss_raw, FACTS], unit="1")
@@ -54,38 +54,52 @@ def exploding_gradient(
     """The gradient norm leaves its usual size by an order of magnitude and stays there.
 
     ## What it checks
-    The global gradient norm over the median of the 50 points before it, ten at least. From `max_ratio` on
-    (trainproof and runmedic use the same ten) for `min_points` points in a row it is an explosion (playbook D4.3), and sev2
-    where it is over before the last tenth of the steps and the loss ends below what it was by `felt_loss_share`. A
-    shorter one over `shock_ratio` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a flipped
-    bit 650,000. What is shorter but over `note_ratio` is noted, all of it once.
-    And from three points on, whatever their number: a norm whose end lies `max_ratio` times above what it was before, and
-    above all of it, for one that grows slowly takes the running median with it; sev2 where its last point alone says so, or
-    where the loss is as good as its best to the end.
-    One that grows to `slide_ratio` over the second half and no more slowly than over the first (a curve that is straight on a log
-    axis, M09), and beyond its median over the first ten points, is sev2, and a note while the loss is no higher than it was: a
-    model that gets surer of its answers has larger gradients where it errs.
-    One that is a thousand times the loss at the median of the first ten points was out of its size before there was a past:
-    sev2. Both go with the unit of the loss, and healthy runs begin at up to ten (133 runs, public logs among them; chaotic
-    recurrent cells and weights drawn 30 times too large come to 12,000 and more).
-    Where a black box holds the step of a short one, and a tensor has most of the squared norm, that is the place.
-    An explosion is only noted where the loss is no higher in it than in the ten points before, nor in any tenth of the run from
-    it on, and ends below them by `felt_loss_share`; where the norm stays below its own median over the first ten points, or has
-    grown by less than `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of its range above the
-    lowest. So is one before and after which the loss, by medians of ten points, is below a tenth of its first, and below a
-    quarter in between; and one within six deviations of the logarithms of the 50 norms before: those of single rows differ by
-    orders of magnitude.
+    The rule divides the global gradient norm by the median of the 50 points before it, of ten at least. It also looks at how the
+    norm ends and begins.
+
+    - A ratio above `max_ratio` (trainproof and runmedic use the same ten) for `min_points` points in a row is an explosion
+      (playbook D4.3): sev1.
+    - An explosion is sev2 where it is over before the last tenth of the steps, and the loss ends below what it was by
+      `felt_loss_share`.
+    - A shorter one over `shock_ratio` is sev2: a plateau that is left reaches 110 (lab), a large spike 160 (public logs), a
+      flipped bit 650,000.
+    - Where a black box holds the step of a short one, and a tensor has most of the squared norm, that tensor is the place.
+    - Points over `note_ratio` that are no explosion are one note, all together.
+    - From three points on: a norm that ends `max_ratio` times above what it was before, and above all of it, is sev1. Slow growth
+      takes the running median with it.
+    - Such growth is sev2 where the last point alone shows it, or where the loss is as good as its best to the end.
+    - A norm that grows to `slide_ratio` times over the second half, no more slowly than over the first (straight on a log axis,
+      M09), and beyond its median over the first ten points, is sev2.
+    - That growth is a note while the loss is no higher than it was: a model that gets surer of its answers has larger gradients
+      where it errs.
+    - A norm that is a thousand times the loss, at the median of the first ten points, was too large before there was a past:
+      sev2.
+    - Healthy runs begin with a norm of up to ten times the loss, for both go with the loss's unit (133 runs, public logs among
+      them). Chaotic recurrent cells and weights drawn 30 times too large come to 12,000 and more.
     ## Why it matters
-    Without clipping the next updates throw the weights out of their basin; with clipping they all point where one batch
-    did.
+    Without clipping, the next updates throw the weights out of their basin. With clipping, they all point where one batch did.
     ## False alarms
-    Single outliers are common in healthy runs and only noted. The embedding's large share at the start is part of the
-    median. A model that has learnt its data has next to no gradient left, and one hard sample is many times that: such a norm is
-    large beside nothing, and far below what the same weights were trained with. On its way from a small start to its ordinary
-    size a norm grows up to sixteenfold while the loss falls (a ResNet and a detector among the public logs). The negative log of
-    a density has a gradient that grows as its width shrinks: where the norm slows down, and the loss is no higher than it was, it
-    is a note. The gradient of a policy and its critic goes with what they meet, which is another thing each time: a note. That of
-    two networks that play against each other goes with how well the other one does: a note up to `shock_ratio`.
+    Some large norms are only noted, or are not judged:
+
+    - Single outliers are common in healthy runs. The embedding's large share at the start is part of the median.
+    - The loss falls all the way: it is no higher in the explosion than in the ten points before, nor in any tenth of the run from
+      there on, and ends below them by `felt_loss_share`.
+    - The norm stays below its own median over the first ten points, and the loss stays within `felt_loss_share` of its range
+      above the lowest.
+    - A norm that ends high has grown by less than `max_ratio` to the power of 1.5, and the loss stays within `felt_loss_share` of
+      its range above the lowest.
+    - Such a norm is on its way from a small start to its ordinary size. It grows up to sixteenfold while the loss falls (a ResNet
+      and a detector among the public logs).
+    - The task is solved: by medians of ten points the loss is below a tenth of its first after the explosion, and below a quarter
+      before and in it.
+    - A model that has learnt its data has next to no gradient left. One hard sample is many times that, and still far below what
+      the same weights were trained with.
+    - The explosion lies within six deviations of the logarithms of the 50 norms before: norms of single rows differ by orders of
+      magnitude.
+    - The negative log of a density has a gradient that grows as its width shrinks: a note where the norm slows down and the loss
+      is no higher than it was.
+    - The gradient of a policy and its critic goes with what they meet, which is another thing each time: a note.
+    - The gradient of two networks that play against each other goes with how well the other one does: a note up to `shock_ratio`.
     """
     outcomes = [
         *_explosions(norm, box, loss, note_ratio, max_ratio, min_points, shock_ratio, felt_loss_share, slide_ratio),
@@ -99,7 +113,7 @@ def exploding_gradient(
 
 
 def _from_the_start(norm: Series, loss: Series | None, *, limit: float = MAX_LOSS_MULTIPLE) -> Iterator[Hit]:
-    """Yield a norm that is a large multiple of the loss in the first points, all of which have both."""
+    """Yield a norm that is a large multiple of the loss in the first points that have both."""
     if loss is None:
         return
     losses = at(loss, norm.steps).values[:, 0]
@@ -208,7 +222,7 @@ def _sliding(norm: Series, rows: Steps, turn: Turn) -> Hit:
 
 
 def _is_scatter(span: Span, norm: Series, peak: float) -> bool:
-    """Tell whether the norms before a span scatter by so many times themselves, as those of batches of one row do."""
+    """Tell whether the norms before a span scatter so widely, as those of batches of one row do, that the peak is scatter."""
     before = norm.values[: span.rows[0], 0][norm.finite[: span.rows[0], 0]][-WINDOW:]
     return is_scatter(before, peak)
 
@@ -216,9 +230,11 @@ def _is_scatter(span: Span, norm: Series, peak: float) -> bool:
 def _is_harmless(
     span: Span, norm: Series, loss: Series | None, felt: float, *, for_long: bool = True, is_small: bool = False
 ) -> bool:
-    """Tell whether a norm is no larger than at the start, and the loss as good as the best, or the task is and stays solved.
+    """Tell whether a large norm is harmless.
 
-    One that `is_small` is over its past by an order of magnitude and little more: few losses that fall all the way will do.
+    It is where the norm is no larger than at the start and the loss as good as its best, where the loss falls all the way, or
+    where the task is solved and stays so. A norm that `is_small` exceeds its past by little more than an order of magnitude:
+    there the loss may be cut into fewer parts.
     """
     began = median(norm.finite_points()[1][:MIN_HISTORY])
     is_as_before = bool((norm.values[span.rows, 0] < began).all())
@@ -275,7 +291,7 @@ def _is_at_best(loss: Series | None, first: int, last: int, felt: float, *, typi
 
 
 def _grown(norm: Series, rows: Steps, growth: SustainedGrowth, loss: Series | None, felt: float, max_ratio: float) -> Hit:
-    """Return a norm that ends far above what it was, which is a note on the way from a small start to its ordinary size."""
+    """Return the hit of a norm that ends far above what it was; on its way from a small start it is a note."""
     first, last = rows[growth.onset], rows[-1]
     is_no_worse = ends_no_higher(loss, last=int(norm.steps[last]), felt=felt)
     is_harmless = is_no_worse or ends_at_best(loss, since=int(norm.steps[first]), felt=felt)

@@ -41,20 +41,28 @@ def frequent_clipping(
     """Clipping acts at almost every step and takes most of the gradient away.
 
     ## What it checks
-    The share of clipped steps in the last hundred (M10), not in the first `warmup` steps nor, of a shorter run, in its first
-    half. Above `max_rate`, while clipping leaves less than `deep_coefficient` of the gradient at `min_points` points in a row,
-    it hides a cause (playbook D4.4), of a loss that is larger than a guess among tokens costs as many times less; above
-    `note_rate` it is noted. Each is said once, from the first such point to the last; deep clipping began with the first
-    coefficient of those in a row below `deep_coefficient`, warm-up or not.
+    The rule takes the share of clipped steps among the last hundred (M10), after the first `warmup` steps or, in a shorter run,
+    after its first half.
+
+    - The share is above `max_rate` while clipping leaves less than `deep_coefficient` of the gradient, at `min_points` points in
+      a row: clipping hides a cause (playbook D4.4), sev2.
+    - Where the loss is larger than a guess among tokens costs, `deep_coefficient` is as many times smaller.
+    - A share above `note_rate` is a note.
+    - Each is reported once, from the first such point to the last.
+    - Deep clipping began with the first coefficient below `deep_coefficient` of those in a row, warm-up or not.
     ## Why it matters
-    Clipping that never rests is a second learning rate, set by whichever tensor is largest (TRI-3).
+    Clipping that never rests is a second learning rate, which the largest tensor sets (TRI-3).
     ## False alarms
-    Many healthy recipes clip at nearly every step but mildly: the norm hovers around the limit. That stays a note. A
-    coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips. Gradients that begin large and
-    shrink, as of batch normalization, are clipped deeply at first alone: where the last tenth of the coefficients is not, a note.
-    Where only the share of clipped steps is logged nobody knows how much clipping leaves: a note. An adaptive optimizer divides
-    the size of the gradient out again: its update feels a limit on the norm only where epsilon reaches `felt_epsilon` of the
-    clipped gradient of an element, in some matrix; else a note (DETR limits norms of 10 and more to 0.1, and trains by AdamW).
+    Some clipping is only noted, or is left out:
+
+    - Many healthy recipes clip at nearly every step, but mildly: the norm stays around the limit. That is a note.
+    - A coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips: it is left out.
+    - Gradients that begin large and shrink, as with batch normalization, are clipped deeply only at first: a note where the last
+      tenth of the coefficients is not deep.
+    - Where only the share of clipped steps is logged, nobody knows how much clipping leaves: a note.
+    - An adaptive optimizer divides out the size of the gradient. Its update feels a limit on the norm only where epsilon reaches
+      `felt_epsilon` of the clipped gradient of an element, in some matrix.
+    - Where no matrix feels epsilon, deep clipping is a note (DETR limits norms of 10 and more to 0.1, and trains by AdamW).
     """
     if coefficient is not None and (rate is None or rate.points < min_points):  # the metric begins at its tenth point
         rate = share_of_last(coefficient, coefficient.values < 1, window=100, min_points=min_points)
@@ -66,7 +74,7 @@ def frequent_clipping(
     left = at(coefficient, rate.steps).values if coefficient is not None else np.full(rate.values.shape, np.nan)  # (T, 1)
     judged = rate.finite & late[:, None]
     high = (rate.values > max_rate) & (left < deep_coefficient) & (left > 0) & judged
-    # A short run has few shares of a hundred steps, and many coefficients of single ones.
+    # A short run has few shares of a hundred steps, but many coefficients of single steps.
     is_deep = coefficient is not None and _ends_deep(coefficient, deep_coefficient, min_points)
     known = max(1, int((judged & (left != 0)).sum())) if is_deep else min_points
     severe_spans = list(spans(rate, high, among=judged & (left != 0), min_points=min(min_points, known)))
@@ -97,7 +105,7 @@ def frequent_clipping(
 
 
 def _ends_deep(coefficient: Series, deep: float, points: int) -> bool:
-    """Tell whether the last so many coefficients that are not zero all leave less than a share of the gradient."""
+    """Tell whether the last `points` coefficients that are not zero all leave less than a share of the gradient."""
     known = coefficient.values[coefficient.finite & (coefficient.values > 0)]
     return len(known) >= points and bool((known[-points:] < deep).all())
 
@@ -111,16 +119,16 @@ def clips_less_at_end(coefficient: Series, deep: float, min_points: int, *, end_
 def is_cancelled_by_adam(
     coefficient: Series | None, norm: Series | None, epsilon: Series | None, felt: float, *, apart: float = 0.01
 ) -> bool:
-    """Tell whether updates are the same with and without clipping: adaptive ones, of which no matrix feels epsilon.
+    """Tell whether updates are the same with and without clipping: those of an adaptive optimizer whose epsilon no matrix feels.
 
-    What clips each element for itself leaves another gradient, and another norm each time.
+    Clipping of each element by itself changes the gradient's direction, and leaves another norm each time.
 
     Args:
         coefficient: Share of the gradient that clipping leaves, shape (T, 1).
         norm: The gradient norm before it, shape (T, 1).
-        epsilon: Epsilon over the clipped gradient of an element, shape (C, P); None or empty: the optimizer is none that adapts.
-        felt: Fraction from which on an update is smaller for it.
-        apart: Largest deviation of what is left from one limit, over that.
+        epsilon: Epsilon over the clipped gradient of an element, shape (C, P); None or empty: the optimizer does not adapt.
+        felt: Fraction from which on epsilon makes an update smaller.
+        apart: Largest relative deviation of the clipped norms from a single limit.
     """
     if not epsilon or not coefficient or not norm:
         return False
@@ -139,7 +147,7 @@ def _began(coefficient: Series, judged: int, deep: float) -> int:
 
 
 def _over(rate: Series, rows: Steps, severity: Severity, shown: Floats, *, at_least: bool, limit: float, message: str) -> Hit:
-    """Return one hit for all rows, however often clipping rested between them."""
+    """Return one hit for all rows, however often clipping paused between them."""
     inside = shown[rows, 0]
     worst = int(np.argmax(inside if at_least else -inside))
     return Hit.at(rate.steps[rows], severity, message, where=rate.labels[0], value=float(inside[worst]), limit=limit, worst=worst)

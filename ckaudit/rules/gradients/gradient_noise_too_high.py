@@ -34,17 +34,24 @@ def gradient_noise_too_high(
     """Updates are as long as those of a large batch, and are made of a few rows.
 
     ## What it checks
-    The rows of an update: its tokens (M08) over the sequence length in run.json. Where there are fewer than `min_rows`, and the
-    loss jumps by more than `max_loss_jitter` of itself from one step to the next (the median of the second half), the norm of an
-    update over that of all weights (M11) may be `calm_update` for one row and grows with the root of the rows; it is more at
-    `min_points` points in a row.
+    The rows of an update are its tokens (M08) over the sequence length in run.json. Long updates that are made of few rows are a
+    finding where all of these hold:
+
+    - An update has fewer than `min_rows` rows.
+    - The loss jumps by more than `max_loss_jitter` of itself from one step to the next, by the median of the second half.
+    - The norm of an update over that of all weights (M11) exceeds `calm_update` times the root of the rows: `calm_update` is the
+      limit for one row.
+    - The norm exceeds that limit at `min_points` points in a row.
     ## Why it matters
-    A gradient of few rows is mostly their noise, which falls with the root of the rows only (McCandlish et al. 2018). Adam's
-    step is as long from noise as from a gradient: most of the way is a random walk, and each update teaches what a few rows can.
+    A gradient of few rows is mostly noise, which falls only with the root of the rows (McCandlish et al. 2018). Adam's step is as
+    long from noise as from a gradient: most of the way is a random walk, and each update teaches what a few rows can.
     ## False alarms
-    Batches of one row are common where a model is fine-tuned, and moves little: from scratch, in the lab, rates that fit four
-    rows give 0.002 for one row, those of a batch of 32 used on a row or two 0.005 to 0.009. A row of thousands of tokens is a
-    mean already: its loss does not jump.
+    Few rows are no illness by themselves:
+
+    - Batches of one row are common where a model is fine-tuned, and there it moves little.
+    - From scratch, in the lab, rates that fit four rows give 0.002 for one row; those of a batch of 32, used on a row or two,
+      give 0.005 to 0.009.
+    - A row of thousands of tokens is a mean already: its loss does not jump.
     """
     if not facts.sequence_length:
         yield Skip("not_recorded", "needs sequence_length")

@@ -13,15 +13,19 @@ def gradients_carried_over(carried: Series, *, max_carried_share: float = 0.05, 
     """Gradients of earlier steps are left in those of this one.
 
     ## What it checks
-    The share of the gradient that stood there before the step's own backward passes. Where gradients are cleared it is exactly 0
-    in any precision, for nothing is computed from nothing: any other value is a gradient that was not cleared. Over
-    `max_carried_share`, which turns the update by up to 3 degrees (the arc sine of 0.05 / 0.95), at `min_points` points in a row
-    it is sev1, at fewer sev2; what is less is a note. In the lab it is 0.3 to 0.8 where gradients are not cleared.
+    The rule measures the share of the gradient that stood there before the step's own backward passes. Where gradients are
+    cleared it is exactly 0 in any precision, for nothing is computed from nothing: any other value is a gradient that was not
+    cleared.
+
+    - A share over `max_carried_share` is sev1 at `min_points` points in a row, and sev2 at fewer. It turns the update by up to 3
+      degrees (the arc sine of 0.05 / 0.95).
+    - A smaller share is a note.
+    - In the lab the share is 0.3 to 0.8 where gradients are not cleared.
     ## Why it matters
-    Each update repeats those before it, with a step size that nobody chose. Where clipping cuts the sum down in place, norm
-    and loss look only somewhat worse than they should.
+    Each update repeats those before it, with a step size that nobody chose. Where clipping cuts the sum down in place, norm and
+    loss look only somewhat worse than they should.
     ## False alarms
-    A loop that keeps a part of the old gradient on purpose. Accumulation over several passes is none: it is looked at
+    A loop may keep a part of the old gradient on purpose. Accumulation over several passes is not reported: the rule looks
     between two updates only.
     """
     high = carried.values > max_carried_share

@@ -16,13 +16,13 @@ def noise_scale_jump(noise: Series, *, max_ratio: float = 10.0, history: int = 5
     """The gradient noise scale changes in one jump.
 
     ## What it checks
-    The noise scale over the median of the values before, `history` of them at least: `max_ratio` as large or as small at
-    `min_points` points in a row, it is another problem than before (M16).
+    The gradient noise scale, divided by the median of the values before it, `history` of them at least. Where it is `max_ratio`
+    times as large or as small at `min_points` points in a row, the problem is another one than before (M16).
     ## Why it matters
-    A batch that was right is too small now, or wasted; where nobody changed the data, something else did.
+    A batch size that was right is too small now, or wasted. If nobody changed the data, something else changed.
     ## False alarms
-    The scale grows as the loss falls, over the whole run by less than that from one measurement to the next. Single
-    estimates are noisy: two in a row are asked for.
+    The scale grows as the loss falls, but over the whole run, and by less than that from one measurement to the next. Single
+    estimates are noisy, so two in a row are needed.
     """
     yield from too_few(noise, history + min_points)
     ratio = over_past(noise, history)

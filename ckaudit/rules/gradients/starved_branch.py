@@ -15,13 +15,13 @@ from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import BRANCHES, TensorTable, table_of
 
 MIN_LIKE_BLOCKS = 3
-"""Blocks of one build, of which the median is that of healthy ones where a single one is ill."""
+"""Fewest blocks of one build: their median is that of healthy blocks where a single one is ill."""
 
 SMALL_GAIN = 0.1
 """Gains of residual branches begin at 1e-6 to 0.1 (Touvron et al. 2021, table 1), those of normalizations at 1."""
 
 NO_MATRIX = ("bias", ".b")
-"""Ends of the names of biases, whose gradients differ a thousandfold by what follows them."""
+"""Endings of the names of biases, whose gradients differ a thousandfold with what follows them."""
 
 
 @rule("GRAD009", severity="sev2", needs=[gradient_norm], wants=[weight_rms, FACTS], unit="1")
@@ -31,18 +31,23 @@ def starved_branch(
     """Attention, MLP or one matrix of a block gets hardly any gradient beside its like.
 
     ## What it checks
-    The gradient norm over all attention parameters of a block, and over all of its MLP: one over the other, from `max_ratio`
-    on (from where on the playbook calls a block starved, D4.2; healthy blocks of the lab stay between 0.05 and 7), at
-    `min_points` checkpoints in a row after `warmup` steps. So is a matrix of an MLP whose share of its block's gradient is so
-    many times below the median share of the same matrix in all blocks of one build, of which there are three (tensors of
-    healthy families stay within 36).
+    The rule compares gradient norms inside a block, at `min_points` checkpoints in a row after `warmup` steps.
+
+    - The norm over all attention parameters of a block and the norm over its MLP differ by more than `max_ratio`: the smaller
+      branch is starved (playbook D4.2; healthy blocks of the lab stay between 0.05 and 7).
+    - A matrix of an MLP is starved where its share of its block's gradient is more than `max_ratio` times below the median share
+      of the same matrix in all blocks of one build.
+    - Matrices are compared where at least three blocks have that build (tensors of healthy families stay within 36).
     ## Why it matters
-    What a branch adds to the stream does not count: a model without attention predicts from single tokens, and its loss
-    stands still far above what the context would tell.
+    What a starved branch adds to the stream does not count. A model without attention predicts from single tokens, and its loss
+    stands far above what the context would tell.
     ## False alarms
-    Gradients that are exactly zero are a dead parameter's, frozen parameters have none, and branches that begin at zero are
-    young: all three are left out. So are blocks with a gain that began below `SMALL_GAIN`: it is meant to grow (LayerScale).
-    Blocks that are built differently, as the stages of a convolutional network, are not compared.
+    Some blocks and branches are left out:
+
+    - A gradient that is exactly zero is that of a dead parameter. Frozen parameters have none, and branches that begin at zero
+      are young.
+    - A block with a gain that began below `SMALL_GAIN` is left out: the gain is meant to grow (LayerScale).
+    - Blocks that are built differently, as the stages of a convolutional network, are not compared.
     """
     table = table_of(facts)
     branches = norm.grouped([table.branch(name) for name in norm.labels], root_sum_square)
@@ -77,7 +82,7 @@ def starved_branch(
 
 
 def _with_a_small_gain(rms: Series | None, table: TensorTable) -> frozenset[str]:
-    """Return the blocks that have a gain which began small: a vector that is no bias."""
+    """Return the blocks with a gain that began small; a gain is a vector that is no bias."""
     if rms is None or not len(rms.steps):
         return frozenset()
     gains = [name for name in rms.labels if name in table.facts and table.is_vector(name) and not name.lower().endswith("bias")]
@@ -99,7 +104,7 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
     """Return the median share of the same matrix in its block's gradient, in blocks of one build, over its own: shape (T, N)."""
     alike = alike_blocks(blocks, table, norm, rms)
     whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
-    # Queries and keys wait for each other in each block: only an MLP's matrices can be compared.
+    # Queries and keys wait for each other in each block, so only an MLP's matrices can be compared.
     matrices = norm.only(lambda name: table.block(name) in blocks and table.kind(name) == "mlp" and not name.endswith(NO_MATRIX))
     homes, roles = [str(table.block(name)) for name in matrices.labels], table.roles(matrices.labels)
     ratio = np.full(matrices.values.shape, np.nan)

@@ -31,22 +31,32 @@ def vanishing_gradient(
     """The gradient shrinks on its way back to a block.
 
     ## What it checks
-    The last block's gradient norm over each block's own, or that of the median block where it is more, at each checkpoint, among
-    blocks of one build, whose tensors have the same shapes; where nobody said shapes, the same names and elements of a like
-    size. Up to `note_ratio` is ordinary (playbook D1.2); from `max_ratio` the block is starved (playbook D4.2). More than
-    ordinary at the first two checkpoints, and more than `initial_ratio` within the first `initial_steps` steps is sev2: no
-    training has made it, the model is built so (residual models of the lab begin below 2, an embedding below a plain stack of
-    layers at 13). A block of another build than the last one is a note, unless blocks of one build show at the same checkpoint
-    that the gradient shrinks, or hardly anything arrives: less than the square of `max_ratio` allows.
+    At each checkpoint the rule divides the last block's gradient norm, or the median block's where that is larger, by each
+    block's own. It compares blocks of one build.
+
+    - Blocks are of one build where their tensors have the same shapes or, where no shapes are recorded, the same names and
+      elements of a similar size.
+    - A ratio up to `note_ratio` is ordinary (playbook D1.2); a larger one is a note.
+    - A ratio above `max_ratio` is sev2: the block is starved (playbook D4.2).
+    - A ratio above `note_ratio` at the first two checkpoints, and above `initial_ratio` within the first `initial_steps` steps,
+      is sev2: the model is built so, and no training has made it.
+    - Residual models of the lab begin below 2, an embedding below a plain stack of layers at 13.
+    - A block of another build than the last one is a note. It is judged by `max_ratio` where blocks of one build show at the same
+      checkpoint that the gradient shrinks, or where its ratio exceeds the square of `max_ratio`.
     ## Why it matters
-    A block fed a hundred times less gradient than the last one barely trains, while the loss still falls.
+    A block that gets a hundred times less gradient than the last one barely trains, while the loss still falls.
     ## False alarms
-    Embedding, head and final norm are no blocks and stand apart, and each list of blocks, as an encoder's, ends in a last block
-    of its own: what a policy and its critic get says nothing of each other. A model of one block has no depth to lose gradient
-    in. How large a block's gradient is goes by the width, the resolution and the scale of its weights as well: the stages of a
-    convolutional network, of a U-Net, or branches that begin scaled by a millionth differ a hundredfold and learn alike, under
-    Adam above all; a block that holds such a scale is only held against others of its build. A block that is starved at first and
-    never again has outgrown such a start, and is a note; so is a single checkpoint, which is one batch's gradient.
+    Some blocks are rightly different:
+
+    - Embedding, head and final norm are no blocks. Each list of blocks, as an encoder's, ends in a last block of its own: a
+      policy and its critic say nothing of each other.
+    - A model of one block has no depth to lose gradient in.
+    - The size of a block's gradient depends on width, resolution and the scale of its weights too. Stages of a convolutional
+      network or a U-Net, or branches that begin scaled by a millionth, differ a hundredfold and learn alike, above all under
+      Adam.
+    - A block that holds such a small scale is only compared with others of its build.
+    - A block that is starved at first and never again has outgrown such a start: a note.
+    - A single checkpoint is one batch's gradient: a note.
     """
     if len(norm.labels) < 2:
         yield Skip("not_applicable", "the model has fewer than two blocks")
@@ -82,7 +92,7 @@ def vanishing_gradient(
 
 
 def _scaled_down(blocks: Sequence[str], rms: Series | None, table: TensorTable, *, max_scale: float = 0.1) -> Mask:
-    """Return which blocks multiply what they add to the stream by a small learnt scale (Touvron et al. 2021)."""
+    """Return which blocks multiply their output by a small learnt scale (Touvron et al. 2021)."""
     if rms is None:
         return np.zeros(len(blocks), bool)
     first = row_medians(np.where(rms.finite, rms.values, np.nan).T)
@@ -95,7 +105,7 @@ def _scaled_down(blocks: Sequence[str], rms: Series | None, table: TensorTable, 
 
 
 def _usual(norm: Series, alike: Mask) -> Floats:
-    """Return each block's yardstick: the last block like it, or the median of all like it where that is more, shape (T, L)."""
+    """Return what each block is compared with, shape (T, L): the last block of its build, or their median where that is more."""
     known = np.where(norm.finite, norm.values, np.nan)
     usual = np.empty(known.shape)
     kinds: dict[bytes, list[int]] = {}
@@ -108,7 +118,7 @@ def _usual(norm: Series, alike: Mask) -> Floats:
 
 
 def _other(span: Span, alike: Mask) -> str:
-    """Return which block a block is held against, in words: the last of its build cannot be held against itself."""
+    """Return in words what a block is compared with: the last block of a build cannot be compared with itself."""
     like = np.flatnonzero(alike[span.column])
     return "the median block" if len(like) > 1 and like[-1] == span.column else "the last block"
 
@@ -120,7 +130,7 @@ def _starved(span: Span, ratio: Floats, limit: float, other: str, severity: Seve
 
 
 def _of_another_build(norm: Series, apart: Floats, less: Mask, limit: float) -> Iterator[Hit]:
-    """Yield the blocks that get less than a last one whose tensors have other shapes."""
+    """Yield the blocks that get less gradient than a last block whose tensors have other shapes."""
     for span in spans(norm, less):
         yield Hit.over(
             span,

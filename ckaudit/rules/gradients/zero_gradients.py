@@ -17,7 +17,7 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
 NEARLY_ALL = 0.8
-"""Share of zeros that is ill in single precision: silent units make up to 0.71 in healthy networks."""
+"""Share of zeros that is ill in single precision: in healthy networks silent units cause up to 0.71."""
 
 
 @rule(
@@ -42,22 +42,28 @@ def zero_gradients(
     """A large share of gradient elements is exactly zero.
 
     ## What it checks
-    The share of exact zeros in each tensor's gradient: over `max_zero_share` at `min_points` checkpoints in a row. It is sev2
-    where the whole of a tensor's gradient is zero, as behind a cut path, or where over `max_tensors_share` of all tensors are
-    hit, as by underflow (by four fifths where nothing says that it is half precision, in which alone much underflows); any other
-    part is a note. And
-    gradients that are all zero at one checkpoint, with an ordinary gradient at the one before and the one after: `min_tensors`
-    of them over all tensors are no chance.
+    The rule takes the share of exact zeros in each tensor's gradient, and judges it where it is over `max_zero_share` at
+    `min_points` checkpoints in a row.
+
+    - Such a tensor is sev2 where its whole gradient is zero, as behind a cut path.
+    - Such a tensor is sev2 too where over `max_tensors_share` of all tensors are hit, as by underflow.
+    - Without half precision, in which alone much underflows, a tensor counts for that share from 80 % of zeros on.
+    - Anything less is a note.
+    - Gradients that are all zero at one checkpoint, and ordinary at the one before and the one after, are sev2: `min_tensors` of
+      them over all tensors are no chance.
     ## Why it matters
-    Elements without a gradient do not learn: they underflow in half precision, lie behind dead units or a cut path, or
-    were lost on their way between devices (D1.3).
+    Elements without a gradient do not learn. They underflow in half precision, lie behind dead units or a cut path, or were lost
+    on their way between devices (D1.3).
     ## False alarms
-    Rows of an embedding whose token is not in the batch have none, an expert without tokens has none, a bias whose gradient
-    cancels by mathematics has none, that of a single number may cancel by chance, and a loss of exactly zero leaves none: all
-    are left out. What was zero in the first twentieth of the steps only is a note. A policy whose loss is zero but for rounding
-    is not judged. An input that is zero in the whole batch, such as a dark corner of all pictures or a word that does not occur,
-    gives a column of zeros, and a ReLU that is silent for a small batch a row of them: healthy networks of few samples reach 70
-    %, and a linear model of sparse inputs more.
+    Some zeros are ordinary:
+
+    - These are left out: embeddings (rows whose token is not in the batch), experts without tokens, biases whose gradient cancels
+      by mathematics, tensors of a single number (theirs may cancel by chance), and steps whose loss is exactly zero.
+    - Zeros in the first 5 % of the steps only are a note.
+    - A policy whose loss is zero but for rounding is not judged.
+    - An input that is zero in the whole batch, such as a dark corner of all pictures or a word that does not occur, gives a
+      column of zeros. A ReLU that is silent for a small batch gives a row of zeros.
+    - Healthy networks of few samples reach 70 %, and a linear model of sparse inputs more.
     """
     if loss is not None and loss.labels and is_zero_but_for_rounding(loss.finite_points()[1]):
         yield Skip(
@@ -103,7 +109,7 @@ def _is_linear(names: Sequence[str], tensors: TensorTable) -> bool:
 
 
 def _lost(zeros: Series, max_zero_share: float, min_gradients: int) -> Iterator[Hit]:
-    """Yield the gradients that were zero for one checkpoint only, all of them together."""
+    """Yield one hit on all gradients that were zero at a single checkpoint only."""
     cells = []
     for column in range(len(zeros.labels)):
         rows = np.flatnonzero(zeros.finite_in(column))
