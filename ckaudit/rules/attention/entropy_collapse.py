@@ -16,7 +16,7 @@ from ckaudit.run.series import Floats, Mask, Series, at, single
 from ckaudit.run.spans import spans
 
 TWO_KEYS = math.log(2)
-"""Entropy of looking at two keys alike, in nats: a head below it is dead (F10)."""
+"""Entropy of a head that weighs two keys alike, in nats: a head below it is dead (F10)."""
 
 
 @rule(
@@ -45,24 +45,33 @@ def entropy_collapse(
     """Attention heads look at one key only.
 
     ## What it checks
-    What is left of the entropy of each head. A head has collapsed where it sees fewer than two keys in the mean (below log 2,
-    F10) and at most `max_left_share` is left of the widest it was: healthy heads keep 0.4 and more while they learn, and of
-    short sequences log 2 alone is not little. In a run that began knowing nothing the log of the keys stands for the widest, so
-    that what was sharp from the first step on counts as well. Where the largest logit of a head is recorded and over
-    `saturated_logit`, it is saturated, and need not see fewer than two keys; where it is not, its sharpness is a choice, and
-    only `max_left_share_calm` counts. When more than `max_collapsed_share` of all heads have collapsed, it is sev1 (SEV1-3);
-    more than `max_collapsed_share` of one layer's is sev2, and noted where they have chosen: no logit of the layer is over
-    `saturated_logit`, or none is recorded of a layer that looks across, which aligns, and the loss has fallen by `min_loss_fall`
-    of itself since their median was soft. So it is where the loss is below a tenth of its first: to be sure of the one key that
-    answers is then the solution. Single heads with less
-    than `max_left_share_calm` are noted. Where the median of all heads is below `min_early_entropy` of the possible, in a run
-    that began knowing nothing and whose loss has not yet fallen by `min_loss_fall`, that is noted (lab: ordinary runs from 0.77,
-    a scale that is missing up to 0.29; one that is large by design comes as low).
+    The rule judges what is left of the entropy of each head, and how many heads of the model, or of a layer, have collapsed.
+
+    - A head has collapsed where it sees fewer than two keys in the mean (below log 2, F10), and at most `max_left_share` is left
+      of the widest entropy it had.
+    - Healthy heads keep 0.4 and more while they learn. In short sequences, log 2 alone is not little.
+    - In a run that began knowing nothing, the log of the number of keys stands for the widest: a head that was sharp from the
+      first step on counts as well.
+    - A head whose largest logit is over `saturated_logit` is saturated, and need not see fewer than two keys. A head whose logit
+      stays below chose to be sharp: only `max_left_share_calm` counts for it.
+    - More than `max_collapsed_share` of all heads collapsed is sev1 (SEV1-3), and more than `max_collapsed_share` of one layer's
+      heads is sev2.
+    - A layer's finding is a note where its heads have chosen: the loss has fallen by `min_loss_fall` of itself since their median
+      was soft.
+    - Heads can have chosen where no logit of the layer is over `saturated_logit`, or where none is recorded of a layer that looks
+      across, which aligns.
+    - Either finding is a note where the loss is below a tenth of its first: to be sure of the one key that answers is then the
+      solution.
+    - A single head with less than `max_left_share_calm` is a note.
+    - Heads sharp too early are a note: the median of all heads is below `min_early_entropy` of the possible, in a run that began
+      knowing nothing and whose loss has not yet fallen by `min_loss_fall`.
+    - In the lab, ordinary runs have 0.77 and more, and runs with a missing scale up to 0.29. A scale that is large by design
+      comes as low.
     ## Why it matters
-    Saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
+    A saturated softmax passes no gradient to queries and keys: the logits have outgrown their scale (TRI-4).
     ## False alarms
     Some heads of healthy models are sharp by design, such as those that look at the previous or the first token: a few are only
-    noted, and so are heads that were as sharp at the first checkpoint of a model that was trained before.
+    noted. So are heads that were as sharp at the first checkpoint of a model that was trained before.
     """
     yield from too_few(left, 2)
     unknown = np.full(left.values.shape, np.nan)
@@ -127,13 +136,13 @@ def _beside(left: Series, other: Series) -> Floats:
 
 
 def _last_soft(left: Series, wide: Floats, before: int) -> int:
-    """Return the last step before another at which the median head of a group had half of its width left; that step if none."""
+    """Return the last step before `before` at which the median head of a group had half of its width left, else `before`."""
     rows = np.flatnonzero((left.steps < before) & (row_medians(wide) >= 0.5))
     return int(left.steps[rows[-1]]) if len(rows) else before
 
 
 def _too_early(left: Series, share: Floats, mask: Mask, loss: Series, *, early: float, learnt: float) -> Iterator[Hit]:
-    """Yield the first steps at which the median head is sharp though nothing is learnt yet; the sharpest layer is named."""
+    """Yield the first steps at which the median head is sharp before anything is learnt; the sharpest layer is named."""
     first = int(left.steps[0])
     young = np.zeros(len(left.steps), bool)
     for row, step in enumerate(left.steps.tolist()):
@@ -158,13 +167,13 @@ def _too_early(left: Series, share: Floats, mask: Mask, loss: Series, *, early: 
 
 
 def _knew_nothing(start: Series | None) -> bool:
-    """Tell whether the run surely began from nothing: its first loss was about that of a guess."""
+    """Tell whether the run certainly began from nothing: its first loss was about that of a guess."""
     known = start.values[start.finite] if start is not None else np.empty(0)
     return bool(known.size) and float(known[0]) > -0.5
 
 
 def _portion(left: Series, collapsed: Mask, among: Mask, label: str) -> Series:
-    """Return the share of collapsed heads at each step, among those of some heads that were recorded."""
+    """Return the share of collapsed heads at each step, among a group's recorded heads."""
     count = among.sum(axis=1)
     with np.errstate(all="ignore"):
         return single(label, "1", left.steps, (collapsed & among).sum(axis=1) / count, count > 0)

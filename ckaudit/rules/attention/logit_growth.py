@@ -26,15 +26,20 @@ def logit_growth(
     """Attention logits are too large.
 
     ## What it checks
-    Each head's largest logit before softmax. Over `sev1_logit` at `min_points` points in a row is sev1 (M19, SEV1-2). Over
-    `sev2_logit` (where Kimi K2 caps them) and `min_growth` times what it was at the first is sev2, over `note_logit` a note
-    (lab: healthy heads of full trainings at most 28, adapters 72). Of fewer than `few_points` points the last one alone tells.
+    The rule judges each head's largest logit before softmax.
+
+    - A logit over `sev1_logit` at `min_points` points in a row is sev1 (M19, SEV1-2).
+    - A logit over `sev2_logit` (where Kimi K2 caps them) is sev2, and one over `note_logit` is a note (lab: healthy heads of full
+      trainings at most 28, adapters 72).
+    - Such a sev2 or a note also needs a logit of more than `min_growth` times what it was at first.
+    - In a run of fewer than `few_points` points, the last point alone is enough.
     ## Why it matters
-    Softmax of such logits is one key and nothing else: no gradient comes back to queries and keys, and bfloat16 has no
+    The softmax of such logits picks one key and nothing else: no gradient comes back to queries and keys, and bfloat16 has no
     digits left for the difference of two logits.
     ## False alarms
-    Logits that began high and come down, as under a cap, are no runaway. What the Recorder notes between checkpoints is the
-    largest of a sample of the queries, a lower bound: over the limit it is a finding, below it is no word on the others.
+    Logits that began high and come down, as under a cap, are no runaway. What the Recorder logs between checkpoints is the
+    largest of a sample of the queries, a lower bound: above the limit it is a finding, below it says nothing of the other
+    queries.
     """
     yield from too_few(logit, min_points)
     if is_written_by_ckaudit(facts) and logit.labels == ("max_attn_logit",):  # the lines between checkpoints

@@ -35,21 +35,25 @@ def mask_leak(
     """Attention puts weight on later tokens.
 
     ## What it checks
-    The weight that each head puts above the diagonal, on tokens that come later. Under a causal mask it is exactly zero, and
-    `max_future_share` leaves room for rounding alone (in the lab's dev split all models without the fault have 0.0, leaky ones
-    0.5 and more).
+    The rule measures the weight that each head puts above the diagonal, on tokens that come later. Under a causal mask this is
+    exactly zero: `max_future_share` leaves room for rounding alone (in the lab's dev split all models without the fault have 0.0,
+    leaky ones 0.5 and more).
     ## Why it matters
-    The model sees what it is to predict: losses become too good to be true, and what it generates is worthless.
+    The model sees what it is to predict: losses become too good to be true, and what the model generates is worthless.
     ## False alarms
-    What run.json says of the attention of each layer comes first, the layer's name second. Attention of an encoder or across
-    to one may look anywhere, and is left out; a prefix that is read both ways is not counted. Layers of which nothing is known
-    are judged where siblings in their stack keep to the past, or where no stack does and `next_token` of the targets are the
-    next token; and those of a part that is called a decoder where `next_token` of the targets are the next token of what an
-    embedding reads, as a translator's decoder is given the sentence that it is to say. Where the targets are known to be
-    something else, a stack that looks ahead throughout is never judged; nor is one that looks ahead in all layers at some
-    checkpoints and in none later: it is trained in turns.
-    Of sampled maps alone, without the mass of whole ones, only layers that run.json says are to be causal are judged; of
-    others it is noted that they look ahead, for an encoder's do.
+    Not every head must be causal:
+
+    - What run.json says of the attention of each layer comes first, the layer's name second.
+    - Attention of an encoder, or across to one, may look anywhere and is left out. A prefix that is read both ways is not
+      counted.
+    - A layer of which nothing is known is judged where siblings in its stack keep to the past, or where no stack does and
+      `next_token` of the targets are the next token.
+    - A part called a decoder is judged where `next_token` of the targets are the next token of what an embedding reads: a
+      translator's decoder is given the sentence that it is to say.
+    - Where the targets are known to be something else, a stack that looks ahead throughout is never judged.
+    - A stack that looks ahead in all layers at some checkpoints, and in none later, is trained in turns: it is not judged either.
+    - Where only sampled maps are recorded, without the mass of whole maps, only layers that run.json says are causal are judged.
+      Others that look ahead are a note, for an encoder's do.
     """
     if mass is None and sampled is None:
         yield needs_one_of(upper_triangle_mass, sampled_upper_mass)
@@ -63,7 +67,7 @@ def mask_leak(
 
 
 def _is_next_token(match: Series | None, min_share: float) -> bool | None:
-    """Tell whether so many of the targets are the next token; None where it is not known."""
+    """Tell whether at least `min_share` of the targets are the next token; None where it is not known."""
     return None if match is None or not match.finite.any() else bool(np.nanmedian(match.values) >= min_share)
 
 
@@ -91,7 +95,7 @@ def _of_whole_maps(
 
 
 def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool | None, max_mass: float) -> Iterator[Hit | Skip]:
-    """Judge the layers that are to be causal by the word of run.json, and note that others look ahead: once, where most do."""
+    """Judge the layers that run.json says are causal; note once, at the head that does it longest, that others look ahead."""
     prefixes = prefix_heads(sampled, facts)
     mass = may_be_causal(sampled, facts, next_token=next_tokens is True).only(lambda head: head not in prefixes)
     ahead = (mass.values > max_mass) & mass.finite
@@ -110,7 +114,7 @@ def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool 
 
 
 def _causal_by_word(mass: Series, facts: Manifest | None, next_tokens: bool | None) -> frozenset[str]:
-    """Return the heads that are to be causal, unless another task reads both ways through modules made for a causal one."""
+    """Return the heads that run.json or names call causal; none where another task reads both ways through such modules."""
     is_other = next_tokens is False or loss_kind_of(facts) == "other"
     return frozenset() if is_other else causal_heads(mass, facts)
 

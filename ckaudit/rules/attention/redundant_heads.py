@@ -13,7 +13,7 @@ from ckaudit.run.series import Mask, Series, at, single
 from ckaudit.run.spans import spans
 
 FEW_CHECKPOINTS = 6
-"""Fewer checkpoints than this are few."""
+"""A run of fewer checkpoints has few."""
 
 
 @rule("ATTN004", severity="sev2", needs=[head_similarity, attention_evenness], wants=[attn_entropy], unit="1")
@@ -32,12 +32,15 @@ def redundant_heads(
     """Heads of a layer do the same.
 
     ## What it checks
-    The cosine of each head's attention to the most similar other head of its layer, of heads that are choosy at all: with an
-    evenness below `max_evenness`, for even heads are all alike. More than `max_head_share` of the heads of a layer over
-    `copy_similarity` at `min_points` checkpoints in a row, two of a run of few, is sev2, for then they are copies of one; so
-    near 1 come heads that see one key alone as well, so that those below an evenness of `min_evenness` do not count (lab: 3e-5
-    from 1 in ill runs, 9e-4 in healthy ones, 0 where heads are copies). Heads that are copies have one entropy, too, to a
-    hundredth. More than `max_head_share` of all heads over `note_similarity` is a note (D3.2).
+    The rule takes the cosine of each head's attention to that of the most similar other head of its layer.
+
+    - Only heads that choose are judged, those with an evenness below `max_evenness`: even heads are all alike.
+    - A head is a copy where its cosine is over `copy_similarity` (lab: 3e-5 from 1 in ill runs, 9e-4 in healthy ones, 0 where
+      heads are copies) and its entropy is within 1 % of its layer's, for copies have one entropy.
+    - Heads with an evenness below `min_evenness` are no copies: heads that see one key alone come as near to 1.
+    - A layer is sev2 where more than `max_head_share` of its heads are copies, at `min_points` checkpoints in a row, or at two in
+      a run of few.
+    - More than `max_head_share` of all judged heads over `note_similarity` is a note (D3.2).
     ## Why it matters
     Copies get the same gradient and stay copies: the layer has fewer heads than were paid for.
     ## False alarms
@@ -82,7 +85,7 @@ def _choosy(similarity: Series, even: Series, chosen: float) -> Mask:
 
 
 def _as_wide(similarity: Series, entropy: Series | None, *, within: float = 0.01) -> Mask:
-    """Tell which heads have the middle entropy of their layer, as copies have; all of them where none is recorded."""
+    """Tell which heads have the median entropy of their layer, as copies do; all of them where no entropy is recorded."""
     same = np.ones(similarity.values.shape, bool)
     if entropy is None:
         return same

@@ -16,7 +16,7 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
 MIN_TRACE = 1e-3
-"""How far from 1 the normalized entropy of some head comes in hundreds of updates."""
+"""Least distance from 1 that the normalized entropy of some head reaches in hundreds of updates."""
 
 
 @rule(
@@ -43,19 +43,25 @@ def uniform_heads(
     """Attention heads look at everything alike.
 
     ## What it checks
-    The share of heads whose entropy is that of looking everywhere alike: over `max_uniform_share` at `min_points` checkpoints in
-    a row up to the last one, after `min_steps` steps and `min_plan_share` of the plan (D2.5, D3.1). In a run of fewer than
-    `grave_steps` steps it is a note where the loss falls by `min_loss_fall` of itself, or further in its last third than in its
-    first, where a tenth of what a constant guess costs is saved, or where no loss is recorded: what follows from the token itself
-    is learnt first, and what follows from others takes hundreds to thousands of steps (Olsson et al. 2022). It is none where the
-    entropy of each head is within a thousandth of the largest: updates of any size leave more of a trace (healthy trainings of
-    250 steps and more: 0.027 away at the least, 25 of them), so that the logits are scaled to nothing.
+    The rule takes the share of heads whose entropy is that of looking everywhere alike.
+
+    - The share is over `max_uniform_share` at `min_points` checkpoints in a row up to the last one, after `min_steps` steps and
+      `min_plan_share` of the plan (D2.5, D3.1): sev2.
+    - In a run of fewer than `grave_steps` steps, the finding is a note where the loss falls by `min_loss_fall` of itself, or
+      further in its last third than in its first.
+    - The finding is a note, too, in a run of fewer than `grave_steps` steps where 10 % of what a constant guess costs is saved,
+      or where no loss is recorded.
+    - In such a run the model first learns what follows from the token itself. What follows from other tokens takes hundreds to
+      thousands of steps (Olsson et al. 2022).
+    - The finding stays sev2 where the entropy of each head is within 0.001 of the largest possible: the logits are scaled to
+      nothing.
+    - Updates of any size leave more of a trace (healthy trainings of 250 steps and more: 0.027 away at the least, 25 of them).
     ## Why it matters
-    Attention is an average over all tokens then: the model has not begun to use its context.
+    Attention is then an average over all tokens: the model has not begun to use its context.
     ## False alarms
-    All heads begin like that, and the first choose after some tens to hundreds of steps; a plateau may delay it to half
-    of the plan (lab). A few uniform heads are ordinary. A task that needs no context, as one in which every token follows from
-    the one before, leaves them all uniform, and is accused.
+    All heads begin like that, and the first choose after some tens to hundreds of steps; a plateau may delay this to half of the
+    plan (lab). A few uniform heads are ordinary. A task that needs no context, as one in which every token follows from the one
+    before, leaves all heads uniform, and is reported.
     """
     yield from too_few(uniform, min_points)
     end = int(uniform.steps[-1])
@@ -78,7 +84,7 @@ def uniform_heads(
 
 
 def _are_off(entropy: Series | None) -> bool:
-    """Tell whether every head attends uniformly to the third digit, at the last checkpoint that has their entropies."""
+    """Tell whether every head attends uniformly to within `MIN_TRACE`, at the last checkpoint that has their entropies."""
     if entropy is None or not entropy.finite.any():
         return False
     last = entropy.values[np.flatnonzero(entropy.finite.any(axis=1))[-1]]
@@ -86,7 +92,7 @@ def _are_off(entropy: Series | None) -> bool:
 
 
 def _is_learning(losses: Floats, min_fall: float) -> bool:
-    """Tell whether a share of the first loss is gone in the median of the last third, or the loss has only begun to fall."""
+    """Tell whether the median of the last third is below the first loss by a share of it, or the loss has just begun to fall."""
     if losses[0] <= 0:
         return False
     return 1 - median(losses[-max(1, len(losses) // 3) :]) / losses[0] > min_fall or fall_accelerates(losses)
