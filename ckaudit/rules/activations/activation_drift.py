@@ -40,23 +40,28 @@ def activation_drift(
     """Outputs of a module grow, shrink or hold outliers.
 
     ## What it checks
-    The root mean square of each module's output over the median of its checkpoints of the nine tenths of its steps before (of all
-    of them, what grows with the steps would always have grown many times over); not in the first third of the run, or its first
-    `warmup` steps where that is shorter, for at first all of them grow. `max_ratio` as large or as small at two checkpoints in a
-    row (of fewer than six, at the last one) is sev2 in the residual stream and a note elsewhere, for single branches come and go
-    (M21, D4.5; lab and 19 families: healthy streams at most 4.5 times, branches 6.4; a layer with a weight of its own is a
-    branch, as the last of a plain stack, whose outputs grow up to the targets). Any module whose level, or spread, in the last
-    third of the steps is over `runaway_ratio` times that in the middle third runs away, which is sev2 in the stream, and from
-    `max_ratio` on anywhere, where it ends above `usual_ratio` times the largest output of any module before (what began small may
-    come to the size of the others): outputs that grow with the steps come to 1.7 times, with their square to 2.8 (healthy after
-    `warmup` steps: streams at most 1.4, branches 4.4 before a model groks; a rise by half in a hundred steps is to be watched,
-    DR-1). What grew in the stream is a note where the loss fell by `paid_loss_fall` of itself meanwhile, since it was last at
-    most `usual_ratio` times as large: it grew with what was learnt. A share of outliers over `max_outlier_rate` percent is noted
-    (M22; lab: healthy at most 0.9).
+    The rule divides the root mean square of each module's output by the median of its earlier checkpoints, without those of the
+    first tenth of its steps: beside these, an output that grows with the steps would always have grown many times over.
+
+    - The first third of the run is left out, or its first `warmup` steps where that is shorter: at first all outputs grow.
+    - An output `max_ratio` times as large or as small, at two checkpoints in a row (in a run of fewer than six, at the last one),
+      is sev2 in the residual stream and a note elsewhere, for single branches come and go (M21, D4.5).
+    - In the lab and 19 families, healthy streams come to 4.5 times at most, branches to 6.4. A layer with a weight of its own is
+      a branch, as the last of a plain stack, whose outputs grow up to the targets.
+    - A module runs away where its level, or its spread, in the last third of the steps is over `runaway_ratio` times that in the
+      middle third. In the stream that is sev2.
+    - In any other module a runaway is sev2 from `max_ratio` on, where it ends above `usual_ratio` times the largest output of any
+      module before: what began small may come to the size of the others. Else it is a note.
+    - Outputs that grow with the steps come to 1.7 times by that measure, with their square to 2.8.
+    - Healthy modules, after `warmup` steps, come to 1.4 times in streams, and to 4.4 in branches before a model groks. A rise by
+      half in a hundred steps is to be watched (DR-1).
+    - Growth in the stream is a note where the loss fell by `paid_loss_fall` of itself meanwhile, since the output was last at
+      most `usual_ratio` times as large: it grew with what was learnt.
+    - A share of outliers over `max_outlier_rate` percent is a note (M22; lab: healthy at most 0.9).
     ## Why it matters
-    Outputs that run away overflow in half precision and saturate whatever comes next; outputs that vanish carry nothing.
+    Outputs that run away overflow in half precision and saturate whatever comes next. Outputs that vanish carry nothing.
     ## False alarms
-    Outputs grow several times over while a small initialization is learnt away: what counts is the past of the same module.
+    Outputs grow several times over while a small initialization is learnt away: only the module's own past counts.
     """
     yield from too_few(rms, 3)
     ratio = over_past(rms, 1, reach=0.1)
@@ -98,12 +103,12 @@ def activation_drift(
 
 
 def _single_layers(gradient: Series | None) -> set[str]:
-    """Return the modules with a weight of their own: layers of a plain stack, whose outputs add to no stream."""
+    """Return the modules with a weight of their own: layers of a plain stack, whose outputs are added to no stream."""
     return {name.removesuffix(".weight") for name in gradient.labels} if gradient is not None else set()
 
 
 class _Runaway(NamedTuple):
-    """First and last step of outputs that grow, their level over that of the middle third, and over the largest of any module."""
+    """First and last step of outputs that grow; their end level over that of the middle third, and over any module's largest."""
 
     first: int
     last: int
@@ -136,7 +141,7 @@ def _outliers(outliers: Series, max_rate: float) -> Iterator[Hit]:
 
 
 def _runaways(sizes: Series, limit: float) -> dict[str, _Runaway]:
-    """Return the course of each module that runs away: the median of its last third is over that of its middle third."""
+    """Return the course of each module whose median in the last third is over `limit` times that in the middle third."""
     courses = {}
     columns = _grown(sizes, limit)
     largest = largest_output(sizes) if columns else 0.0
@@ -156,7 +161,7 @@ def _runaways(sizes: Series, limit: float) -> dict[str, _Runaway]:
 
 
 def _grown(sizes: Series, limit: float) -> list[int]:
-    """Return the columns that may have run away: all, or only those whose levels did where every cell is a number."""
+    """Return the columns that may have run away: those whose levels did where every cell is finite, else all."""
     if not sizes.finite.all() or len(sizes.steps) < 3:
         return [*range(len(sizes.labels))]
     middle, end = (sizes.values[part] for part in thirds_of_steps(sizes.steps)[1:])

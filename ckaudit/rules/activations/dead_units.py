@@ -24,19 +24,27 @@ def dead_units(
     """Units never fire.
 
     ## What it checks
-    The share of each module's units that stay below 1e-3 over a whole batch (F8): over `max_dead_share` at `min_points`
-    checkpoints in a row is sev2, over `note_dead_share` is noted. Of modules whose units were not counted, the share of outputs
-    that are not zero: at most `max_firing`, and at most `max_left_share` of what it was, up to the last checkpoint is sev2. An
-    output that is nothing but zeros throughout is noted.
+    The rule takes the share of each module's units that stay below 1e-3 over a whole batch (F8).
+
+    - A share of silent units over `max_dead_share` at `min_points` checkpoints in a row is sev2, and one over `note_dead_share`
+      is a note.
+    - Where a module's units were not counted, the share of its outputs that are not zero counts: at most `max_firing`, and at
+      most `max_left_share` of what it was, up to the last checkpoint, is sev2.
+    - A module whose outputs are nothing but zeros throughout is a note.
     ## Why it matters
     A unit that never fires gets no gradient and cannot come back: the model is narrower than was paid for.
     ## False alarms
-    Sparse units fire on some token of a large batch, and are not dead. A fully connected layer behind a ReLU loses 30 to 70 % of
-    its units in the first steps of Adam, and the model learns all the same (textbook CNNs of seven seeds); some layers of large
-    language models have more than 70 % (Voita et al. 2023). In the first steps of a tiny initialization all are below the limit.
-    Half of the outputs of a ReLU are zero, and all but a few where the largest are chosen or experts are routed to: from the
-    start, and so they stay. Wide layers of ReLU that were trained for long come to one output in thirty (Li et al. 2023); their
-    units fire, on other tokens, which a count of units shows.
+    Some healthy modules are mostly silent:
+
+    - Sparse units fire on some token of a large batch, and are not dead.
+    - A fully connected layer behind a ReLU loses 30 to 70 % of its units in the first steps of Adam, and the model learns all the
+      same (textbook CNNs of seven seeds).
+    - Some layers of large language models have more than 70 % dead units (Voita et al. 2023).
+    - In the first steps of a tiny initialization all units are below the limit.
+    - Half of the outputs of a ReLU are zero, and nearly all outputs are where the largest are chosen or experts are routed to:
+      from the start, and so they stay.
+    - Wide layers of ReLU that were trained for long come to one output in thirty (Li et al. 2023). Their units fire on other
+      tokens, which a count of units shows.
     """
     if dead is None and sparsity is None:
         yield needs_one_of(dead_unit_fraction, activation_sparsity)
@@ -67,7 +75,7 @@ def dead_units(
 
 
 def _by_zeros(sparsity: Series, max_firing: float, max_left: float, min_points: int) -> Iterator[Hit | Skip]:
-    """Judge modules by the share of their outputs that are zero; of a run of few points the last one alone may tell."""
+    """Judge modules by the share of their outputs that are zero; in a run of few points the last point alone is enough."""
     if not sparsity.labels:
         return
     yield from too_few(sparsity, 3)

@@ -13,16 +13,17 @@ def dropout_rate_high(facts: Manifest, *, max_rate: float = 0.5, max_rate_before
     """Dropout removes more than it leaves.
 
     ## What it checks
-    The largest probability of dropout among the model's modules, as the recorder found it before the first step: more than
-    `max_rate`, the half that Srivastava et al. 2014 drop in the widest layers, and less elsewhere. The one dropout before the
-    classifier of a pooled network, where nothing but the answer follows, is a note up to `max_rate_before_head`: so MobileNetV2's
-    default of 0.8.
+    The rule takes the largest dropout probability among the model's modules, as the recorder found it before the first step.
+
+    - A probability above `max_rate` is sev2. Srivastava et al. 2014 drop that half in the widest layers, and less elsewhere.
+    - The one dropout before the classifier of a pooled network, where nothing but the answer follows, is a note up to
+      `max_rate_before_head`: MobileNetV2's default is 0.8.
     ## Why it matters
-    What is left is scaled up to make good for it, and so is its noise: at nine tenths each value is zero or ten times itself.
+    What is left is scaled up to make good for it, and so is its noise: at a rate of 0.9 each value is zero or ten times itself.
     The training loss stays far above what the same weights reach without dropout.
     ## False alarms
-    A rate that is raised in one small place on purpose. One that is changed while the model trains is judged as it was at
-    the start. Dropout that is no module and no attribute of one is not seen.
+    A rate may be raised in one small place on purpose. A rate that changes while the model trains is judged as it was at the
+    start. Dropout that is neither a module nor an attribute of one is not seen.
     """
     rate = facts.dropout
     if rate is UNSET:

@@ -15,7 +15,7 @@ from ckaudit.run.spans import spans
 _FUNCTION = re.compile(r"(^|[._])(act\w*|\w*sigmoid\w*|\w*tanh\w*|gates?)$", re.IGNORECASE)
 
 MAX_ZEROS = 0.1
-"""Share of exact zeros that a sigmoid may come to by underflow; spikes, masks and choices put out a half and more."""
+"""Share of exact zeros that a sigmoid may reach by underflow; spikes, masks and choices put out a half and more."""
 
 
 @rule(
@@ -34,17 +34,23 @@ def saturated_units(
     """Outputs of an activation function sit at its ends.
 
     ## What it checks
-    How near the outputs of a bounded activation function are to having only its two ends: their variance over the largest
-    that numbers with this mean and these ends can have. Over `max_saturation` at `min_points` checkpoints in a row is sev2, over
-    `note_saturation` is noted, for there enough of them still are in between to learn (lab: healthy functions at most 0.3, a
-    saturated sigmoid 0.8 that trains on).
+    The rule asks how near the outputs of a bounded activation function are to having only its two ends: it divides their variance
+    by the largest variance that numbers with this mean and these ends can have.
+
+    - A module counts where that ratio is over `note_saturation` at `min_points` checkpoints in a row.
+    - The finding is sev2 where the median ratio of these checkpoints is above `max_saturation`. Else it is a note: enough outputs
+      are still in between to learn.
+    - In the lab healthy functions come to 0.3 at most, a saturated sigmoid that trains on to 0.8.
     ## Why it matters
-    At its ends the function is flat, and no gradient comes through.
+    At its ends the function is flat, and passes no gradient.
     ## False alarms
-    Only modules whose outputs come up to `reach` in magnitude and nowhere beyond 1 are judged, and where their extremes are not
-    recorded, only those called sigmoid or tanh. One whose name does not say activation, sigmoid, tanh or gate must sit at its
-    ends from its first record on, before anything is learnt: what puts out pictures or classes comes to its ends by learning
-    them. It must put out next to no exact zeros either, as steps, spikes and choices do, and no sigmoid.
+    Modules that are not bounded, or that reach their ends by learning, are left out:
+
+    - Only modules whose outputs come up to `reach` in magnitude and nowhere beyond 1 are judged. Where their extremes are not
+      recorded, only those called sigmoid or tanh are.
+    - A module whose name does not say activation, sigmoid, tanh or gate must sit at its ends from its first record on, before
+      anything is learnt. A module that puts out pictures or classes comes to its ends by learning them.
+    - Such a module must also put out next to no exact zeros: steps, spikes and choices do put them out, and no sigmoid does.
     """
     begun = _saturated_at_first(ends, largest, zeros, max_saturation)
     functions = ends.only(lambda name: _FUNCTION.search(name) is not None or name in begun)
@@ -65,7 +71,7 @@ def saturated_units(
 
 
 def _bounded(functions: Series, largest: Series | None, reach: float) -> Mask:
-    """Return which cells have outputs that come up to 1 in magnitude and not beyond, where the name does not tell."""
+    """Return which outputs come up to `reach` in magnitude and not beyond 1, and those whose extremes are not recorded."""
     bounded = np.ones(functions.values.shape, bool)
     outputs = None if largest is None else at(largest, functions.steps).values
     for column, name in enumerate(functions.labels):
@@ -76,7 +82,7 @@ def _bounded(functions: Series, largest: Series | None, reach: float) -> Mask:
 
 
 def _saturated_at_first(ends: Series, largest: Series | None, zeros: Series | None, max_saturation: float) -> set[str]:
-    """Return the modules that sit at their ends when they are first recorded, and put out hardly an exact zero."""
+    """Return the modules that sit at their ends when they are first recorded, and put out hardly any exact zeros."""
     if largest is None or zeros is None:
         return set()
     none = zeros.only(lambda name: name in largest.labels)
