@@ -14,7 +14,7 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
 MIN_TREND_POINTS = 12
-"""Below so many values their trend is most of their steps, which differences of steps leave out."""
+"""With fewer values, their trend makes up most of their steps: noise is then taken from differences of steps instead."""
 
 
 @rule("EVAL002", severity="sev2", needs=[microbench_score], unit="score")
@@ -30,15 +30,23 @@ def benchmark_regression(
     """A small benchmark falls back.
 
     ## What it checks
-    Each score against its best so far, from `history` values on (M58, SEV2-2): lower by `min_relative_fall` of it and by `k`
-    robust deviations of its own steps, at `min_points` evaluations in a row or at the last one. Where
-    `recovery_fraction` of what was lost is won back later it is a note.
+    The rule compares each score with its best so far (M58, SEV2-2).
+
+    - Scores are judged from `history` values on.
+    - A score has fallen where it is lower than its best by `min_relative_fall` of that, and by `k` robust deviations of its own
+      steps.
+    - A fall counts at `min_points` evaluations in a row, or at the last one: sev2.
+    - A fall is a note where `recovery_fraction` of what was lost is won back later.
     ## Why it matters
     The loss may go on falling while an ability is lost: data, context or harness changed.
     ## False alarms
-    Small benchmarks are noisy: their own steps say how much. What is better when low, by its name, is not for this rule, nor is
-    the return of an episode, which has its own (return_lost), nor one that goes to and fro between none and all, as of single
-    samples. A rate that is raised anew, as at a warm restart, costs every score for a while, and all of it comes back.
+    Some scores are left out, and some falls pass:
+
+    - Small benchmarks are noisy: their own steps say how much.
+    - A score that is better when low, by its name, is left out.
+    - The return of an episode has its own rule (return_lost).
+    - A score that goes to and fro between none and all, as of single samples, is left out.
+    - A rate that is raised anew, as at a warm restart, costs every score for a while, and all of it comes back.
     """
     single = {name for column, name in enumerate(score.labels) if _is_of_single_samples(score.finite_points(column)[1])}
     score = score.only(lambda name: not EPISODE_RETURN.search(name) and not LESS_IS_BETTER.search(name) and name not in single)
@@ -71,7 +79,7 @@ def benchmark_regression(
 
 
 def _is_of_single_samples(values: Floats, *, min_flips: int = 4) -> bool:
-    """Tell whether a score is none or all each time, and goes to and fro: nothing between them was measured.
+    """Tell whether a score is none or all each time, and goes to and fro: it was measured on single samples.
 
     >>> _is_of_single_samples(np.array([0, 1, 0, 0, 1, 0.0])), _is_of_single_samples(np.array([0, 0.9, 0.8, 0, 0.9, 0]))
     (True, False)
@@ -87,7 +95,7 @@ def _is_made_good(score: Series, span: Span, best: float, share: float) -> bool:
 
 
 def _noise(values: Floats) -> float:
-    """Return the robust deviation of the steps between values, of one value then; of few values that of their differences."""
+    """Return the noise of one value, from the robust deviation of the steps between values; with few values, from differences."""
     if len(values) < MIN_TREND_POINTS:
         return float(np.nan_to_num(difference_noise(values)))
     steps = np.diff(values)
@@ -95,7 +103,7 @@ def _noise(values: Floats) -> float:
 
 
 def _smoothed(values: Floats) -> Floats:
-    """Return the median of each value and the four before it, of those that are known, shape (T, P)."""
+    """Return the median of each value and the four before it, as far as they are known, shape (T, P)."""
     padded = np.concatenate([np.full((4, values.shape[1]), np.nan), values])
     windows = np.lib.stride_tricks.sliding_window_view(padded, 5, axis=0)
     known = np.isfinite(windows).any(axis=-1)

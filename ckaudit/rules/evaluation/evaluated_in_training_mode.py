@@ -17,15 +17,17 @@ def evaluated_in_training_mode(
     """Evaluations run in training mode.
 
     ## What it checks
-    Passes without gradients in which dropout was on or batch norm took the statistics of its batch. In two evaluations
-    (`min_points`) it is no slip. Where such passes come in more than `max_step_share` of the steps from then on they are taken
-    to be a part of the training itself, as where a model makes its own targets, and are not judged.
+    The rule counts passes without gradients in which dropout was on, or batch norm took the statistics of its batch.
+
+    - Such passes in at least `min_points` evaluations are no slip: sev2.
+    - Where such passes come in more than `max_step_share` of the steps from then on, they are part of the training itself, as
+      where a model makes its own targets, and are not judged.
     ## Why it matters
-    Validation losses are too high by what dropout costs, and as noisy as the units dropped; batch norm even learns from the
+    Validation losses are too high by what dropout costs, and as noisy as the units dropped. Batch norm even learns from the
     held-out set. No two checkpoints can be compared, and the best of them is chosen by chance.
     ## False alarms
-    Who asked for it: dropout kept on to tell how sure a model is (Monte Carlo dropout), statistics of batch norm taken anew,
-    generation while the model trains. Only calls of the watched model itself are seen, and only under `torch.no_grad` or
+    Somebody may have asked for it: dropout kept on to tell how sure a model is (Monte Carlo dropout), new statistics for batch
+    norm, generation while the model trains. Only calls of the watched model itself are seen, and only under `torch.no_grad` or
     `torch.inference_mode`.
     """
     steps, values = share.finite_points()

@@ -26,16 +26,20 @@ def evaluation_artifact_changed(
     """Files that an evaluation rests on have changed.
 
     ## What it checks
-    The hash of every artifact at every evaluation against the one that run.json names, else the first: anything below
-    `full_agreement` is another file (M59, SR-1). Where nobody hashed them: one step of the held-out loss against the training
-    loss, more than `min_ratio` times any of the three before it and of those after it, and `min_loss_share` of the loss, with
-    `evals_before` evaluations before it and `evals_after` after it in which the two go on side by side, as they do where only
-    the ruler was changed.
+    The rule compares the hash of every artifact at every evaluation with the hash that run.json names, or else with the first
+    one.
+
+    - An agreement below `full_agreement` means another file (M59, SR-1): sev2.
+    - Where nobody hashed the files, one step of the held-out loss against the training loss counts. It is larger than
+      `min_loss_share` of the loss, and more than `min_ratio` times any of the three steps before it and of those after it.
+    - Such a step needs `evals_before` evaluations before it and `evals_after` after it in which the two losses go on side by
+      side, as they do where only the ruler was changed.
     ## Why it matters
-    Scores on both sides of the change do not compare: a regression, or a gain, may be of the harness alone.
+    Scores on both sides of the change do not compare: a regression, or a gain, may come from the harness alone.
     ## False alarms
-    None: the same bytes have the same hash. A change that was meant needs a new run of the older checkpoints. A held-out loss
-    that steps because model or data changed takes the training loss with it, or goes on apart from it: neither is told.
+    There are none for hashes: the same bytes have the same hash. A change that was meant needs a new run of the older
+    checkpoints. A held-out loss that steps because model or data changed takes the training loss with it, or goes on apart from
+    it: neither is reported.
     """
     if same is None:
         yield from _stepped(val, train, min_ratio, min_loss_share, evals_before, evals_after)
@@ -54,7 +58,7 @@ def evaluation_artifact_changed(
 def _stepped(
     val: Series | None, train: Series | None, alone: float, min_step: float, before: int, after: int
 ) -> Iterator[Hit | Skip]:
-    """Yield the one step by which the held-out loss left the training loss, to go on beside it."""
+    """Yield the single step by which the held-out loss moved away from the training loss, to go on beside it."""
     if val is None or train is None:
         yield Skip("not_recorded", "needs eval_artifact_hash, or val_loss and train_loss_raw")
         return

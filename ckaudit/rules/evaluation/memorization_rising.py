@@ -17,13 +17,13 @@ def memorization_rising(
     """The model recites more and more of its training data.
 
     ## What it checks
-    The share of training sequences that the model continues word for word (M52: above `usual_percent` percent without
-    deduplication, a tenth with it), as a matcher of many sequences found it: above `usual_percent` at its last value and more
-    than `min_growth` times the median of its first half, over at least `min_points` values.
+    The rule takes the share of training sequences that the model continues word for word, as a matcher of many sequences found
+    it. The share is above `usual_percent` percent at its last value, and more than `min_growth` times the median of its first
+    half, over at least `min_points` values. M52 has `usual_percent` without deduplication, and a tenth of it with it.
     ## Why it matters
-    What is recited may be private or owned, and it is bought with capacity (SEV2-3).
+    What is recited may be private or owned, and the model pays for it with capacity (SEV2-3).
     ## False alarms
-    The few fixed probes of the protocol are learnt on purpose in a small run: they are not judged.
+    A small run learns the few fixed probes of the protocol on purpose: they are not judged.
     """
     judged = rate.only(lambda label: label != "probes")
     if judged.points < min_points:

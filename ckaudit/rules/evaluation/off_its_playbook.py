@@ -28,7 +28,7 @@ from ckaudit.run.run_facts import is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps, at, has_precedent
 
 MIN_SHARE_OF_WAY = 0.2
-"""Share of the way from one level to the other from which on a point holds the other: a slow rise has points on its way."""
+"""Share of the way from one level to the other from which on a point holds the other level: a slow rise has points in between."""
 
 
 @rule("PLAY001", severity="sev2", needs=[playbook_numbers], wants=[train_loss_raw, learning_rate, FACTS], unit="1")
@@ -45,24 +45,35 @@ def off_its_playbook(
     """A logged number takes the bad shape of its playbook.
 
     ## What it checks
-    Each logged number that no rule of its own judges, from `min_points` on, against the bad shape that its playbook names: a
-    rise or fall of its level that lasts to the end (perplexities, probe loss, balance loss, duplicates, checkpoint time and
-    size, tokens per update, clip rate, time spent computing), a change of level up or down (residual of the scaling law), a
-    hump (noise scale), a jump of what had settled (divergence of a probe's answers), a slide that does not slow down
-    (curvature, spectral norm, residual stream, outliers, entropy and top mass of a probe), a second rise after it had settled
-    (update over weight), a second warm-up of the learning rate, a phase that goes back, and a constant that changes. How far
-    is declared for each. A change must exceed five standard errors of the noise; of fewer than eight points, whose noise is
-    not known, it must be a share of `min_share_of_few` where it falls or rises.
+    The rule compares each logged number that no rule of its own judges, from `min_points` points on, with the bad shape that its
+    playbook names. How far it must go is declared for each number.
+
+    - A rise or fall of the level that lasts to the end: perplexities, probe loss, balance loss, duplicates, checkpoint time and
+      size, tokens per update, clip rate, time spent computing.
+    - A change of level up or down: residual of the scaling law.
+    - A hump: noise scale.
+    - A jump of a number that had settled: divergence of a probe's answers.
+    - A slide that does not slow down: curvature, spectral norm, residual stream, outliers, entropy and top mass of a probe.
+    - A second rise after the number had settled: update over weight.
+    - A second warm-up of the learning rate, a phase that goes back, and a constant that changes.
+    - A change must exceed five standard errors of the noise. With fewer than eight points the noise is unknown: a fall or rise
+      must then come to a share of `min_share_of_few`.
     ## Why it matters
     Whoever logs such a number relies on somebody to look at it.
     ## False alarms
-    Warm-ups and what is learnt change fast at first and slow down: neither is a slide nor a second rise. A probe's answers
-    become surer as the loss falls: where the training loss fell by `learnt` of what the entropy fell by, it was learnt. Batches
-    that grow as planned do not fall, and one that is cut short is no level: two points of few and most of the last three hold
-    it. An update follows the learning rate: it must surge over that as well; and where a plateau is left the gradient grows
-    under plain descent, and the update with it: since then the loss has fallen by `learnt` of itself. A residual that comes to
-    nothing is better. A policy plays between updates, as long as its episodes last: its time spent computing is not judged.
-    Fewer than eight points of a rate with restarts may look like a second warm-up.
+    Some changes are ordinary:
+
+    - Warm-ups and what is learnt change fast at first and slow down: they are neither a slide nor a second rise.
+    - A probe's answers become surer as the loss falls. Where the training loss fell by `learnt` of what the entropy fell by, the
+      model learnt them.
+    - Batches that grow as planned do not fall. A batch that is cut short is no level: two points of few, and most of the last
+      three, must hold a level.
+    - An update follows the learning rate: it must surge over that as well.
+    - Where a plateau is left, the gradient grows under plain descent, and the update with it. Such a surge is left out where the
+      loss has since fallen by `learnt` of itself.
+    - A residual that comes to nothing is better.
+    - A policy plays between updates, as long as its episodes last: its time spent computing is not judged.
+    - A rate with restarts that has fewer than eight points may look like a second warm-up.
     """
     short = []
     if is_reinforcement_learning(facts):
@@ -104,7 +115,7 @@ def off_its_playbook(
 
 
 def _turn(values: Floats, shape: BadShape, few: float) -> Turn | None:
-    """Return where values take a bad shape; one whose end is below its floor does not matter."""
+    """Return where values take a bad shape; a turn that ends below the shape's floor does not matter."""
     left = values if shape.top is None else np.maximum(shape.top - values, 1e-9)
     turn = _JUDGES[shape.kind](left, shape.size, few)
     if turn is None or not _is_held(left, turn, shape.kind):
@@ -115,9 +126,9 @@ def _turn(values: Floats, shape: BadShape, few: float) -> Turn | None:
 
 
 def _is_held(values: Floats, turn: Turn, kind: str) -> bool:
-    """Tell whether enough points hold both levels of a turn, or a peak stands out of what scatters by factors.
+    """Tell whether enough points hold both levels of a turn, or a peak stands out of the noise on a log scale.
 
-    A first or last point by itself, as a batch cut short or a save without its optimizer, is no level.
+    A single first or last point, as a batch cut short or a save without its optimizer, is no level.
     """
     has_many = len(values) >= ENOUGH_FOR_NOISE
     if kind in _LEVELS:
@@ -131,19 +142,19 @@ def _is_held(values: Floats, turn: Turn, kind: str) -> bool:
 
 
 def _inverted(judge: Callable[[Floats, float], Turn | None], values: Floats, size: float) -> Turn | None:
-    """Return what a judge of rises says of the fall of a positive curve."""
+    """Return the fall of a positive curve that a judge of rises finds in its inverse."""
     turn = judge(1 / values, size) if values.min() > 0 else None
     return turn and Turn(turn.first, turn.last, 1 / turn.before, 1 / turn.after)
 
 
 def _leaves(values: Floats, min_shift: float) -> Turn | None:
-    """Return where a difference from what is expected changes its level, and not towards nothing."""
+    """Return where a difference from what is expected changes its level, and not towards zero."""
     turn = shift(values, min_change=min_shift)
     return turn if turn is not None and abs(turn.after) > abs(turn.before) else None
 
 
 def _goes_back(values: Floats, share: float) -> Turn | None:
-    """Return the first fall below what was reached before, by a share of the whole range."""
+    """Return the first fall, by a share of the whole range, below the highest value before it."""
     behind = np.maximum.accumulate(values) - values
     far = np.flatnonzero(behind > share * float(np.ptp(values)))
     if not len(far) or values.max() <= 0:
@@ -201,14 +212,14 @@ _SENTENCES = {
 
 
 def _surges_per_rate(rate: Series | None, steps: Steps, values: Floats, shape: BadShape, few: float) -> bool:
-    """Tell whether what surges does so over the learning rate as well: an update, and what it changes, follow the schedule."""
+    """Tell whether a number surges relative to the learning rate as well: an update, and what it changes, follow the schedule."""
     planned = at(rate, steps).values[:, 0] if rate is not None else np.full(len(steps), np.nan)
     known = planned > 0
     return known.sum() < len(steps) // 2 or _turn(values[known] / planned[known], shape, few) is not None
 
 
 def _is_learnt(loss: Series | None, steps: Steps, turn: Turn, share: float) -> bool:
-    """Tell whether the training loss fell over a slide as the surprise of the answers did, by a share of it at least."""
+    """Tell whether the training loss fell over a slide by at least a share of what the entropy fell by, both in logs."""
     if loss is None or min(turn.before, turn.after) <= 0:
         return False
     inside = loss.values[(loss.steps >= steps[turn.first]) & loss.finite[:, 0], 0]

@@ -13,7 +13,7 @@ from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series, has_precedent
 
 AS_BEFORE = 3.0
-"""Times its usual size up to which a change between two checkpoints is one like those before."""
+"""Multiple of its usual size up to which a change between two checkpoints is like those before."""
 
 
 @rule(
@@ -37,19 +37,25 @@ def probe_jump(
     """The answers to a fixed batch change in one jump.
 
     ## What it checks
-    From one checkpoint to the next: a rise of the fixed batch's loss by more than `min_rise` (M57), a change of its answers'
-    entropy by as much (M23), or a divergence from the answers before (M25) that is as far out of what came before; each
-    by more than `mads` robust deviations of at least `history` changes before, of a divergence
-    in logarithms. It is sev2 where the training loss saw
-    nothing, never over `max_train_ratio` times its median since: then the model changed for others only, or the evaluation did;
-    else a note, as is what the checkpoint after it does not confirm: a loss or an entropy that is back, answers that go on to
-    change by more than three times as much as before.
+    The rule compares a fixed batch's answers from one checkpoint to the next.
+
+    - The batch's loss rises by more than `min_rise` of itself (M57), or the entropy of its answers changes by as much (M23).
+    - A change counts beyond `mads` robust deviations of at least `history` changes before it.
+    - The divergence from the answers before (M25) counts by the same measure, in logarithms, and beyond three times the largest
+      before it.
+    - A jump is sev2 where the training loss saw nothing, and was never over `max_train_ratio` times its median since the
+      checkpoint before: the model changed for others only, or the evaluation did. Else it is a note.
+    - A jump is a note where the next checkpoint does not confirm it: the loss or the entropy is back, or the answers go on to
+      change by more than three times as much as before.
     ## Why it matters
-    A batch that never changes has no noise: a jump there is the model's or the harness's (SR-1, SR-3).
+    A batch that never changes has no noise: a jump there comes from the model or the harness (SR-1, SR-3).
     ## False alarms
-    Answers change fast at the start, and a falling loss is no jump. A spike of the training loss explains the jump. Between two
-    checkpoints that are further apart than all before, answers change by more: these are not compared. Running statistics of
-    batch norm lag behind while the model learns fast, and the loss of a fixed batch leaps and is back.
+    Some jumps are ordinary, or are not compared:
+
+    - Answers change fast at the start, and a falling loss is no jump.
+    - A spike of the training loss explains the jump.
+    - Between two checkpoints that are further apart than all before, answers change by more: these are not compared.
+    - Running statistics of batch norm lag behind while the model learns fast: the loss of a fixed batch leaps and is back.
     """
     if probe.points <= history + 1:
         yield Skip("too_few_points", f"{probe.points} values of the fixed batch; more than {history + 1} are needed")

@@ -15,13 +15,13 @@ def probes_forgotten(
     """What was learnt early is forgotten again.
 
     ## What it checks
-    Each probe's perplexity over its lowest so far: over `sev2_ratio` at `min_points` checkpoints in a row the probe is
-    forgotten, over `note_ratio` it is noted (D5.5: low on early slices is good, rising is bad; half more perplexity is 0.4 nats
-    per token).
+    The rule divides each probe's perplexity by its lowest so far. Over `sev2_ratio` at `min_points` checkpoints in a row, the
+    probe is forgotten; over `note_ratio`, it is a note (D5.5: low on early slices is good, rising is bad; half more perplexity is
+    0.4 nats per token).
     ## Why it matters
-    New data pushes out what older data taught: the mixture or the learning rate is wrong for going on (SR-2).
+    New data pushes out what older data taught: the mixture or the learning rate does not suit further training (SR-2).
     ## False alarms
-    Single checkpoints after a restart of the learning rate forget for a moment; three in a row do not.
+    After a restart of the learning rate, single checkpoints forget for a moment; three in a row do not.
     """
     yield from too_few(ratio, min_points)
     for span in spans(ratio, ratio.values > sev2_ratio, min_points=min_points):

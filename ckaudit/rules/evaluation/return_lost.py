@@ -19,14 +19,18 @@ def return_lost(
     """What a policy had learnt is lost.
 
     ## What it checks
-    Scores that are named as the return of an episode, from `min_points` values on, by medians of tenths: the best is above the
-    first by `min_deviations` of its own noise, and of what was gained no more than `max_kept` is left at the end; or the end is
-    below the first by as many deviations, and nothing was gained before.
+    The rule takes scores that are named as the return of an episode, from `min_points` values on, by medians of tenths. One of
+    these holds:
+
+    - The best median is above the first by `min_deviations` of its own noise, and at the end no more than `max_kept` is left of
+      what was gained.
+    - The last median is below the first by `min_deviations` of the noise, and nothing was gained before.
     ## Why it matters
-    No loss of a policy says how it does: its data and targets change with it. The return does, and nothing else in such a log.
+    No loss of a policy says how well the policy does: its data and targets change with it. The return does, and nothing else in
+    such a log.
     ## False alarms
-    Returns are noisy, and sink for a while where a policy tries something: only the end is judged. A curriculum that makes the
-    task harder, or an opponent that learns too, lowers them rightly.
+    The returns are noisy, and sink for a while where a policy tries something: only the end is judged. A curriculum that makes
+    the task harder, or an opponent that learns too, rightly lowers them.
     """
     places = [place for place, name in enumerate(score.labels if score is not None else ()) if EPISODE_RETURN.search(name)]
     if score is None or not places:
@@ -53,7 +57,7 @@ def return_lost(
 
 
 def _lost(values: Floats, max_kept: float, min_deviations: float) -> tuple[float, float, float, int] | None:
-    """Return the medians of the first tenth, the best and the last, and the row where the fall begins; None: nothing is lost."""
+    """Return the medians of the first, the best and the last tenth, and the row where the fall begins; None: nothing is lost."""
     tenths = np.array_split(np.arange(len(values)), 10)
     middle = np.array([median(values[rows]) for rows in tenths])
     error = difference_noise(values) / float(np.sqrt(len(tenths[0])))

@@ -15,8 +15,8 @@ from ckaudit.run.series import Floats, Series, Steps
 
 NO_RISE_OF_ACCURACY = (0.02, 0.25)
 NO_RISE_OF_EXPLAINED = (0.05, 0.5)
-"""What has risen by less from its first third to its last has not risen, in itself and as a share of where it began: a share of
-variance may begin far below zero."""
+"""A score has risen where its last third exceeds its first by more than the first number, and by more than the second as a share
+of the first third: a share of variance may begin far below zero."""
 
 NUMBERED = re.compile(r"(.*[a-z]_?)\d{1,3}", re.IGNORECASE)
 """Name of the score of one class among several."""
@@ -24,7 +24,7 @@ NUMBERED = re.compile(r"(.*[a-z]_?)\d{1,3}", re.IGNORECASE)
 RANDOM_ORDER = 0.5
 NO_SCORE = "no score is named as an accuracy, an order, a share of variance that is explained, a return or a rate of success"
 OF_A_GUESS = {EXPLAINED_VARIANCE: "a constant guess is as good", RANKING: "a random order is as good"}
-"""Scores of which it is known by definition what a guess has."""
+"""Scores whose value for a guess is known by definition."""
 
 
 @rule("EVAL003", severity="sev2", needs=[], wants=[microbench_score, train_loss_raw, val_loss], unit="1")
@@ -43,21 +43,29 @@ def score_stands(
     """A score of the model stays where an untrained one has it.
 
     ## What it checks
-    Scores that are named as an accuracy, from `min_evals` values on: it does not rise from its first third to its last, no value
-    but a tenth is above `max_accuracy`, and neither the held-out nor the training loss comes down after their first third. And
-    those named as the share of variance that is explained (R2): none but a tenth is above `max_explained`, it does not rise, and
-    one of its last third is no better than a constant guess, whose R2 is 0 by definition. So are those of an order (AUC,
-    concordance), of which a random one has a half: none but a tenth is above `max_ranking`. Of scores of several classes, whose
-    names differ by a number at their end, one that is exactly 0 at all of `min_evals_of_class` values and more, where another
-    ends above 0.1. And a return of episodes that is the same in all of `min_returns` values and more: a policy that never met
-    another outcome has nothing to learn from; or a rate of success that is 0 in as many.
+    The rule judges scores by their names.
+
+    - An accuracy, from `min_evals` values on, does not rise from its first third to its last, and at most a tenth of its values
+      are above `max_accuracy`. Neither the held-out nor the training loss comes down after its first third.
+    - A share of variance that is explained (R2) has at most a tenth of its values above `max_explained`, and does not rise. One
+      value of its last third is no better than a constant guess, whose R2 is 0 by definition.
+    - A score of an order (AUC, concordance) has at most a tenth of its values above `max_ranking`, and does not rise: a random
+      order has a half.
+    - Among scores of several classes, whose names differ by a number at their end, one is exactly 0 at all of its
+      `min_evals_of_class` values and more, where another ends above 0.1.
+    - A return of episodes is the same in all of `min_returns` values and more: a policy that never met another outcome has
+      nothing to learn from.
+    - A rate of success is 0 in all of `min_returns` values and more.
     ## Why it matters
     What the model tells apart at its end it told apart at its start: no learning is visible.
     ## False alarms
-    A model that was trained before may keep its score, and a hard task may give little: an accuracy of a fifth that does not move
-    beside a loss that stands is neither. Where a loss still falls, an accuracy may be late; but not beside one that is below 0
-    throughout, as a cross-entropy of labels that are no shares is. A return above 0 that never differs may be the most there is,
-    as of a policy that was trained before, and is a note.
+    Some scores rightly stand:
+
+    - A model that was trained before may keep its score, and a hard task may give little. An accuracy of 20 % that does not move,
+      beside a loss that stands, is neither of the two.
+    - Where a loss still falls, the accuracy may be late. A loss that is below 0 throughout, as a cross-entropy of labels that are
+      no shares is, excuses nothing.
+    - A return above 0 that never differs may be the most there is, as of a policy that was trained before: a note.
     """
     if score is None:
         yield Skip("not_applicable", NO_SCORE)
@@ -83,7 +91,7 @@ def score_stands(
         if RANKING.search(name):
             stands = _stays_low(values - RANDOM_ORDER, max_ranking - RANDOM_ORDER, *NO_RISE_OF_EXPLAINED)
         elif guess is not None:
-            is_above_guess = values[-max(3, len(values) // 3) :].min() > 0  # of noise alone one in eight, or fewer
+            is_above_guess = values[-max(3, len(values) // 3) :].min() > 0  # noise alone does so once in eight times, or less
             stands = not is_above_guess and _stays_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
         else:
             stands = _stays_low(accuracy_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
@@ -100,7 +108,7 @@ def score_stands(
 
 
 def _of_classes_never_right(score: Series, min_evals: int, *, min_of_others: float = 0.1) -> Iterator[Hit]:
-    """Yield the scores of single classes that are 0 from the first value to the last, where those of other classes are not."""
+    """Yield the scores of single classes that are 0 from the first value to the last, while those of other classes are not."""
     kinds: dict[str, list[int]] = {}
     for place, name in enumerate(score.labels):
         if (numbered := NUMBERED.fullmatch(name)) is not None:
@@ -115,7 +123,7 @@ def _of_classes_never_right(score: Series, min_evals: int, *, min_of_others: flo
 
 
 def _named(score: Series, kind: re.Pattern[str]) -> Iterator[tuple[str, Steps, Floats]]:
-    """Yield name, steps and values, as far as they are known, of the scores of a kind."""
+    """Yield name, steps and known values of each score of a kind."""
     for place, name in enumerate(score.labels):
         if kind.search(name):
             rows = score.finite_in(place)
@@ -141,7 +149,7 @@ def _of_no_success(score: Series, min_values: int) -> Iterator[Hit]:
 
 
 def _stays_low(values: Floats, bound: float, rise: float, rise_share: float) -> bool:
-    """Tell whether a score stays below a bound, a tenth of its values aside, and ends no higher than it began."""
+    """Tell whether a score stays below a bound, except for a tenth of its values, and ends no higher than it began."""
     third = max(1, len(values) // 3)
     first, last = median(values[:third]), median(values[-third:])
     has_risen = last - first > max(rise, rise_share * abs(first))

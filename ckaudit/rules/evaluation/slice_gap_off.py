@@ -15,7 +15,7 @@ from ckaudit.run.tensors import loss_kind_of
 UNTRAINED_STEPS = 10
 """Steps in which a model is as good as untrained (playbook D1.1)."""
 MIN_COURSE_STEPS = 1_000
-"""Steps after which the end of tau's course can be judged: twice the step at which it is widest."""
+"""Steps after which the end of tau's course can be judged: twice the step near which tau is widest."""
 
 
 @rule("SLIC002", severity="sev2", needs=[tau], wants=[FACTS], unit="nats/token")
@@ -32,16 +32,21 @@ def slice_gap_off(
     """The hard slice costs more, or less, against the easy one than it should.
 
     ## What it checks
-    Tau, the loss of the hard slice less that of the easy one, along its course: about 0 at first, 0.5 to 1.0 nats near step
-    500, 0.2 to 0.5 at the end (F14, DR-3). In the first ten steps more than `max_start` nats either way is off: an untrained
-    model knows neither slice. At any later time a level above `max_level` is worrying, sev2. A run of a thousand steps or more
-    whose tau stays above `max_end` has not narrowed, and one whose tau was in the band and ends below `min_end` has learnt
-    the exceptions by heart: both are notes. The upper two bounds are widened by a tenth of themselves, `margin`, for a slice
-    is small and noisy. A level is the median of three evaluations, of fewer than eight each evaluation itself.
+    Tau is the loss of the hard slice less that of the easy one. Its course is about 0 at first, 0.5 to 1.0 nats near step 500,
+    and 0.2 to 0.5 at the end (F14, DR-3).
+
+    - At a first evaluation within ten steps, a tau of more than `max_start` nats either way is a note: an untrained model knows
+      neither slice.
+    - At any later time, a level above `max_level` is worrying: sev2.
+    - A run of a thousand steps or more whose tau stays above `max_end` has not narrowed: a note.
+    - A run of a thousand steps or more whose tau had come to `max_end` and ends below `min_end` has learnt the exceptions by
+      heart: a note.
+    - The bounds `max_level` and `max_end` are widened by `margin` of themselves, a tenth, for a slice is small and noisy.
+    - A level is the median of three evaluations; with fewer than eight, each evaluation itself.
     ## Why it matters
-    It tells a model that learns rules from one that learns them and then the exceptions, and from one that recites.
+    Tau tells apart a model that learns rules, one that learns them and then the exceptions, and one that recites.
     ## False alarms
-    Below the band is no finding: a small or a well mixed corpus never reaches it. Where two slices of one's own choice
+    A tau below the band is no finding: a small or a well mixed corpus never reaches it. Where two slices of one's own choice
     differ by nature, name other slices, or give this rule its own bounds in the policy.
     """
     if loss_kind_of(facts) == "other":
@@ -68,7 +73,7 @@ def slice_gap_off(
 
 
 def _at_end(steps: Steps, level: Floats, max_end: float, min_end: float, margin: float) -> Iterator[Hit]:
-    """Yield a note where tau has not narrowed at the end of a long run, or has fallen to nothing."""
+    """Yield a note where tau has not narrowed at the end of a long run, or has fallen to about zero."""
     if level[-1] > max_end * (1 + margin):
         since = _last_stretch(level > max_end * (1 + margin))
         yield _hit(
@@ -90,7 +95,7 @@ def _at_end(steps: Steps, level: Floats, max_end: float, min_end: float, margin:
 
 
 def _worrying(steps: Steps, level: Floats, wide: np.ndarray, peak: float, *, half: int = 500) -> Hit:
-    """Return the hit of a gap that is too wide, and say at which part of its course."""
+    """Return the hit of a gap that is too wide, with the part of its course in words."""
     rows = np.flatnonzero(wide)
     first, last = int(steps[rows[0]]), int(steps[rows[-1]])
     at_end = rows[-1] == len(steps) - 1 and first > 1.5 * half
@@ -111,7 +116,7 @@ def _hit(severity: Severity, steps: Steps, values: Floats, limit: float, message
 
 
 def _level(values: Floats) -> Floats:
-    """Return running medians of three, at both ends the outermost one; fewer than eight values are returned as they are."""
+    """Return running medians of three, the outermost repeated at both ends; fewer than eight values are returned as they are."""
     if len(values) < 8:
         return values
     middle = running_medians(values, 3)
@@ -119,6 +124,6 @@ def _level(values: Floats) -> Floats:
 
 
 def _last_stretch(mask: np.ndarray) -> int:
-    """Return the first row of the stretch that lasts to the end."""
+    """Return the first row of the last stretch of true values, which reaches the end."""
     broken = np.flatnonzero(~mask)
     return int(broken[-1]) + 1 if len(broken) else 0

@@ -23,15 +23,19 @@ def slice_regression(
     """A slice of the held-out text gets worse for good.
 
     ## What it checks
-    The held-out loss of each slice by the measure of LOSS002: at least `min_evals` evaluations after its lowest, the last
-    of them above it by more than `min_rise` and more than `mads` robust deviations of the slice's own noise (M56, playbook D5.5).
-    It is sev2 where the loss of the whole did not rise along. The `slices` that a policy watches must not rise at all:
-    such a slice is sev1, whatever the whole does.
+    The rule looks for the divergence step of each slice's held-out loss (M56, playbook D5.5), which also dates the findings of
+    LOSS002.
+
+    - At least `min_evals` evaluations follow the slice's lowest loss.
+    - The last evaluations stand above the lowest by more than `min_rise`, and by more than `mads` robust deviations of the
+      slice's own noise.
+    - Such a slice is sev2 where the loss of the whole did not rise along.
+    - The `slices` that a policy watches must not rise at all: such a slice is sev1, whatever the whole does.
     ## Why it matters
     An average hides what it loses: the model forgets one kind of text while it gains on the others.
     ## False alarms
-    A slice of few tokens is noisy; its own noise is what it is held against. Where all slices rise together, it is
-    overfitting, and LOSS002 says so.
+    A slice of few tokens is noisy, so it is compared with its own noise. Where all slices rise together, it is overfitting, and
+    LOSS002 says so.
     """
     judged = losses.finite.sum(axis=0) >= min_evals + 2  # (P,)
     if not judged.any():

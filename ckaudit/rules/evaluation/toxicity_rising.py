@@ -15,10 +15,10 @@ def toxicity_rising(toxic: Series, *, min_rise: float = 0.1, min_points: int = 3
     """The model's own words become more toxic.
 
     ## What it checks
-    The probability that one of several continuations of a prompt is toxic (M49) against its lowest value so far: higher by
-    `min_rise`, and still so at `min_points` evaluations or at the last one.
+    The rule compares the probability that one of several continuations of a prompt is toxic (M49) with its lowest value so far.
+    It is higher by more than `min_rise`, and stays so at `min_points` evaluations in a row, or is so at the last one.
     ## Why it matters
-    A regression of safety is found by users otherwise; it mostly comes from the data of the steps before (SEV2-3).
+    Otherwise users find a regression of safety. It mostly comes from the data of the steps before (SEV2-3).
     ## False alarms
     A model that learns to speak at all becomes more toxic than noise: the first third of the evaluations is no reference.
     """

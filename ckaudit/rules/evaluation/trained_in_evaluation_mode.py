@@ -15,15 +15,18 @@ def trained_in_evaluation_mode(mode: Series, facts: Manifest | None, *, min_step
     """The model trains in evaluation mode.
 
     ## What it checks
-    Steps whose passes with gradients were all made in evaluation mode, the model as a whole and each part to which the mode makes
-    a difference, after a step in training mode: from `min_steps` of them on. Where all steps are, batch norm that had no
-    statistics when the recording began, and therefore normalizes by a mean of 0 and a variance of 1 for good.
+    The rule counts steps whose passes with gradients were all made in evaluation mode, by the model as a whole and by each part
+    to which the mode makes a difference. One of these holds:
+
+    - At least `min_steps` such steps come after a step in training mode.
+    - All steps are such steps, and batch norm had no statistics when the recording began: it normalizes by a mean of 0 and a
+      variance of 1 for good.
     ## Why it matters
-    Dropout is off, so that the model learns by heart, and batch norm goes by the statistics of another model: what it was when
-    the mode was switched.
+    Dropout is off, so the model learns by heart. Batch norm uses the statistics of another model: the one at the time when the
+    mode was switched.
     ## False alarms
-    Who asked for it. A model that was trained before, and is trained on in evaluation mode from the first step on, is none, nor
-    is a part that is kept in evaluation mode by itself, as frozen batch norm.
+    Somebody may have asked for it. A model that was trained before, and is trained on in evaluation mode from the first step on,
+    is not reported, nor is a part that is kept in evaluation mode by itself, as frozen batch norm.
     """
     known = mode.finite[:, 0]
     steps, is_wrong = mode.steps[known], mode.values[known, 0] > 0

@@ -12,13 +12,13 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Series, at
 
 DEAREST_ERROR = 10.0
-"""Nats that a wrong answer costs a model that is sure of it; few are surer than one in twenty thousand."""
+"""Nats that a wrong answer costs a model that is sure of it; few models are surer than one in twenty thousand."""
 
 MAX_SMOOTHED = 1.1
-"""Nats that targets smoothed by a tenth cost at most, among up to a thousand classes; a second softmax costs more from six on."""
+"""Nats that targets smoothed by 0.1 cost at most, among up to 1,000 classes; a second softmax costs more from six classes on."""
 
 MIN_LOSS = 0.3
-"""Nats that a model which is right does not cost."""
+"""The loss of a model that is right lies below so many nats."""
 
 
 @rule("EVAL005", severity="sev2", needs=[microbench_score, val_loss], unit="nats")
@@ -34,16 +34,24 @@ def unsure_though_right(
     """A classifier is right, and its loss says that it is not sure.
 
     ## What it checks
-    A held-out accuracy beside the held-out loss, at `min_evals` evaluations or more that have both: it comes from below
-    `max_first_accuracy` to `min_accuracy` at the median of its last third, while the lowest loss of all, ten nats for each wrong
-    answer taken off, is still `min_loss_share` of the first and 0.3 nats.
+    The rule takes a held-out accuracy beside the held-out loss, at `min_evals` evaluations or more that have both. All of these
+    hold:
+
+    - The accuracy begins below `max_first_accuracy`.
+    - The accuracy comes to `min_accuracy` at the median of its last third.
+    - The lowest loss of all, less ten nats for each wrong answer, is still at least `min_loss_share` of the first loss, and 0.3
+      nats.
     ## Why it matters
-    The loss cannot say how good the model is, and its gradient is that of a model which knows little: a second softmax leaves
-    log(C - 1 + e) - 1 of C classes for an answer that is right and sure.
+    The loss cannot say how good the model is, and its gradient is that of a model which knows little. With C classes, a second
+    softmax leaves log(C - 1 + e) - 1 for an answer that is right and sure.
     ## False alarms
-    Labels that are smoothed by a tenth leave a quarter of what a guess costs, of few classes half, and 1.1 nats among a thousand:
-    up to there it is a note. Those that are smoothed by a third and more leave half of any guess. A loss with a
-    margin, or of a teacher's probabilities, is held up on purpose. The loss of a model that overfits rises, but was low before.
+    Some losses stay high without a second softmax:
+
+    - Labels that are smoothed by 0.1 leave a quarter of what a guess costs, half with few classes, and 1.1 nats among a thousand
+      classes: up to there it is a note.
+    - Labels that are smoothed by a third and more leave half of any guess.
+    - A loss with a margin, or of a teacher's probabilities, is held up on purpose.
+    - The loss of a model that overfits rises, but was low before.
     """
     for place in held_out_accuracies(score.labels):
         name = score.labels[place]
