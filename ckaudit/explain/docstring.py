@@ -10,6 +10,7 @@ from ckaudit.explain.page import Section, Threshold
 FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
 ARGUMENT = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.DOTALL | re.MULTILINE)
 SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z`])")
+"""What lies between two sentences."""
 MEANINGS = {
     r"\bM\d\d\b": "M01 to M67: rows of the list of metrics that this catalogue answers",
     r"\bF\d{1,2}\b": "F1 to F16: rows of the catalogue's sheet of formulas",

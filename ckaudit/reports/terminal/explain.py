@@ -6,6 +6,7 @@ from itertools import zip_longest
 
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Chart
+from ckaudit.explain.docstring import SENTENCE
 from ckaudit.explain.page import NameGroup, Page, Section, Shapes
 from ckaudit.reports.formula import readable
 from ckaudit.reports.terminal.charts import curve
@@ -106,13 +107,11 @@ def _thresholds(page: Page, view: View, width: int) -> list[str]:
     """Return each threshold with its default; what a section says already is not said again."""
     if not page.thresholds:
         return []
-    sections = " ".join(paragraph for section in page.sections for paragraph in section.paragraphs)
-    rows = {
-        threshold.name: threshold.default
-        if not threshold.meaning or threshold.meaning in sections
-        else f"{threshold.default}: {threshold.meaning}"
-        for threshold in page.thresholds
-    }
+    shown = {sentence for section in page.sections for part in section.paragraphs for sentence in SENTENCE.split(part)}
+    rows = {}
+    for threshold in page.thresholds:
+        more = " ".join(sentence for sentence in SENTENCE.split(threshold.meaning) if sentence not in shown)
+        rows[threshold.name] = f"{threshold.default}: {more}" if more else threshold.default
     return [
         paint("Weights and limits" if page.kind == "cause" else "Thresholds", "bold", view),
         *_table(rows, view, width, indent="  "),

@@ -23,7 +23,7 @@ def posterior_collapse(parts: Series, *, min_share: float = 1e-3, min_points: in
     ## False alarms
     A code that tells something looks the same where its divergence is divided by all numbers of the code and weighted by less
     than a thousandth. A divergence between a student and a teacher is meant to fall to zero: it is not logged beside a
-    reconstruction.
+    reconstruction. A divergence of exactly 0 at all steps is switched off, as in a plain autoencoder.
     """
     if not {"kl", "reconstruction"} <= set(parts.labels):
         yield Skip("not_applicable", "no divergence is logged beside a reconstruction")
