@@ -65,8 +65,8 @@ class Advice(Struct, frozen=True):
 GoodCheckpoint = Literal["before", "newest", "none"]
 """Which checkpoint is good where a cause is the likely one.
 
-"before": the last from before it began. "newest": it costs time, or is about a number, and does the weights no harm. "none": a
-run is begun with it, whenever it is first seen.
+"before": the last one from before the cause began. "newest": the cause costs time, or is about a number, and does the weights no
+harm. "none": a run is begun with the cause, whenever it is first seen.
 """
 
 CauseFunction = Callable[..., Iterator[Evidence | Advice]]

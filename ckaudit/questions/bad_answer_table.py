@@ -25,7 +25,7 @@ class BadAnswer(Struct, frozen=True):
         means: Names of the rules of which any finding graver than a note makes the answer bad, whatever the numbers say.
         covered_by: Questions whose own finding says the same, so that this one needs none.
         covered_by_rules: Names of the rules whose finding says the same.
-        judged_by_rules: Whether a rule finds all that makes it bad: it costs too much to be put at every audit.
+        judged_by_rules: Whether rules find all that makes it bad, for the question costs too much to be asked at every audit.
     """
 
     name: str

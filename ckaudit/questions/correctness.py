@@ -79,17 +79,18 @@ def training_at_all(
     """Is it training at all?
 
     ## Looks at
-    Where the training loss stands at the end against its start, its `first` points (playbook D1.1; a third of them where
-    there are fewer, `fewest` at least, two for each), and what a uniform guess costs.
+    The training loss over its last `first` points against its first value (playbook D1.1), and against what a uniform guess
+    costs. A third of the points counts where there are fewer; `fewest` are needed, two for each third.
     ## Good
-    It falls by more than `min_fall_share` of itself, a starting value above the noise of most losses; a start near the log of the
-    vocabulary is that of a sound model. A long warm-up may delay the fall.
+    The loss falls by more than `min_fall_share` of itself, a starting value above the noise of most losses. A start near the log
+    of the vocabulary is that of a sound model. A long warm-up may delay the fall.
     ## Watch
-    The whole of the fall lies in these points, within `long` steps, and the record goes on for as long again. A loss below
-    `solved` of its start has nowhere to fall. Or it does not fall in fewer than `long` steps, in a log that begins late, is too
-    noisy to show `min_fall_share`, or stops while evaluations go on for as long again; or a model of tokens may rest so early.
+    - The whole of the fall lies in the first points, within `long` steps, and the record goes on for as long again. A loss below
+      `solved` of its start is not meant: it has nowhere to fall.
+    - The loss does not fall in fewer than `long` steps, or in a log that begins late or is too noisy to show `min_fall_share`.
+    - The loss does not fall, and the log stops while evaluations go on for as long again, or a model of tokens may rest so early.
     ## Bad
-    It stays where it was, ends higher, or is no number.
+    The loss stays where it was, ends higher, or is no number.
     """
     if undirected := why_loss_need_not_fall(facts, sizes):
         return not_applicable(undirected)
@@ -138,14 +139,13 @@ def gradient_reaches_all(
     """Does the gradient reach every layer?
 
     ## Looks at
-    The gradient norms of the blocks of each list at the last checkpoint, the largest over the smallest; a loss of exactly zero
-    leaves none.
+    The largest over the smallest gradient norm of the blocks of each list, at the last checkpoint whose loss is not exactly zero.
     ## Good
-    None is zero, and they lie within `near` of each other (playbook D1.2; the limits are those of vanishing_gradient).
+    No norm is zero, and they lie within `near` of each other (playbook D1.2; the limits are those of vanishing_gradient).
     ## Watch
-    Up to `far`.
+    The norms lie up to `far` apart.
     ## Bad
-    A block gets none, or `far` times less than another of its build, or the square of that less than one of another build.
+    A block gets no gradient, or `far` times less than another of its build, or the square of that less than one of another build.
     """
     step, row = last_row(where_unsolved(without_solved_steps(norm, loss), loss))
     if len(norm.labels) < 2 or not row:
@@ -183,14 +183,14 @@ def parameter_dead(
     """Is any parameter dead?
 
     ## Looks at
-    The gradient norm of every trainable tensor at the last two checkpoints, the limits those of dead_parameter. Biases whose
-    gradient is zero by mathematics are left out, and checkpoints whose loss is exactly zero.
+    The gradient norm of every trainable tensor at the last two checkpoints. Biases whose gradient is zero by mathematics are left
+    out, and checkpoints whose loss is exactly zero. The limits are those of dead_parameter.
     ## Good
-    All are above `alive` (playbook D1.3).
+    All tensors are above `alive` (playbook D1.3).
     ## Watch
-    One lies between `dead` and `alive`, or was dead once.
+    A tensor lies between `dead` and `alive`, or was dead once.
     ## Bad
-    One is below `dead`, or exactly zero, at both checkpoints, while others have a gradient; an expert without a token is watched.
+    A tensor is below `dead`, or exactly zero, at both, while others have a gradient. An expert without a token is only watched.
     """
     norm = without_solved_steps(norm, loss)
     trainable = trained_tensors(norm, norm, facts, types)
@@ -241,16 +241,16 @@ def implementation_right(
     """Is the implementation correct?
 
     ## Looks at
-    The differences of loss and parameters from a reference implementation on the same batches, and those of gradients
-    from finite differences; the largest of each.
+    The largest differences of loss and parameters from a reference implementation on the same batches, and of gradients from
+    finite differences.
     ## Good
-    Losses within `loss_limit` (above one nat, that share of the loss), parameters within `param_limit` (playbook D1.4,
-    relative, in float32; a coarser type has its own), gradients within `gradient_limit` (in float64; Press et al. 2007,
+    Losses are within `loss_limit` (above one nat, that share of the loss), parameters within `param_limit` (playbook D1.4,
+    relative, in float32; a coarser type has its own), and gradients within `gradient_limit` (in float64; Press et al. 2007,
     section 5.7). All limits are those of parity_broken.
     ## Watch
-    Up to `factor` times as much: other orders of summation can do that.
+    The differences are up to `factor` times as large: other orders of summation can do that.
     ## Bad
-    More: the two do not compute the same.
+    The differences are larger: the two do not compute the same.
     """
     if loss is None and parameters is None and gradient is None:
         return not_recorded("nothing was compared with a reference", "parity_loss_diff", "parity_param_diff")
@@ -328,17 +328,17 @@ def weights_updated(
     """Are the weights updated?
 
     ## Looks at
-    The last update of every trainable tensor while the learning rate was at least `near` of its peak, beside its
-    gradient; where updates were not recorded by tensor, all weights together. At the end of a schedule rounding leaves weights
-    where they are, and nothing is wrong. Where no update was measured at all, what checkpoints show of the weights.
+    The last update of every trainable tensor at `near` of the peak learning rate or more, beside its gradient: at the end of a
+    schedule rounding leaves weights where they are, and nothing is wrong. Where updates were not recorded by tensor, that of all
+    weights together; where no update was measured at all, what checkpoints show of the weights.
     ## Good
     No update is zero, and together they are at least `lowest` of the weights (the band of update_out_of_band).
     ## Watch
-    Together they are less than that, or a tensor without a gradient is not updated, or none is at a millionth of the first loss.
+    All updates together are less, or a tensor is not updated: one without a gradient, or at a millionth of the first loss.
     ## Bad
     A tensor that gets a gradient is not updated (playbook D1.5), or looks the same at all checkpoints. Or the updates of all
-    weights together are zero at all steps, and the loss stands where it began. `near` is a starting value. A tensor without a
-    gradient at that step, but not at others, is left out: its layer is dropped at random, or was cut off (barely_moving).
+    weights are zero at all steps after the warm-up, and the loss stands where it began. A tensor without a gradient at that step,
+    but not at others, is left out: its layer is dropped at random, or was cut off (barely_moving). `near` is a starting value.
     """
     elsewhere = updated_by_another_optimizer(norm, moved)
     norm = norm and norm.only(lambda name: name not in elsewhere)
@@ -376,7 +376,7 @@ def deterministic(same: Series | None, diff: Series | None, first: Series | None
     """Is it deterministic?
 
     ## Looks at
-    The same steps, run twice from the same state: whether every bit came again, and how far the losses were apart.
+    The same steps, run twice from the same state: whether every bit came out the same, and how far the losses were apart.
     ## Good
     Two identical runs are identical (playbook D1.6).
     ## Bad

@@ -64,14 +64,17 @@ def overfitted(
     ## Looks at
     The held-out loss beside the training loss at the same steps, from `evals` evaluations on.
     ## Good
-    Both fall, the gap between them stays below `wide` of the held-out loss, and that is within `max_rise` of its best
-    (playbook D5.1; `max_rise` and `evals` are those of overfitting, `wide` is a starting value).
+    Both fall, and the gap between them stays below `wide` of the held-out loss. The held-out loss is within `max_rise` of its
+    best (playbook D5.1; `max_rise` and `evals` are those of overfitting, `wide` is a starting value).
     ## Watch
-    It stands above its best, or the gap is wide.
+    The held-out loss stands above its best, or the gap is wide.
     ## Bad
-    The training loss falls and the held-out loss rises or stands, as overfitting has it; or it ends above its best by more than
-    noise (sustained_rise) and than two parts in a hundred of what has been learnt, or five, as LOSS002 has it, with a wide gap,
-    and above `solved` of its first: below that a task is solved.
+    What is learnt does not hold for other data:
+
+    - The training loss falls and the held-out loss rises or stands, as overfitting has it.
+    - The held-out loss ends above its best by more than noise (sustained_rise) and by more than 2 % of what has been learnt, or 5
+      % of it where the best is near zero, as LOSS002 has it. The gap is wide besides.
+    - A held-out loss that ends below `solved` of its first is not bad: the task is solved.
     """
     steps, values = points(val)
     if len(values) < evals:
@@ -93,7 +96,7 @@ def overfitted(
 
 
 def _rises(values: Floats, logged: Series | None) -> bool:
-    """Tell whether a held-out loss ends above its lowest level by more than noise, and than next to nothing."""
+    """Tell whether a held-out loss ends above its lowest level by more than noise, and by more than is negligible."""
     rise = sustained_rise(values)
     return rise is not None and not is_negligible(rise.end - rise.low, values, logged)
 
@@ -129,13 +132,13 @@ def time_to_stop(
     ## Looks at
     The robust slope of the held-out loss over its last thousand steps, how sure it is, and when the loss last improved.
     ## Good
-    Hardly anything is gained any more: less than `flat` of the loss in a thousand steps, or a slope that is chance with a
-    probability above `sure`, with no improvement in `horizon` steps (playbook D5.2). Stopping costs nothing.
+    Hardly anything is gained any more (playbook D5.2): the loss falls by less than `flat` of itself in a thousand steps, or the
+    slope is chance with a probability above `sure` and nothing improved in `horizon` steps. Stopping costs nothing.
     ## Watch
-    It still falls: going on pays.
+    The loss still falls: going on pays.
     ## Bad
-    It rose by more than `max_rise` over its best (the limit of overfitting, and that of `flat`), in a rise that no evaluation
-    makes by chance: the time was earlier.
+    The loss rose by more than `max_rise` over its best (the limit of overfitting, and that of `flat`), in a rise that no
+    evaluation makes by chance: the time to stop was earlier.
     """
     judged = [points(series) for series in (slope, chance, since, rise)]
     if not all(len(curve.steps) for curve in (points(val), *judged)):
@@ -168,15 +171,16 @@ def capacity_sufficient(
     """Is the capacity sufficient?
 
     ## Looks at
-    The last training loss against the floor that its power law has, which holds the entropy of the text and what a model
-    of this size cannot learn; and against word frequencies.
+    The last training loss against the floor that its power law has, and against word frequencies. The floor holds the entropy of
+    the text and what a model of this size cannot learn.
     ## Good
-    Within `near` of the way from the start to the floor (playbook D5.3). Only a larger model tells how much of the floor is
-    the text's.
+    The loss is within `near` of the way from the start to the floor (playbook D5.3). Only a larger model tells how much of the
+    floor is the text's.
     ## Watch
-    Farther, or above the entropy of single tokens.
+    The loss is farther from the floor, or above the entropy of single tokens.
     ## Bad
-    Above that and flat (by less than `flat`, as in D2.4): far above any floor. `near` is a starting value.
+    The loss is above that entropy and flat (it changes by less than `flat`, as in D2.4): far above any floor. `near` is a
+    starting value.
     """
     return against_floor(above_floor, floor, loss, unigram, near=near, flat=flat)
 
@@ -211,16 +215,18 @@ def data_enough(
     """Is there enough data?
 
     ## Looks at
-    The slope of the training loss in its last hundred points over the steepest, and the tokens seen for each parameter. Of fewer
-    than `enough` hundreds the slopes between the medians of equal parts count, of three points each at least.
+    The slope of the training loss in its last hundred points over the steepest, and the tokens seen for each parameter. With
+    fewer than `enough` hundreds of points, the slopes between the medians of equal parts count, of three points each at least.
     ## Good
-    At most `returns` of the steepest: returns diminish (playbook D5.4).
+    The slope is at most `returns` of the steepest: returns diminish (playbook D5.4).
     ## Watch
-    More.
+    The slope is more than `returns` of the steepest.
     ## Bad
-    More than `steep`, and of few points by two standard errors more: the data ends, or the run does, while the loss still falls
-    as fast as ever. Of fewer than `enough` slopes, or before step `early`, that cannot be told: every run begins so. The four are
-    starting values.
+    The data ends, or the run does, while the loss still falls as fast as ever:
+
+    - The slope is more than `steep` of the steepest, with few points by two standard errors more.
+    - With fewer than `enough` slopes, or before step `early`, that cannot be told: every run begins so.
+    - The four limits are starting values.
     """
     if undirected := why_loss_need_not_fall(facts):
         return not_applicable(undirected)
@@ -251,7 +257,7 @@ def _slopes(loss: Series, slope: Series | None, enough: int, *, parts: int = 10,
     Args:
         loss: The training loss.
         slope: Its slopes in windows of a hundred points, without an error worth speaking of.
-        enough: How many windows will do; of fewer the slopes between equal parts of the record are taken.
+        enough: How many windows will do; with fewer, the slopes between equal parts of the record are taken.
         parts: Most parts.
         fewest: Points in a part.
     """
@@ -295,12 +301,12 @@ def forgets(
     ## Looks at
     The perplexity of each early probe, or else of each held-out slice, over its lowest so far, at the last checkpoint.
     ## Good
-    It stays low: at most `watch` times its lowest (playbook D5.5).
+    The perplexity stays low: at most `watch` times its lowest (playbook D5.5).
     ## Watch
-    More than that.
+    The perplexity is more than that.
     ## Bad
-    More than `bad` times, but where run.json plans other data: what it leaves is forgotten, and comes back with it. Both
-    limits are those of probes_forgotten.
+    The perplexity is more than `bad` times its lowest, unless run.json plans other data: what that data leaves out is forgotten,
+    and comes back with it. Both limits are those of probes_forgotten.
     """
     row = last_row(probes) if probes is not None else _over_lowest(slices) if slices is not None else None
     if row is None:

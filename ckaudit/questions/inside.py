@@ -44,7 +44,7 @@ COMPARED_KINDS = ("embedding", "norm")
 NORMAL = math.sqrt(2 / math.pi)  # mean magnitude over root mean square of a normal distribution
 
 WATCHED_HEAD_SHARE, BAD_HEAD_SHARE = 0.5, 0.9
-"""Shares of the heads from which on a trait is to be watched, and is that of the model (starting values)."""
+"""Shares of the heads above which a trait is to be watched, and above which it is bad (starting values)."""
 
 CUT_OFF = (
     "dead_parameter",
@@ -82,13 +82,13 @@ def heads_do(
     ## Looks at
     The kind of every head, the share of uniform ones, and how alike the maps of a layer are.
     ## Good
-    They have taken up different work (playbook D3.1).
+    The heads have taken up different work (playbook D3.1).
     ## Watch
-    More than `watch` of them are uniform, or have a twin in their layer: a cosine above `same`. Or the attention of a block is
-    cut off, by what is found of its gradients and updates: what its heads look at is of no use.
+    More than `watch` of the heads are uniform, or have a twin in their layer: a cosine above `same`. Or findings on its gradients
+    and updates say that the attention of a block is cut off: what its heads look at is of no use.
     ## Bad
-    More than `bad` of them, from step `early` on: all look everywhere alike, or all do the same, as they do in every model
-    at first. The four are starting values.
+    More than `bad` of the heads are uniform, or have a twin, from step `early` on: all look everywhere alike, or all do the same,
+    as they do in every model at first. The four limits are starting values.
     """
     step, row = last_row(shares)
     even = points(uniform).last[1] if uniform is not None else row.get("uniform", 0.0)
@@ -119,12 +119,12 @@ def heads_redundant(
     ## Looks at
     The cosine of each head's map to the most similar other head of its layer.
     ## Good
-    At most `watch` of the heads have one above `alike` (playbook D3.2).
+    At most `watch` of the heads have a cosine above `alike` (playbook D3.2).
     ## Watch
-    More.
+    More of the heads do.
     ## Bad
-    More than `bad` of them, from step `early` on. `alike` and `bad` are those of redundant_heads, `watch` is a starting
-    value for the playbook's "many", and `early` that of D3.1.
+    More than `bad` of the heads do, from step `early` on. `alike` and `bad` are those of redundant_heads, `watch` is a starting
+    value for the playbook's "many", and `early` is that of D3.1.
     """
     step, row = last_row(similarity)
     same = sorted((name for name, value in row.items() if value > alike), key=lambda name: -row[name])
@@ -144,15 +144,15 @@ def content_or_position(
     """Does attention follow content, or position only?
 
     ## Looks at
-    What the same tokens cost more at other positions (probes with a twin named like them and ".shifted"), and the kinds
-    of the heads.
+    What the same tokens cost more at other positions (probes with a twin named like them and ".shifted"), and the kinds of the
+    heads.
     ## Good
-    Moving them costs at most `watch` nats a token: it goes by content as well (playbook D3.3).
+    Moving the tokens costs at most `watch` nats a token: attention goes by content as well (playbook D3.3).
     ## Watch
-    It costs more.
+    Moving them costs more.
     ## Bad
-    It costs more than `bad` nats, or more than `diagonal` of the heads follow a position, the diagonal or the first
-    token. The three are starting values; a healthy run with learnt positions costs 1.2 nats.
+    Moving them costs more than `bad` nats, or more than `diagonal` of the heads follow a position, the diagonal or the first
+    token. The three limits are starting values; a healthy run with learnt positions costs 1.2 nats.
     """
     numbers: dict[str, float] = {}
     texts: list[str] = []
@@ -196,11 +196,14 @@ def weights_changed_most(
     ## Good
     `watch` of these or more are projections of attention and MLP (playbook D3.4).
     ## Watch
-    Fewer.
+    Fewer of these are such projections.
     ## Bad
-    No projection came `min_relative_movement` as far as an embedding or a norm did, nor `hardly` of where it started: only these
-    moved. A head that starts anew moves far in every fine-tuning, and is not compared. Nor is anything bad under plain SGD, where
-    embeddings move further than all else, for nothing evens their gradients out. The others are starting values.
+    Only embeddings and norms moved:
+
+    - No projection came `min_relative_movement` as far as an embedding or a norm did, nor `hardly` of where it started.
+    - A head that starts anew moves far in every fine-tuning, and is not compared.
+    - Nothing is bad under plain SGD: embeddings move further than all else there, for nothing evens their gradients out.
+    - The other limits are starting values.
     """
     table = table_of(facts)
     step, row = last_row(moved)
@@ -240,13 +243,13 @@ def neurons_specialize(
     r"""Do neurons of the MLP specialize?
 
     ## Looks at
-    The shape of the hidden activations, as mean magnitude over root mean square (Geary 1936): 0.80 for a normal
-    distribution, less the more is done by few. The first and the last checkpoint are compared, module by module.
+    The shape of the hidden activations, as mean magnitude over root mean square (Geary 1936): 0.80 for a normal distribution,
+    less the more is done by few units. The first and the last checkpoint are compared, module by module.
     ## Good
-    Some module's changed by more than `min_change` (playbook D3.5 asks for a shape that evolves).
+    The shape of some module changed by more than `min_change` (playbook D3.5 asks for a shape that evolves).
     ## Watch
-    No shape changed, but one was none of noise before, as in a model that was trained already; or more than `silent` of a
-    module's units are silent (the limit of dead_units); or the MLP of a block is cut off, as in D3.1.
+    No shape changed, but one was not that of noise before, as in a model that was trained already. Or more than `silent` of a
+    module's units are silent (the limit of dead_units). Or the MLP of a block is cut off, as in D3.1.
     ## Bad
     No shape changed, and all lie within `noise` of a normal distribution's. `min_change` and `noise` are starting values.
     """
@@ -304,17 +307,22 @@ def embedding_organizes(
 
     ## Looks at
     How far the embeddings have come from their random start, relative to it, and how far the other matrices have. The sampled
-    grids of steps 0 and last show what became of them.
+    grids of step 0 and of the last step show what became of them.
     ## Good
-    They came `min_change` of their size (playbook D3.6 asks for a visible change).
+    The embeddings came `min_change` of their size or more (playbook D3.6 asks for a visible change).
     ## Watch
-    Less than that, or barely_moving says that one stands still by now. Or one that stands still has no gradient where others have
-    one, and nobody said that it is to be trained: adapters leave the embedding as it was.
+    An embedding came less than that, or barely_moving says that one stands still by now. Or one that stands still has no gradient
+    where others have one, and nobody said that it is to be trained: adapters leave the embedding as it was.
     ## Bad
-    Less than `hardly`, and where other matrices are recorded, less than `min_change` of their median after `early` steps: they
-    look as random as at the start, while the rest learns; by the way of an element as well, where sizes are known, for an
-    embedding of size 1 comes as far as matrices of size 0.05 where it moves by a twentieth of what they do. Or less than
-    `nothing`, a hundred roundings of float32, while the rest moved a hundred times as far. The others are starting values.
+    An embedding stands still while the rest learns:
+
+    - It came less than `hardly` of its size and, where other matrices are recorded, less than `min_change` of their median after
+      `early` steps: it looks as random as at the start.
+    - Where sizes are known, the way of an element counts as well: an embedding of size 1 comes as far as matrices of size 0.05
+      where it moves by a twentieth of what they do.
+    - An embedding is also bad that came less than `nothing`, a hundred roundings of float32, while the rest moved a hundred times
+      as far.
+    - The other limits are starting values.
     """
     table = table_of(facts)
     step, row = last_row(moved)
@@ -344,7 +352,7 @@ def embedding_organizes(
 
 
 def _comes_as_far(name: str, others: Sequence[str], row: Mapping[str, float], sizes: Series | None, share: float) -> bool:
-    """Tell whether an element of a tensor has come a share of the way of others' elements, and more; unknown, it has not."""
+    """Tell whether an element of a tensor has come `share` of the way of others' elements or more; false if that is unknown."""
     first = dict(zip(sizes.labels, sizes.values[0].tolist(), strict=True)) if sizes else {}
     ways = [row[tensor] * first[tensor] for tensor in others if math.isfinite(first.get(tensor, math.nan))]
     return bool(ways) and name in first and row[name] * first[name] >= share * median(ways)

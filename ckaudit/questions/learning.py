@@ -38,9 +38,9 @@ HORIZON = 100
 MIN_POINTS = 6
 """Points that a course of the loss needs, where each level has one."""
 MAX_GIVEN_BACK_SHARE = 0.25
-"""Share of its fall that a loss which goes up and down gives back."""
+"""A loss that gives back a larger share of its fall goes up and down."""
 STANDSTILL_RULES = ("loss_not_falling", "score_stands", "learning_rate_zero", "skipped_updates")
-"""Rules that tell a loss that stands still for lack of training from one that has come to its end."""
+"""Rules that tell a loss that stands still for lack of training from a loss that has come to its end."""
 
 
 @question(
@@ -72,19 +72,28 @@ def loss_decreasing(
     """Does the loss decrease over a real horizon?
 
     ## Looks at
-    Ten levels of the training loss from start to end, once it goes over `horizon` steps (playbook D2.1), from six points
-    on, two for each third.
+    Ten levels of the training loss from start to end, once it goes over `horizon` steps (playbook D2.1) and has six points, two
+    for each third.
     ## Good
     The last level is below the first by more than `min_fall_share` of it.
     ## Watch
-    The loss has risen from its lowest level again by a quarter of its fall, or that share of its way went up (as in course): it
-    oscillates. Or it does not fall in a log that begins in the middle of its run, or one so noisy that a fall of
-    `min_fall_share` would not be seen, or that stops while evaluations go on for as long again, or of a model of tokens that
-    may rest so early (as loss_not_falling has it), or that had come below `lost` of its first value within the first level. Or
-    other terms of the loss rise than what is restored (as in loss_rises).
+    The loss goes up and down, or there is a reason why it does not fall:
+
+    - It oscillates: it has risen from its lowest level again by more than a quarter of its fall, or more than a quarter of its
+      way went up.
+    - It does not fall in a log that begins in the middle of its run, or that is so noisy that a fall of `min_fall_share` would
+      not be seen.
+    - It does not fall in a log that stops while evaluations go on for as long again.
+    - It does not fall, and is that of a model of tokens, which may rest so early (as loss_not_falling has it).
+    - It does not fall, and had come below `lost` of its first value within the first level.
+    - Other terms of the loss rise than the reconstruction (as in loss_rises).
     ## Bad
-    It oscillates and does not fall (as loss_oscillates has it), does not fall, or gave back `lost` of its fall in a rise that
-    no batch makes and from which it does not fall on (as loss_rises has it). `min_fall_share` and `lost` are starting values.
+    The loss does not fall, or does not keep what it gained:
+
+    - It oscillates and does not fall (as loss_oscillates has it), or does not fall.
+    - It gave back more than `lost` of its fall in a rise that no batch makes, and from which it does not fall on (as loss_rises
+      has it).
+    - `min_fall_share` and `lost` are starting values.
     """
     if undirected := why_loss_need_not_fall(facts, sizes):
         return not_applicable(undirected)
@@ -122,12 +131,13 @@ def memorizing(perplexity: Series, curve: Series | None, *, known: float = 0.5, 
     """Does it memorize the training data?
 
     ## Looks at
-    The perplexity of probes that training sees, in logs, against the highest it was; beside it how much of them is
-    continued exactly.
+    The log of the perplexity of probes that training sees, against its highest, and how much of these probes is continued
+    exactly.
     ## Good
-    It went `known` of the way to 1 (playbook D2.2: towards 1 on repeated data). `known` and `unknown` are starting values.
+    The perplexity went `known` of the way to 1 or more (playbook D2.2: towards 1 on repeated data). `known` and `unknown` are
+    starting values.
     ## Watch
-    Less than that.
+    It went less than that.
     ## Bad
     It went less than `unknown` of the way: it stays high.
     """
@@ -165,19 +175,25 @@ def memorizing_fast(
     """How fast does it memorize?
 
     ## Looks at
-    How much of the whole fall of the loss is made in the first `early` of the record's steps, once it goes over `horizon` of
-    them and has six points. Where fewer than three lie in there, the loss at their end is read off the line between its
+    How much of the whole fall of the loss is made in the first `early` of the record's steps, once the record goes over `horizon`
+    steps and has six points. Where fewer than three points lie in there, the loss at their end is read off the line between its
     neighbours.
     ## Good
-    `steep` of it: the drop at first is steep (playbook D2.3).
+    At least `steep` of the fall is made there: the drop at first is steep (playbook D2.3).
     ## Watch
-    Less than that, or a quarter of what was made is lost again (as in D2.1). Or hardly any of it, and the drop comes later:
-    a tenth of the record falls `bent` times as fast as a straight line, as behind a long warm-up. Or a steep drop might be
-    hidden in the noise.
+    The drop at first is not steep, or does not last, or cannot be seen:
+
+    - Less than `steep` of the fall is made there.
+    - More than a quarter of what was made is lost again (as in D2.1).
+    - Hardly any of the fall is made there, and the drop comes later: a tenth of the record falls more than `bent` times as fast
+      as a straight line, as behind a long warm-up.
+    - A steep drop might be hidden in the noise.
     ## Bad
-    Less than `shallow` times what a straight line would make of it, and no such drop: the learning rate, the capacity or the
-    data hold it back; or it does not fall by `min_fall_share` at all. `steep`, `shallow`, `bent` and `min_fall_share` are
-    starting values.
+    The learning rate, the capacity or the data hold the fall back:
+
+    - Less than `shallow` times what a straight line would make of the fall is made there, and no such drop comes later.
+    - The loss does not fall by `min_fall_share` at all.
+    - `steep`, `shallow`, `bent` and `min_fall_share` are starting values.
     """
     if undirected := why_loss_need_not_fall(facts, sizes):
         return not_applicable(undirected)
@@ -220,15 +236,15 @@ def absorbed(
     """Is the training set mostly absorbed?
 
     ## Looks at
-    How far the loss is above the floor that its own power law has, as a share of the whole way from its start; whether it
-    still falls; and the loss of a model that knows word frequencies only.
+    How far the loss is above the floor that its own power law has, as a share of the whole way from its start; whether it still
+    falls; and the loss of a model that knows word frequencies only.
     ## Good
-    Within `near` of the way: a plateau at the floor (playbook D2.4).
+    The loss is within `near` of the way: a plateau at the floor (playbook D2.4).
     ## Watch
-    Farther, or above the entropy of single tokens.
+    The loss is farther from the floor, or above the entropy of single tokens.
     ## Bad
-    Above that and flat, changing by less than `flat` of itself from the third to the last quarter: a plateau that is no
-    floor. `near` and `flat` are starting values. A fit that leaves the floor open is no answer.
+    The loss is above that entropy and flat: it changes by less than `flat` of itself from the third to the last quarter. That is
+    a plateau that is no floor. `near` and `flat` are starting values. A fit that leaves the floor open is no answer.
     """
     return against_floor(above_floor, floor, loss, unigram, near=near, flat=flat)
 
@@ -284,12 +300,12 @@ def patterns(shares: Series, *, watch: float = 0.5, bad: float = 0.9, early: int
     ## Looks at
     What the heads follow on training batches, from their attention maps.
     ## Good
-    Positions and content.
+    The heads follow positions and content.
     ## Watch
     More than `watch` of the heads look everywhere alike, or at the first token only.
     ## Bad
-    More than `bad` of them (playbook D2.5), from step `early` on: heads of every model start out uniform. The three are
-    starting values; a first-token head of a trained model rests there.
+    More than `bad` of the heads do so (playbook D2.5), from step `early` on: heads of every model start out uniform. The three
+    limits are starting values. In a trained model, a head that looks at the first token is at rest.
     """
     step, row = last_row(shares)
     idle = row.get("uniform", 0.0) + row.get("first_token", 0.0)
@@ -328,17 +344,19 @@ def layers_contribute(
     """Do all layers contribute?
 
     ## Looks at
-    How far the weights of each block have come from where they started: the median of its trainable matrices. Beside matrices
-    that get a gradient, those without one are frozen on purpose, as a LoRA's base is.
+    How far the weights of each block have come from where they started: the median of its trainable matrices. Matrices without a
+    gradient, beside others that get one, are frozen on purpose, as a LoRA's base is.
     ## Good
     Every block came at least `min_relative_update` as far as the one that came furthest (playbook D2.6; as in
     layer_not_contributing).
     ## Watch
-    Some did not.
+    Some blocks did not.
     ## Bad
-    Fewer than `few` came `still` as far: a small part of the model does the work (lab: what is cut off or frozen stays below
-    that). Or no block has moved by `nothing` of its start after `early` steps: a hundred roundings of float32 are no training.
-    `few` and `early` are starting values.
+    A small part of the model does the work, or none does:
+
+    - Fewer than `few` of the blocks came `still` as far as the furthest (lab: what is cut off or frozen stays below that).
+    - No block has moved by `nothing` of its start after `early` steps: a hundred roundings of float32 are no training.
+    - `few` and `early` are starting values.
     """
     table = table_of(facts)
     matrices = moved.only(lambda name: table.is_trainable(name) and is_matrix(table, name))
@@ -357,7 +375,7 @@ def layers_contribute(
     if share is not None:
         numbers["moving_share"] = points(share).last[1]
         text += f"; {numbers['moving_share']:.0%} of all tensors moved"
-    if high_value == 0:  # of a loss that falls, the record stands still: MOVE001 says which it is
+    if high_value == 0:  # where the loss falls, the record of the weights stands still: MOVE001 says which it is
         return SeriesAnswer(word="watch", sentence=f"{text}: none has moved at all", numbers=numbers)
     if high_value < nothing:
         return SeriesAnswer(
@@ -368,9 +386,9 @@ def layers_contribute(
 
 
 def _with_gradient(matrices: Series, gradient: Series | None, table: TensorTable) -> Series:
-    """Return the matrices without those that never had a gradient, where another matrix of their block has one.
+    """Return the matrices that had a gradient, and those of blocks in which none had one, where run.json lists them.
 
-    Where run.json does not say what is trained, a whole block without gradients counts as one that is frozen on purpose.
+    Where run.json does not list its tensors, a whole block without gradients counts as frozen on purpose.
     """
     had = set(gradient.labels) if gradient is not None else set()
     trained = {table.block(name) for name in matrices.labels if name in had}

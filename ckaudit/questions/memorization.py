@@ -85,9 +85,9 @@ def curve_followed(curve: Series, stage: Series, *, given_back: float = 10.0) ->
     ## Looks at
     The share of the tokens of training probes that is continued exactly, from the first score to the last.
     ## Good
-    It rises, or has come to its last stage (playbook MP-3).
+    The share rises, or has come to its last stage (playbook MP-3).
     ## Watch
-    It stays where it was, or gave back more than `given_back` points of its highest (a starting value).
+    The share stays where it was, or gave back more than `given_back` points of its highest (a starting value).
     """
     steps, values = points(curve)
     if len(values) < 2:

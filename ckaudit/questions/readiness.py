@@ -66,14 +66,14 @@ def pretraining_done(
     The slope of the held-out loss over its last thousand steps, and `microbench_score/coherence`: whether unseen text is
     continued coherently.
     ## Good
-    It changes by less than `flat` of itself in a thousand steps, or no more than chance (p above `sure`), and coherence is
-    `well` (playbook D6.1).
+    The held-out loss falls by less than `flat` of itself in a thousand steps, or by no more than chance (p above `sure`), and
+    coherence is at least `well` (playbook D6.1).
     ## Watch
-    It still falls: not yet. Or coherence is below `well`.
+    The held-out loss still falls: not yet. Or coherence is below `well`.
     ## Bad
-    It rose by more than `max_rise` over its best (both limits are that of overfitting), in a rise that no evaluation makes by
-    chance, or it is flat and coherence is `broken`.
-    `well` and `broken` are starting values. A plateau without a score of coherence is half an answer: not recorded.
+    The held-out loss rose by more than `max_rise` over its best (`flat` and `max_rise` are the limit of overfitting), in a rise
+    that no evaluation makes by chance. Or it is flat, and coherence is below `broken`. `well` and `broken` are starting values. A
+    plateau without a score of coherence is half an answer: not recorded.
     """
     judged = [points(series) for series in (slope, chance, rise)]
     if not all(len(curve.steps) for curve in (points(val), *judged)):
@@ -143,11 +143,11 @@ def fine_tuning_works(slices: Series | None, scores: Series | None, *, min_chang
     `slice_val_loss/instruction`, and whether `microbench_score/format_adherence` and, where it is logged,
     `microbench_score/instruction_following` rise with it, from the first evaluation to the last.
     ## Good
-    The loss falls and the scores rise, each by more than `min_change` of its first value and than noise (playbook D6.3).
+    The loss falls and the scores rise, each by more than `min_change` of its first value and by more than noise (playbook D6.3).
     ## Watch
-    Scores rise and the loss does not fall, or following stays where it was.
+    The score of the format rises and the loss does not fall, or instructions are followed no better than at first.
     ## Bad
-    The loss falls while the format is ignored: its score does not rise, or neither moves. `min_change` is a starting value.
+    The loss falls while the format is ignored: its score does not rise. Or neither moves. `min_change` is a starting value.
     """
     loss = CurvePoints(np.empty(0, np.int64), np.empty(0)) if slices is None else points(slices, INSTRUCTION)
     formed, following = _scores(scores, FORMAT), _scores(scores, FOLLOWING)
@@ -188,7 +188,7 @@ def preference_tuning_may_start(
     ## Watch
     One of them is lower.
     ## Bad
-    The format is `broken`: basic compliance comes first. The three are starting values.
+    The score of the format is below `broken`: basic compliance comes first. The three limits are starting values.
     """
     formed, steady = _scores(scores, FORMAT), _scores(scores, CONSISTENCY)
     last = {name: course.last for name, course in ((FORMAT, formed), (CONSISTENCY, steady)) if len(course.values)}
@@ -209,14 +209,15 @@ def pretraining_quality(
     """How good is the pretraining, before fine-tuning?
 
     ## Looks at
-    How the second halves of seen and held-out texts are continued: exact tokens, and perplexity of the truth in logs.
+    How the second halves of seen and of held-out texts are continued: the share of exact tokens, and the log of the perplexity of
+    the true continuation.
     ## Good
-    Seen probes are continued to `strong` or more, and the log perplexity of held-out ones fell by `apart` of its first
-    (playbook D6.5; `strong` and `hardly` are the stages of memorization_stage, `apart` is a starting value).
+    Seen probes are continued to `strong` or more, and the log perplexity of held-out ones fell by `apart` of its first (playbook
+    D6.5; `strong` and `hardly` are the stages of memorization_stage, `apart` is a starting value).
     ## Watch
-    Less than that.
+    Seen probes are continued less, or the perplexity of held-out ones fell less.
     ## Bad
-    Not even seen probes are continued: less than `hardly`.
+    Not even seen probes are continued: to less than `hardly`.
     """
     seen = points(accuracy, TRAIN)
     if not len(seen.values):

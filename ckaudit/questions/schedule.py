@@ -39,13 +39,13 @@ MIN_RELATIVE_CHANGE: float = source_drift.thresholds["min_relative_change"]
 MIN_LENGTH_CHANGE: float = MIN_DEVIATIONS["seq_len_p50_p95"]
 
 ORDINARY_GAIN = 0.037
-"""Share of the loss that the least of the healthy decays of public logs and the lab gained."""
+"""Share of the loss that the weakest of the healthy decays of public logs and the lab gained."""
 
 OVER_LATER_RISES = 1.5
-"""A spike of the peak is half as much again as what the loss rises by when the rate has left it: else it swings anyhow."""
+"""A spike at the peak is over so many times the largest rise after the peak: otherwise the loss swings anyhow."""
 
 STANDARD_ERRORS = 3.0
-"""How many of its standard errors a loss must rise by in a decay, and its last level lie below what was before it."""
+"""How many standard errors a loss must rise by in a decay, and its last level lie below the points before it to count as one."""
 
 MIN_LEARNT_SHARE = 0.4
 """Share of its first level that a loss must have fallen by for a decay to gain anything: a fine-tuning falls by a third while it
@@ -130,27 +130,33 @@ def schedule_right(
     """Is the learning-rate schedule right?
 
     ## Looks at
-    Warm-up, peak and decay of the learning rate, the spikes of loss and gradient that began on the way to the peak or
-    near it, and what the decay gained.
+    Warm-up, peak and decay of the learning rate, the spikes of loss and gradient up to or near the peak, and the decay's gain.
     ## Good
-    No spike there, and once the rate has fallen below `decayed` of its peak, the loss fell by more than `gain` of itself
-    since the decay began (medians of `few` points, or of a third of what there is; playbook D4.6; healthy decays of public
-    logs and the lab gain 3.7 % and more). A run that does not decay is judged by its peak alone.
+    No spike began there. Once the rate is below `decayed` of its peak, the loss has fallen by more than `gain` of itself since
+    the decay began, or neither stands nor rises (medians of `few` points, or of a third of the decay's; playbook D4.6). Healthy
+    decays of public logs and the lab gain 3.7 % and more. A run that does not decay is judged by its peak alone.
     ## Watch
-    A spike that came back, while the rate was above `near` of its highest so far and the peak no older than the warm-up was
-    long, or than `early` steps (as in missing_warmup): what comes later has other reasons. Or a decay that gained nothing where
-    the loss is below `solved` of its first, or had not fallen by two fifths before it, as of a fine-tuning or before a model
-    groks; or stands and saves a tenth of what a constant guess costs, for it may be at its floor; or is so noisy that a gain of
-    3.7 %, or that of the held-out loss, would not be seen; or jumps and falls on from there, as where a task is made harder; or
-    rises as LOSS004 calls harmless, such as against a target that moves. Or any spike under a rate that starts and ends
-    near its peak: there is no schedule to blame, and whether the rate is too high is judged by rules that look at more than
-    the loss.
+    A spike came back. Spikes count while the rate is above `near` of its highest so far, and the peak no older than the warm-up
+    was long, or than `early` steps (as in missing_warmup): what comes later has other reasons. Also watched:
+
+    - A spike that only the loss curve shows, under a rate that starts and ends near its peak: there is no schedule to blame.
+      Whether the rate is too high is judged by rules that look at more than the loss.
+    - A decay that gained nothing, where the loss is below `solved` of its first.
+    - A decay in which the loss stands after a fall of less than two fifths, as of a fine-tuning or before a model groks.
+    - A decay in which the loss stands and saves a tenth of what a constant guess costs: it may be at its floor.
+    - A decay in which the loss stands and is so noisy that a gain of 3.7 %, or that of the held-out loss, would not be seen.
+    - A decay in which the loss jumps and falls on, as where a task is made harder, or rises as LOSS004 calls harmless, such as
+      against a target that moves.
     ## Bad
-    A graver spike, or one that took back `lost` of all that had been gained, or was gained in the end (as passing_peaks and
-    sustained_rise have it). It is no sign where it begins with other data, as run.json plans them or the log shows by shares of
-    sources and languages or by lengths, or where LOSS004 calls a rise of this loss harmless. Or a decay in which the loss stands
-    or rises, and gains less than `gain`. `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few` are
-    starting values.
+    The schedule did harm, or its decay no good:
+
+    - A spike is graver than sev2.
+    - A spike of the loss took back `lost` of all that had been gained by then, or was gained in the end (as passing_peaks and
+      sustained_rise have it).
+    - Such a spike of the loss is no sign where it begins with other data, as run.json plans them, or as the log shows by shares
+      of sources and languages or by lengths. Nor is it where LOSS004 calls a rise of this loss harmless.
+    - In the decay the loss stands or rises, and gains no more than `gain`.
+    - `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few` are starting values.
     """
     plan = _schedule(rate, over_peak)
     if plan is None:
@@ -199,9 +205,9 @@ def _why_loss_says_nothing(course: CurvePoints, facts: Manifest | None) -> str |
 
 
 class _Decay(NamedTuple):
-    """The level of the loss before a decay and at its end, whether it rises or stands in it, and would show a gain.
+    """The level of the loss before a decay and at its end, whether it rises or stands in the decay, and would show a gain.
 
-    What jumps and falls on from there was made harder: no rate that falls makes a loss jump.
+    A loss that jumps and falls on from there is of a task that was made harder: no falling rate makes a loss jump.
     """
 
     before: float
@@ -218,7 +224,7 @@ class _Decay(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """Two steps between which the data became others: the last of the old, and the first that shows the new."""
+    """Two steps between which the data changed: the last that has the old data, and the first that shows the new."""
 
     old: int
     new: int
@@ -231,7 +237,7 @@ def _planned(facts: Manifest | None) -> list[_Change]:
 
 
 def _departing(*logged: tuple[Series | None, float]) -> Iterator[_Change]:
-    """Yield where logged shares or lengths leave what they were (as source_drift has it), each by `min_change` at the least."""
+    """Yield where logged shares or lengths leave their past level (as source_drift has it), each by its least change or more."""
     for series, min_change in logged:
         if series is None:
             continue
@@ -250,10 +256,7 @@ def _unexplained_spike(
     planned: Sequence[_Change],
     logged: Sequence[tuple[Series | None, float]],
 ) -> _Spike | None:
-    """Return the highest jump near the peak that no change of the data explains, planned or logged.
-
-    What the log tells costs more to find than the spike, and is only asked where there is one.
-    """
+    """Return the highest jump near the peak that no change of the data explains; changes in the log are looked for last."""
     if _spike(course, over_peak, near, until, lost, planned) is None:
         return None
     return _spike(course, over_peak, near, until, lost, [*planned, *_departing(*logged)])
@@ -277,13 +280,13 @@ def _spike(
     Args:
         course: The loss.
         over_peak: The learning rate over its highest so far.
-        near: From which share of it on the rate is at its peak.
+        near: Share of that highest from which on the rate is at its peak.
         until: Last step that belongs to the peak.
-        lost: Share that a jump takes back of the way that the loss had come, or came by the end of the run.
+        lost: Share that a jump takes back of the way that the loss had come by then, or came by the end of the run.
         changes: Where the data become others: a jump that begins there is the data's.
-        min_jump_share: Share of the level that a jump must be, and of the first loss that the way must be.
-        jump: The same of the level for a point that is back at once.
-        soon: Steps after a change of the data in which a jump is its own.
+        min_jump_share: Least jump, as a share of the level before, and least way that the loss had come, as a share of its first.
+        jump: Least jump of a single point that is back at once, as a share of the level before it.
+        soon: Steps after a change of the data within which a jump belongs to the change.
         around_peak: Points before and after a jump whose scatter it must stand out of.
     """
     steps, values = course
@@ -309,7 +312,7 @@ def _spike(
 
 
 def _largest_rise(values: Floats, width: int, *, max_width: int = 50) -> float:
-    """Return the largest rise of a curve within so many points, 0 for one that is not twice as long."""
+    """Return the largest rise of a curve within `width` points; 0 where the curve is not twice as long."""
     width = min(width, max_width)
     if len(values) < 2 * width:
         return 0.0
@@ -317,7 +320,7 @@ def _largest_rise(values: Floats, width: int, *, max_width: int = 50) -> float:
 
 
 def _stretches(values: Floats, min_jump_share: float) -> Iterator[tuple[int, int, float]]:
-    """Yield first row, last row and level before, of what stands above its level and is back, and of what stays there."""
+    """Yield first row, last row and level before: of each stretch above its level that is back, and of a lasting rise."""
     yield from passing_peaks(values, min_ratio=1 + min_jump_share)
     if (rise := sustained_rise(values, min_share=min_jump_share)) is not None:
         yield rise.onset, len(values) - 1, rise.low
@@ -326,8 +329,8 @@ def _stretches(values: Floats, min_jump_share: float) -> Iterator[tuple[int, int
 def _decay(course: CurvePoints, left: int, few: int, held_out_gain: float) -> _Decay | None:
     """Return what a decay did to the loss; None where fewer than three points lie before it, or six after.
 
-    The level before is that of the last points that make one, as the falling curve that fits best has it: a loss may fall
-    steeply as long as the rate rises.
+    The level before is that of the last points that have one level in the best-fitting falling curve: a loss may fall steeply as
+    long as the rate rises.
     """
     steps, values = course
     before, after = values[steps <= left], values[steps > left]

@@ -76,16 +76,18 @@ def spike_recovers(
     """Why did the loss spike?
 
     ## Looks at
-    The largest jump of the loss over the median of the points before it, in fewer than fifty points over the lowest level
-    before it; and at that step the gradient norm, the learning rate and the tensor with the largest share of the gradient.
+    The largest jump of the loss over the median of the points before it, or, with fewer than fifty points, over the lowest level
+    before it. Beside it, the gradient norm, the learning rate and the tensor with the largest share of the gradient at that step.
     ## Good
-    No incident, as loss_spike counts them: isolated points are none (playbook D4.1).
+    There is no incident, as loss_spike counts them: isolated points are none (playbook D4.1).
     ## Watch
-    An incident that came back, or a loss that rises and stays (loss_rises).
+    An incident came back, or a loss rises and stays (loss_rises).
     ## Bad
-    Incidents that did not come back, or came again and again: go back to an earlier checkpoint. In fewer than fifty points, of
-    which loss_spike knows only the peaks that are back, a loss that rises and stays, and makes half of the way at once, to `jump`
-    times the level before (that of loss_spike).
+    The loss did not recover:
+
+    - Incidents did not come back, or came again and again: go back to an earlier checkpoint.
+    - With fewer than fifty points, loss_spike knows only the peaks that are back. There a loss is bad that rises and stays, and
+      makes half of the way at once, to more than `jump` times the level before (that of loss_spike).
     """
     course = points(loss)
     rises = findings.of(loss_rises)
@@ -149,12 +151,12 @@ def gradient_vanishes(
     How many times less gradient the weakest block gets than the strongest of its list, at the last checkpoint and at the worst.
     Checkpoints at which the loss is below a tenth of its first are left out where there are others: chance rules there.
     ## Good
-    At most `ordinary` times (playbook D4.2; the limits are those of vanishing_gradient).
+    The weakest block gets at most `ordinary` times less (playbook D4.2; the limits are those of vanishing_gradient).
     ## Watch
-    More, or it was `starved` at an earlier checkpoint.
+    The weakest block gets less than that, or was more than `starved` times below the strongest at an earlier checkpoint.
     ## Bad
-    More than `starved` times less than a block of its build at the last checkpoint, the square of that less than one of
-    another build, or none at all.
+    At the last checkpoint, a block gets more than `starved` times less than a block of its build, the square of that less than
+    one of another build, or none at all.
     """
     if len(norm.labels) < 2:
         return not_applicable("the model has fewer than two blocks")
@@ -213,21 +215,28 @@ def gradient_explodes(
     """Does the gradient explode?
 
     ## Looks at
-    The level of the global gradient norm in the last of ten stretches, or of as many as have two points each, over its lowest
-    before, from `fewest` points on; beside it the tensor that grew most, by thirds of the record. And how far it shot up in the
-    first `early` steps, over the median of its first three points.
+    Where the gradient norm stands at the end, and how it began:
+
+    - The level of the global gradient norm in the last of ten stretches, over its lowest level, from `fewest` points on. Shorter
+      records have as many stretches as have two points each.
+    - The tensor that grew most, by thirds of the record.
+    - How far the norm shot up in the first `early` steps, over the median of its first three points.
     ## Good
-    It is stable, or falls slowly (playbook D4.3).
+    The norm is stable, or falls slowly (playbook D4.3).
     ## Watch
-    It is more than `watch` times as large (the limits are those of exploding_gradient), or shot up at first by more than
-    `shoots` times and came back. Or it ends below where it began, however small it was in between, as where a task is solved but
-    for its hard samples. Or the model makes its own data, whose returns grow with what it can, or takes turns with another, whose
-    progress makes its loss steeper. Or it grows to the square of `bad` while the loss is no higher than it was: the sharper a
-    density is that a model learns, the steeper is its loss.
+    The norm is larger than it was, and may be so for a harmless reason:
+
+    - It is more than `watch` times as large (the limits are those of exploding_gradient).
+    - It shot up at first by more than `shoots` times, and came back.
+    - It ends below where it began, however small it was in between, as where a task is solved but for its hard samples.
+    - The model makes its own data, whose returns grow with what it can do, or takes turns with another model, whose progress
+      makes its loss steeper.
+    - It grows to the square of `bad` at most while the loss is no higher than it was: the sharper a density is that a model
+      learns, the steeper is its loss.
     ## Bad
-    More than `bad` times, and in stretches of two points each in a growth that lasts (sustained_growth, as in
-    exploding_gradient). `early` and `shoots` are starting values (healthy runs of the lab stay at 11 and below, one without
-    warm-up comes to 35).
+    The norm is more than `bad` times as large. With stretches of two points each, it must have grown in a growth that lasts
+    (sustained_growth, as in exploding_gradient). `early` and `shoots` are starting values (healthy runs of the lab stay at 11 and
+    below, one without warm-up comes to 35).
     """
     steps, values = points(norm)
     if len(values) < fewest:
@@ -281,17 +290,20 @@ def clipping_hides(
     """Does clipping hide a cause?
 
     ## Looks at
-    The share of clipped steps in the last hundred, after the first `warmup` steps; how much clipping leaves at their median
-    (a coefficient of exactly 0 belongs to an infinite norm, whose update the loss scaler skips: it does not count); and which
-    tensor has the largest part of the gradient, how often.
+    How often and how deeply the gradient is clipped, and by which tensor:
+
+    - The share of clipped steps in the last hundred, after the first `warmup` steps.
+    - How much clipping leaves at their median. A coefficient of exactly 0 belongs to an infinite norm, whose update the loss
+      scaler skips: it does not count.
+    - Which tensor has the largest part of the gradient, and how often.
     ## Good
-    At most `often` (playbook D4.4; the limits are those of frequent_clipping).
+    At most `often` of the steps are clipped (playbook D4.4; the limits are those of frequent_clipping).
     ## Watch
-    More often, but mildly, or no longer deeply at the end, or by an optimizer that divides the size of the gradient out again:
-    epsilon is below `felt` of the clipped gradient in every matrix.
+    More of the steps are clipped, but mildly, or no longer deeply at the end. Or the optimizer divides the size of the gradient
+    out again: epsilon is below `felt` of the clipped gradient in every matrix.
     ## Bad
-    More than `always`, and less than `deep` is left, to the end, of a loss that is larger than a guess among tokens costs as many
-    times less.
+    More than `always` of the steps are clipped, and less than `deep` of the gradient is left, to the end. Where the loss is
+    larger than a guess among tokens costs, that limit is as many times less.
     """
     steps, values = points(rate)
     if steps[-1] <= warmup:
@@ -349,17 +361,18 @@ def activations_healthy(
     """Are the activations healthy?
 
     ## Looks at
-    The spread of every module's output in the last third of the steps over the middle third, for at first all of them
-    grow; and the share of elements beyond six deviations.
+    The spread of every module's output in the last third of the steps over that in the middle third, for at first all of them
+    grow. Beside it, the share of elements beyond six deviations.
     ## Good
-    No module's grows by more than `watch` times in a hundred steps (playbook D4.5; drill DR-1 watches half as much again).
+    No module's spread grows by more than `watch` times in a hundred steps (playbook D4.5; drill DR-1 watches half as much again).
     ## Watch
-    One does, or more than `tail` percent of a module's elements lie far outside (as activation_drift has it). Or one has grown
-    while the loss fell by `paid` of itself (as activation_drift has it): it grew with what was learnt.
+    The spread of a module does, or more than `tail` percent of a module's elements lie far outside (as activation_drift has it).
+    Or a spread has grown while the loss fell by more than `paid` of itself (as activation_drift has it): it grew with what was
+    learnt.
     ## Bad
-    One has grown by more than `bad` times altogether, after `early` steps (a starting value), to more than `usual` times the
-    largest of any module before; or the residual stream runs away
-    or vanishes while the loss does not fall (as activation_drift has it): branches come and go.
+    The spread of a module has grown by more than `bad` times altogether, after `early` steps (a starting value), to more than
+    `usual` times the largest spread of any module before. Or the residual stream runs away or vanishes while the loss does not
+    fall (as activation_drift has it): branches come and go.
     """
     grown = growth(spread, early=1)
     if not grown:

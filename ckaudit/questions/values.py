@@ -18,7 +18,7 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.tensors import TensorTable, last_of_stack
 
 MIN_SHOWN_RATIO = 1.005
-"""A ratio below it is shown as 1x: nothing worth telling apart."""
+"""A ratio below this is not shown: it is too close to 1 to be worth telling apart."""
 
 
 class CurvePoints(NamedTuple):
@@ -77,12 +77,12 @@ def why_no_fall(
     moved: Series | None = None,
     val: Series | None = None,
 ) -> str | None:
-    """Return None where a curve falls, and else why that cannot be held against it; an empty string where nothing excuses it.
+    """Return None where a curve falls; otherwise what excuses it, an empty string where nothing does.
 
     Args:
         steps: Shape (N,).
         values: Finite, shape (N,), five at least.
-        min_fall_share: The share of the level that counts as a fall.
+        min_fall_share: Share of the level that counts as a fall: a noise that would hide half of it excuses the curve.
         facts: What run.json says: a model of tokens may rest in its first steps.
         moved: How far its weights have come.
         val: The held-out loss, whose steps tell how far the run went.
@@ -114,7 +114,7 @@ def ratio_to_lowest_before(curve: CurvePoints) -> CurvePoints:
 
 
 def rises_at_once(course: CurvePoints, rise: Finding, *, min_rise_ratio: float) -> bool:
-    """Tell whether a curve makes half of a lasting rise from the two points before where it begins to the three from there on.
+    """Tell whether a curve makes half of a lasting rise at once: from the two points before its start to the three from there.
 
     Args:
         course: The curve.
@@ -177,7 +177,7 @@ def uneven_list(row: Mapping[str, float]) -> dict[str, float]:
 
 
 def ratio_of_alike(row: dict[str, float], blocks: Sequence[str], alike: Mask) -> float:
-    """Return how many times apart blocks of one build are at most; `alike` tells which of `blocks` are.
+    """Return the largest ratio between two blocks of one build; `alike` tells which of `blocks` have the same build.
 
     >>> mask = np.array([[True, True, False], [True, True, False], [False, False, True]])
     >>> ratio_of_alike({"a": 1.0, "b": 2.0, "c": 900.0}, ["a", "b", "c"], mask)

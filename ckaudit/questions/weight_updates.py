@@ -24,7 +24,7 @@ WARMUP_STEPS: int = update_out_of_band.thresholds["warmup"]
 def unchanged_by_last_update(
     trainable: Series, gradient: Series | None, rate: Series | None, near: float
 ) -> tuple[list[str], str, dict[str, float]]:
-    """Return the trainable tensors that the last update left as they were though they took part, and the words on it."""
+    """Return the trainable tensors that took part in the last update and did not change, with a sentence and numbers on it."""
     known = trainable.finite.any(axis=1)
     rows = np.flatnonzero(known & learning_rate_is_on(trainable.steps, rate, near))
     if not len(rows):
@@ -42,7 +42,7 @@ def unchanged_by_last_update(
 
 
 def _is_dropped(name: str, step: int, gradient: Series | None) -> bool:
-    """Tell whether no gradient of a tensor is made at a step at which others have one, though it has one at another step."""
+    """Tell whether a tensor has no gradient at a step at which others have one, though it has one at another step."""
     if gradient is None or name not in gradient.places or step not in gradient.steps:
         return False
     column, row = gradient.places[name], int(np.searchsorted(gradient.steps, step))
@@ -57,7 +57,7 @@ def last_with_learning_rate(series: Series, rate: Series | None) -> tuple[int, f
 
 
 def learning_rate_is_on(steps: Steps, rate: Series | None, near: float = 0.0) -> Mask:
-    """Mark the steps that had a learning rate, of at least a share of its peak, as far as nobody said otherwise."""
+    """Mark the steps whose learning rate is above zero and at least `near` of its peak; steps of unknown rate count."""
     if rate is None:
         return steps > 0
     lowest_rate = near * float(rate.values[rate.finite].max(initial=0.0))
@@ -66,10 +66,10 @@ def learning_rate_is_on(steps: Steps, rate: Series | None, near: float = 0.0) ->
 
 
 def answer_from_checkpoints(seen: Series, gradient: Series | None, findings: Findings) -> SeriesAnswer:
-    """Say which tensors change from one checkpoint to the next: "bad" where one never does that gets a gradient like others.
+    """Say which tensors change from one checkpoint to the next: "bad" where a tensor with a gradient like others never does.
 
-    One without a gradient beside others that have one is frozen on purpose, as a LoRA's base is. Of plain descent a small
-    gradient makes an update that rounding swallows, so that one below a hundredth of the median tensor's does not count (as in
+    A tensor without a gradient beside others that have one is frozen on purpose, as a LoRA's base is. Under plain descent a
+    small gradient makes an update that rounding swallows: one below a hundredth of the median tensor's does not count (as in
     barely_moving). Where no tensor at all changes and the loss does not stand, other weights are trained than those shown.
 
     Args:
@@ -111,7 +111,7 @@ def no_weight_is_updated(relative: Series, rate_is_on: Mask, findings: Findings)
 
 
 def _loss_stands(findings: Findings) -> bool:
-    """Tell whether the loss stands where it began, as LOSS003 and LOSS007 have it: not where it came to rest later."""
+    """Tell whether the loss stands where it began, by LOSS003 and LOSS007; a loss that came to rest later does not count."""
     return any((finding.first_step or 0) <= WARMUP_STEPS for finding in findings.of(loss_not_falling, loss_frozen))
 
 
@@ -125,9 +125,10 @@ def _with_gradient(names: list[str], gradient: Series | None) -> list[str]:
 
 
 def trained_tensors(series: Series, gradient: Series | None, facts: Manifest | None, types: Series | None) -> Series:
-    """Return the trainable tensors of a series whose gradient is not zero by mathematics, without single numbers.
+    """Return the trainable tensors of a series, without those whose gradient is zero by mathematics, and without single numbers.
 
-    An update of one number, as of a temperature, may be rounded away or held at a bound; that of a gain in half precision is.
+    An update of a single number, as of a temperature, may be rounded away or held at a bound; that of a gain in half precision
+    is rounded away.
     """
     tensors = table_of(facts)
     by_nature = {*cancelled(gradient, tensors, types), *half_precision_gains(series.labels, tensors, types)}

@@ -38,8 +38,8 @@ def causal_mask_leaks(
 ) -> Iterator[Evidence]:
     """Attention sees tokens that it is to predict: the causal mask is missing, shifted or lost in a layer.
 
-    Weight on later tokens is decisive, for a causal mask leaves none above `rounding`; heads that are recorded without
-    it acquit the mask. Log odds are on the common scale (`causes/cause.py`).
+    Attention weight on later tokens decides for this cause: a causal mask leaves none above `rounding`. Recorded heads without
+    such weight decide against it. Log odds are on the common scale (`causes/cause.py`).
     """
     ahead = may_be_causal(ahead, facts) if ahead is not None else None
     leak = findings.first(mask_leak)

@@ -51,8 +51,8 @@ def context_not_used(
     """The model predicts from the last token alone: what attention adds does not count.
 
     Attention that is not used gets a gradient `starved` times smaller than that of the MLPs beside it (the playbook calls a block
-    starved from that ratio on). Updates that never reach `usual` of the weights (recipes aim at about 1e-3) mean that the whole
-    model is hardly trained, which is another cause. Log odds are first guesses, to be fitted on runs of known truth.
+    starved from that ratio on). Updates that never reach `usual` of the weights (recipes aim at about 1e-3) speak against this
+    cause: the whole model is hardly trained. Log odds are first guesses, to be fitted on runs of known truth.
     """
     if norm is not None and (ratio := _mlp_over_attention(norm, facts)) is not None:
         if ratio > starved:
@@ -73,7 +73,7 @@ def context_not_used(
 
 
 def _mlp_over_attention(norm: Series, facts: Manifest | None) -> float | None:
-    """Return the MLP's gradient over attention's, at the median checkpoint of the first half and the block nearest to 1."""
+    """Return the smallest ratio of the MLP's gradient to attention's among the blocks: each the median of the first half."""
     table = table_of(facts)
     early = norm.values[: max(1, len(norm.values) // 2)]  # (T, P)
     places: dict[tuple[str | None, str], list[int]] = {}

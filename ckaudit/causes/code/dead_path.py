@@ -36,7 +36,7 @@ from ckaudit.run.tensors import table_of
 LEAVES_NO_GRADIENT = (dead_units, weights_alike, weight_scale_off, weights_shrink, router_imbalance)
 """Illnesses that leave tensors without a gradient by themselves, whenever they are seen."""
 SATURATED = (entropy_collapse, logit_growth)
-"""Illnesses that do so once they have come: where a softmax has one key only, its gradient is zero."""
+"""Illnesses that do so only after they have begun: a softmax that attends to a single key has a gradient of zero."""
 
 
 @cause(
@@ -64,11 +64,16 @@ def dead_path(
 ) -> Iterator[Evidence]:
     """A path through the model is cut off from the loss.
 
-    Tensors of such a path have a gradient of zero, or no gradient at all where the path is taken out of the graph. Where more
-    than `few` of all tensors get no gradient, the cause is not one path. Units that never fire, weights without spread or
-    scale, and routers that send nothing to an expert leave tensors without a gradient too, each with a sign of its own. So do
-    gradients that are too small: many of the others are zero in part then, and a bias without one may stand beside a weight
-    with one. Where all inputs are zero, the path begins before the model. Log odds are on the common scale (`causes/cause.py`).
+    Tensors of a path that is cut off have a gradient of zero, or no gradient at all where the path is taken out of the graph.
+    Other illnesses look similar:
+
+    - Where more than `few` of all tensors get no gradient, the cause is not one path.
+    - Units that never fire, weights without spread or scale, and routers that send nothing to an expert leave tensors without a
+      gradient too. Each has a sign of its own.
+    - Gradients that are too small become zero as well. Many of the other gradients are then zero in part, and a bias without a
+      gradient may stand beside a weight that has one.
+    - Where all inputs are zero, the path is cut off before the model.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     dead = findings.of(dead_parameter)
     still = places_of(findings.of(barely_moving))
@@ -105,7 +110,7 @@ def dead_path(
 
 
 def _by_other_illnesses(findings: Findings, before: Findings, sparsity: Series | None, decisive: float) -> Iterator[Evidence]:
-    """Judge by what leaves tensors without a gradient too; units that are silent for nothing comes in belong to the path."""
+    """Judge by other illnesses that leave no gradient; units that are silent because nothing comes in belong to the path."""
     other = findings.first(*LEAVES_NO_GRADIENT) or before.first(*SATURATED)
     if other is not None and (nothing := all_zero_module_before(sparsity, other.where)) is not None:
         yield supports(decisive, f"all that {nothing} puts out is exactly zero: the path ends there", activation_sparsity.name)
@@ -114,7 +119,7 @@ def _by_other_illnesses(findings: Findings, before: Findings, sparsity: Series |
 
 
 def _by_their_gradient(dead: Sequence[Finding], unmoved: set[str], strong: float, medium: float) -> Iterator[Evidence]:
-    """Judge by whether the gradient of the dead tensors is nothing or little, and by whether they move."""
+    """Judge by whether the gradient of the dead tensors is exactly zero or only small, and by whether they move."""
     if unmoved:
         yield supports(medium, f"{named(unmoved)}: without movement too", "MOVE001")
     if all(finding.value == 0 for finding in dead):
@@ -143,7 +148,7 @@ def _by_other_gradients(
 
 
 def _no_longer_made(findings: Findings, norm: Series | None, few: float, strong: float) -> Iterator[Evidence]:
-    """Judge a run without a gradient of zero: by tensors that had one, and stand still since none is made for them."""
+    """Judge a run in which no gradient is zero, by tensors that had a gradient and stand still since none is made for them."""
     ended = [finding for finding in findings.of(barely_moving) if norm is not None and _has_ended(norm, finding)]
     places = places_of(ended)
     if ended and norm is not None and len(places) <= few * len(norm.labels):

@@ -35,9 +35,9 @@ def evaluation_in_training_mode(
 ) -> Iterator[Evidence]:
     """Evaluations run with dropout, so that they are noisy and too high.
 
-    A recorder that saw the mode is decisive either way. Without such a record, dropout changes a loss by more than `large` of its
-    value, arithmetic in another order by far less, and a model without dropout speaks against this cause. Log odds are on the
-    common scale (`causes/cause.py`).
+    A recorder that saw the mode of the evaluations is decisive either way. Dropout changes a loss of the same weights by more
+    than `large` of its value, arithmetic in another order by far less. Where the mode was not recorded, a model without dropout
+    speaks against this cause. Log odds are on the common scale (`causes/cause.py`).
     """
     seen, noise = findings.first(evaluated_in_training_mode), findings.first(validation_noise)
     if noise is not None and noise.value is not None and float(noise.value) > large:

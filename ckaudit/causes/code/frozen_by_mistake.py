@@ -41,7 +41,8 @@ def frozen_by_mistake(
 ) -> Iterator[Evidence]:
     """Tensors that should learn do not ask for a gradient, and nothing says that this is meant.
 
-    What the run says of each tensor is decisive either way. Log odds are on the common scale (`causes/cause.py`).
+    What the run records of each tensor, whether it is trainable, is decisive either way. Log odds are on the common scale
+    (`causes/cause.py`).
     """
     tensors = table_of(facts)
     still = places_of(findings.of(frozen_parameter))

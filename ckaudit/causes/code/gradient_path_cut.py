@@ -38,11 +38,12 @@ def gradient_path_cut(
 ) -> Iterator[Evidence]:
     """The forward pass goes on but the gradient is detached, so that everything before that place stands still.
 
-    A cut stops the gradient of all tensors up to one block, and of none behind it, or of all tensors of one branch, from the
-    start or from some step on. Tensors
-    that do not ask for a gradient are no sign of a cut; nor is a gradient of zero behind which a module puts out zeros
-    alone, `full` of them, nor one of a weight whose bias has a gradient: nothing but zeros comes in there. Log odds are on
-    the common scale (`causes/cause.py`).
+    A cut stops the gradient of all tensors up to one block and of none behind it, or of all tensors of one branch. It does so
+    from the start or from some step on. Log odds are on the common scale (`causes/cause.py`). These are no sign of a cut:
+
+    - Tensors that do not ask for a gradient.
+    - A gradient of zero where a module behind it puts out zeros alone: a share of `full` of its outputs or more.
+    - A gradient of zero of a weight whose bias has a gradient: nothing but zeros comes in there.
     """
     tensors = table_of(facts)
     standing = [finding for finding in findings.of(frozen_parameter, barely_moving) if finding.severity != "sev1"]

@@ -56,9 +56,12 @@ def gradients_not_zeroed(
     """Gradients of earlier steps are never cleared and add up.
 
     Gradients that are present before a step's own backward passes are decisive; their absence speaks against this cause. Where
-    they were not recorded, the norm tells (`NormTrend.adds_up`): but then the loss must take notice, or what adds up belongs
-    to tensors that no optimizer holds, clears or updates. Where clipping shortens the sum in place, none of this can be seen.
-    Log odds are on the common scale (`causes/cause.py`).
+    they were not recorded:
+
+    - The gradient norm tells whether gradients add up (`NormTrend.adds_up`). The loss must react as well: otherwise what adds up
+      belongs to tensors that no optimizer holds, clears or updates.
+    - Where clipping shortens the sum in place, none of this can be seen.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     if left := findings.first(gradients_carried_over):
         yield supports(decisive, left.message, left)

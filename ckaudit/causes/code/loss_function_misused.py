@@ -29,9 +29,11 @@ from ckaudit.run.series import Series
 def loss_function_misused(findings: Findings, misfit: Series | None, *, decisive: float = 4.0) -> Iterator[Evidence]:
     """The loss function is called on what it does not take.
 
-    A negative log-likelihood of numbers that are no log-probabilities has no lower end and falls for ever. Outputs of shape
-    (N, 1) beside targets of shape (N,) are each held against all targets, which teaches every output the mean of the batch.
-    Both are seen where the function is called, or not at all.
+    This is seen where the loss function is called, or not at all:
+
+    - A negative log-likelihood of numbers that are no log-probabilities has no lower bound and falls for ever.
+    - Outputs of shape (N, 1) beside targets of shape (N,) are each compared with all targets, which teaches every output the mean
+      of the batch.
     """
     wrong = findings.first(loss_inputs_wrong)
     given = None if misfit is None else misfit.only(lambda label: label != MISFITS[0]).recorded_rows()

@@ -22,7 +22,7 @@ from ckaudit.run.run_facts import is_adaptive
 from ckaudit.run.series import Series, at
 
 SHOWN_BY_LOSSES = (initial_loss_off, train_val_inverted)
-"""Illnesses that show a sum without a look at the loss function: what else follows has many causes."""
+"""Illnesses that show a sum without a look at the loss function; all others that follow from a sum have many causes."""
 
 
 @cause(
@@ -53,13 +53,17 @@ def loss_reduced_by_sum(
 ) -> Iterator[Evidence]:
     """The loss is a sum over tokens where a mean is meant.
 
-    The training loss is then as many times the held-out loss as an update has tokens, `within` that share of it. A multiple
-    below `min_ratio` is no sum of tokens, but one of micro-batches where it is a whole number, within a share of `whole`, at the
-    first and the last evaluation alike: gradients are accumulated, and the loss is not divided by their number. Where tokens
-    were not counted, a multiple that is the same at the first and the last evaluation, `within` that share, is one of units;
-    noise makes a difference between the losses, which is small at first. Where the loss function was seen, it tells at every
-    checkpoint whether its mean is what is trained on, or a multiple of it that stays the same; Adam does not mind the factor.
-    Log odds are first guesses.
+    The training loss is then a multiple of the held-out loss. Its size says what was added up:
+
+    - A sum over tokens is as many times the held-out loss as an update has tokens, to a share of `within`.
+    - A multiple of 2 or more that is a whole number, to a share of `whole`, at the first and the last evaluation alike, is a sum
+      over micro-batches: gradients are accumulated, and the loss is not divided by their number.
+    - Any other multiple below `min_ratio` is no sum.
+    - Where tokens were not counted, a multiple that is the same at the first and the last evaluation, to a share of `within`, is
+      one of units. Noise makes a difference between the losses instead, which is small at first.
+    - Where the loss function was seen, it tells at every checkpoint whether its mean is trained on, or a multiple of the mean
+      that stays the same. Adam does not mind the factor.
+    - Log odds are first guesses.
     """
     if by_function := [*_by_function(given, adapts, min_ratio, within, decisive)]:
         yield from by_function
@@ -100,7 +104,7 @@ def loss_reduced_by_sum(
 def _by_function(
     given: Series | None, adapts: Series | None, min_ratio: float, within: float, decisive: float
 ) -> Iterator[Evidence]:
-    """Judge by the loss over the mean that the loss function returned in the same steps; of a few times, curves tell more."""
+    """Judge by the loss over the mean that the loss function returned; where that is only a few times, curves tell more."""
     multiples = given.values[given.finite] if given is not None else np.empty(0)
     if not multiples.size:
         return

@@ -43,7 +43,7 @@ MADE_BY_WRONG_SIGN = (impossible_value, initial_loss_off, loss_below_floor, loss
 
 
 MAX_CLIMB = 1000.0
-"""Times its first up to which a climb tells a wrong sign: descent by steps that overshoot multiplies a loss without end."""
+"""How many times its first a loss may climb to and still tell a wrong sign: steps that overshoot multiply a loss without end."""
 
 
 @cause(
@@ -83,13 +83,20 @@ def loss_sign_flipped(
 ) -> Iterator[Evidence]:
     """The training climbs the loss: its sign is wrong.
 
-    An untrained model has the cross entropy of a guess, log V; within `alike` of -log V the first loss is a guess with the wrong
-    sign. Rewards, densities and advantages may be below zero: that alone says nothing, but a loss that falls through zero without
-    bound does, and so does a held-out loss that climbs meanwhile. One that ends as far above zero as the training loss ends
-    below, within `alike`, is the same quantity with the other sign. Without a wrong sign in the log the loss climbs past a guess,
-    where no descent leads; where nobody knows what a guess costs, it climbs from start to end and does not come to rest, where a
-    rate that is too high throws it about; over `MAX_CLIMB` times its first either may have done it. What the loss function
-    returned tells all of this, where it was seen. Log odds are on the common scale (`causes/cause.py`).
+    A wrong sign shows in where the losses come from and where they go:
+
+    - An untrained model has the cross entropy of a guess, log V. A first loss within `alike` of -log V is that of a guess with
+      the wrong sign.
+    - Rewards, densities and advantages may be below zero, so that a loss below zero alone says nothing. A loss that falls through
+      zero without bound is a sign, and so is a held-out loss that climbs meanwhile.
+    - A held-out loss that ends as far above zero as the training loss ends below, within `alike`, is the same quantity with the
+      other sign.
+    - Where the log shows no wrong sign, the loss climbs past a guess, where no descent leads.
+    - Where the cost of a guess is not known, the loss climbs from start to end and does not come to rest. A rate that is too high
+      throws a loss about instead.
+    - A climb to over `MAX_CLIMB` times the first loss may come from either.
+    - Where the loss function was seen, what it returned tells all of this.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     if wrong := findings.first(loss_inputs_wrong):
         yield contradicts(2 * decisive, wrong.message, wrong)
@@ -152,13 +159,13 @@ def _by_course(
 
 
 def _only_rises(val: Series | None) -> bool:
-    """Tell whether a held-out loss, which has its own sign, was at its lowest at the first of three evaluations and more."""
+    """Tell whether a held-out loss, whose sign is its own, rises at every one of its three or more evaluations."""
     values = val.values[val.finite] if val is not None else np.empty(0)
     return len(values) >= 3 and bool((np.diff(values) > 0).all())
 
 
 def _fell_before(train: Series, step: int | None, first: float, *, share: float = 0.2) -> bool:
-    """Tell whether the loss had come down by a share of its first before a step, by the median of the last points there."""
+    """Tell whether the loss had fallen by a share of its first value before a step: the median of the last points there."""
     before = train.values[train.finite[:, 0] & (train.steps < (step or 0)), 0]
     return len(before) >= 3 and median(before[-3:]) < (1 - share) * first
 
@@ -182,9 +189,9 @@ def _climbs(
 ) -> bool:
     """Tell whether every part of a loss lies above the one before, from the second on, and the climb does not come to rest.
 
-    Of fewer than three points a part, the first is the lowest, and so steady a rise has at most `max_chance` (Mann-Kendall); one
-    that runs away is a descent whose steps are too long, and one that comes to rest may do so as its rate does, where that is
-    not known.
+    With fewer than three points a part, the first point must be the lowest, and the rise at most `max_chance` likely by chance
+    (Mann-Kendall). A loss that runs away does not count: it is a descent whose steps are too long. Where the rate is not known,
+    such a short climb may come to rest, as its rate may have done.
     """
     if len(losses) < 3 * parts:
         trend = theil_sen(steps, losses)
@@ -196,7 +203,7 @@ def _climbs(
 
 
 def _goes_on(losses: Floats, used: Floats, parts: int, pace: float) -> bool:
-    """Tell whether a climb of the last third is over `pace` of that of the middle one, for the same sum of learning rates.
+    """Tell whether the loss climbs in its last third by over `pace` of its climb in the middle one, per sum of learning rates.
 
     Weights that a rate has thrown about come to rest near a guess; an ascent knows no end.
     """
@@ -208,7 +215,7 @@ def _goes_on(losses: Floats, used: Floats, parts: int, pace: float) -> bool:
 
 
 def _runs_away(losses: Floats, *, times: float = 4.0) -> bool:
-    """Tell whether the logarithm of a loss climbs `times` as far in its second half as in its first."""
+    """Tell whether the logarithm of a loss climbs more than `times` as far in its second half as in its first."""
     if losses[0] <= 0:
         return False
     first, middle, last = np.log(losses[[0, len(losses) // 2, -1]])
@@ -226,8 +233,8 @@ def _worsens(val: Series | None, guess: float | None) -> bool:
 def _falls_without_bound(losses: Floats, *, noise: float = 10.0, pace: float = 0.5) -> bool:
     """Tell whether a loss ends further below zero than it began above, and does not slow down.
 
-    Its fall is over `noise` times the usual difference of neighbours, and that of the second half over `pace` times that of the
-    first: a loss that has a lower bound, such as a reward or a density, comes to rest.
+    The loss falls by over `noise` times the usual difference of neighbouring points, and in its second half by over `pace` times
+    its fall in the first. A loss that has a lower bound, such as a reward or a density, comes to rest.
     """
     if len(losses) < 3:
         return False
@@ -235,6 +242,6 @@ def _falls_without_bound(losses: Floats, *, noise: float = 10.0, pace: float = 0
     middle = len(losses) // 2
     start, halfway, end = (median(part) for part in (losses[:width], losses[middle:][:width], losses[-width:]))
     usual = typical_move(losses)
-    # Neighbours of a smooth curve differ by its slope: what is left of them without it is noise.
+    # Neighbouring points of a smooth curve differ by its slope: what is left without the slope is noise.
     usual = min(usual, median(np.abs(np.diff(losses, n=2))))
     return end < -abs(start) and start - end > noise * usual and halfway - end > pace * (start - halfway) > 0

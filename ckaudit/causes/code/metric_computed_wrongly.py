@@ -36,9 +36,11 @@ def metric_computed_wrongly(
 ) -> Iterator[Evidence]:
     """A logged number is not what its formula gives.
 
-    A wrong formula is wrong at `min_points` points in a row and more; a single point is an event. A usual factor met within
-    `near_factor`, for what is allowed is a range, or the ratio of two bases of logarithms within `near`, says which slip it is.
-    Log odds are on the common scale (`causes/cause.py`).
+    A wrong formula is wrong at `min_points` points in a row or more; a single wrong point is an event. Log odds are on the common
+    scale (`causes/cause.py`). Two ratios of the logged number to the allowed one tell which slip it is:
+
+    - A usual factor is met within `near_factor`, for what is allowed is a range.
+    - The ratio of two bases of logarithms is met within `near`.
     """
     claim = findings.first(contradicted_claim)
     if claim is not None:
@@ -60,7 +62,7 @@ def metric_computed_wrongly(
 
 
 def _slip(claim: Finding, near: float, near_factor: float) -> str | None:
-    """Return which usual slip makes the logged number of the one that it should be."""
+    """Return which usual slip turns the number that it should be into the logged one; None where none fits."""
     if not isinstance(claim.value, float) or not isinstance(claim.limit, float) or claim.value <= 0 or claim.limit <= 0:
         return None
     for factor in FACTORS:

@@ -63,10 +63,13 @@ def not_in_optimizer(
 ) -> Iterator[Evidence]:
     """A tensor gets a gradient and no update: the optimizer does not hold it, or holds a copy of it.
 
-    Tensors that are in no parameter group are decisive. A tensor that moved before was in the optimizer then. Who clears and
-    updates through the optimizer leaves the others' gradients to add up: the norm tells where tensors were not recorded, if the
-    loss takes no notice of it. Where no rate is recorded and the others come less than a hundredth of their size, none moves as
-    it should. Log odds are on the common scale (`causes/cause.py`).
+    A tensor that is in no parameter group is decisive. Otherwise:
+
+    - A tensor that moved before was in the optimizer then.
+    - A loop that clears and updates through the optimizer leaves the gradients of all other tensors to add up. Where tensors were
+      not recorded, the gradient norm shows this sum, if the loss takes no notice.
+    - Where no rate is recorded and the other tensors come less than a hundredth of their size, none moves as it should.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     listed = findings.first(missing_in_optimizer)
     if listed is not None:
@@ -107,7 +110,7 @@ def not_in_optimizer(
 
 
 def _is_fed(finding: Finding, norm: Series) -> bool:
-    """Tell whether a tensor has a gradient where it begins to stand still, or at any checkpoint where none was taken there."""
+    """Tell whether a tensor has a gradient where it begins to stand still; without a checkpoint there, whether it has any."""
     rows = norm.steps == finding.first_step
     if finding.where not in norm.labels or not rows.any():
         return finding.where in norm.labels
@@ -116,7 +119,7 @@ def _is_fed(finding: Finding, norm: Series) -> bool:
 
 
 def _by_the_norm(findings: Findings, whole: Series | None, loss: Series | None, strong: float) -> Iterator[Evidence]:
-    """Judge whether gradients add up that no update goes by."""
+    """Judge by the gradient norm whether gradients add up that no update uses."""
     course = norm_trend(whole)
     if whole is None or course is None or not course.adds_up() or not loss_is_calm(findings, loss):
         return
@@ -126,7 +129,7 @@ def _by_the_norm(findings: Findings, whole: Series | None, loss: Series | None, 
 
 
 def _before(frozen: Finding, moved: Series, strong: float, medium: float) -> Iterator[Evidence]:
-    """Judge whether the first tensor that stands still ever moved before; what checkpoints show of it says only if it did."""
+    """Judge whether the first tensor that stands still moved before; what checkpoints show of weights counts only if it did."""
     if frozen.where not in moved.labels or frozen.first_step is None:
         return
     past = moved.values[moved.steps < frozen.first_step, moved.labels.index(frozen.where)]

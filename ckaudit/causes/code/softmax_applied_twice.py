@@ -60,11 +60,16 @@ def softmax_applied_twice(
 ) -> Iterator[Evidence]:
     """Probabilities are given to a loss that expects logits: softmax is taken twice.
 
-    With V tokens such a loss is never below log(V - 1 + e) - 1, for even a sure and right answer comes out as 1 against V - 1
-    zeros. And its gradient begins about V times smaller than usual: below `small` / V, where the gradients of models at their
-    start are of the order of one. The loss must have fallen by `learnt` nats, else nothing is learnt at all, which is another
-    illness. Whatever V is, the loss falls by less than one nat, and a held-out loss that is computed in another way takes another
-    course. Where the loss function was seen there is nothing to guess. Log odds are on the common scale (`causes/cause.py`).
+    With V tokens, a second softmax bounds the loss and weakens the gradient:
+
+    - The loss is never below log(V - 1 + e) - 1: even a sure and right answer comes out as 1 against V - 1 zeros.
+    - The gradient norm begins about V times smaller than usual, below `small` / V. The gradients of models at their start are of
+      the order of one.
+    - The loss must have fallen by `learnt` nats. Otherwise nothing is learnt at all, which is another illness.
+    - Whatever V is, the loss falls by less than one nat, and a held-out loss that is computed in another way takes another
+      course.
+    - Where the loss function was seen, there is nothing to guess.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     given = None if misfit is None else misfit.only(lambda label: label == MISFITS[0])
     if given is not None and given.finite.any():
@@ -120,7 +125,7 @@ def _first_gradient(norm: Series | None, vocabulary: int, small: float, decisive
 def _rests_at_floor(
     unsure: Finding, strong: float, medium: float, *, near: float = 0.02, max_classes: int = 12
 ) -> Iterator[Evidence]:
-    """Judge a classifier that is right by the loss that a second softmax leaves it, of so few classes that it tells something."""
+    """Judge a classifier that is right by the loss at which it rests: with few classes, a second softmax leaves a known one."""
     level = float(unsure.value or 0.0)
     classes = int(math.exp(level + 1) - math.e + 1)
     yield supports(strong, unsure.message, unsure)
@@ -134,7 +139,7 @@ def _rests_at_floor(
 
 
 def _held_out_differs(val: Series, low: float, high: float, weight: float) -> Iterator[Evidence]:
-    """Yield support where the held-out loss leaves the range of a loss with a second softmax: it is computed in another way."""
+    """Yield support where the held-out loss leaves the range that a second softmax allows: it is computed in another way."""
     values = val.values[val.finite]
     if values.min() < low or values.max() > high:
         yield supports(

@@ -52,17 +52,23 @@ def targets_misaligned(
 ) -> Iterator[Evidence]:
     """Targets do not belong to the inputs beside them: they are shifted twice, or shuffled.
 
-    Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`; those that
-    stand two places apart are so a little more often. Where more than `max_chance_match` of the targets are right since the
-    finding began, only some are wrong: that is noise and no shift.
-    Where targets were not compared, a model that saves nothing of what a constant guess costs, and never did, has found nothing
-    in its inputs that belongs to them, unless its weights hardly moved; but so has one that is hindered otherwise, as by
-    dropout, by gradients that vanish through time or by statistics of batches of two rows, so that this says little.
-    So has one whose held-out loss never comes below that guess, where the training loss saves a tenth of it at most: that is
-    memory, and little; what it saves of much is learnt by heart of too few rows, whatever belongs to them.
-    Where that was not recorded either, a loss that falls as it should until it knows how often each target occurs, stands still
-    from there, and is the same on what is held out, within `alike` of it, says that nothing more can be learnt from the inputs.
-    Log odds are on the common scale (`causes/cause.py`).
+    Targets that were compared with their inputs tell most. Without them the loss of a constant guess tells, and without that the
+    curves:
+
+    - Two unrelated tokens of a text are equal with the probability that its commonest tokens have, at most `chance`. Tokens two
+      places apart are equal a little more often.
+    - Where more than `max_chance_match` of the targets are right since the finding began, only some are wrong: that is noise and
+      no shift.
+    - Where targets were not compared, a model that never saved anything of what a constant guess costs has found nothing in its
+      inputs that belongs to them, unless its weights hardly moved.
+    - That says little: a model saves nothing either where it is hindered by dropout, by gradients that vanish through time, or by
+      statistics of batches of two rows.
+    - A held-out loss that never comes below that guess is a sign too, where the training loss saves a tenth of it at most: that
+      is memory, and little.
+    - A training loss that saves more, with such a held-out loss, has learnt too few rows by heart, whatever belongs to them.
+    - Where no guess was recorded either, the loss falls until the model knows how often each target occurs, and stands still from
+      there. Where the held-out loss is the same, within `alike`, nothing more can be learnt from the inputs.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     first = findings.first(target_misalignment)
     if first is None:
@@ -91,7 +97,7 @@ def targets_misaligned(
 
 
 def _is_memory(train: Series | None, val: Series | None, explained: Series | None) -> bool:
-    """Tell whether a training loss comes below a constant guess, and no held-out one."""
+    """Tell whether the training loss comes below the loss of a constant guess, and the held-out loss never does."""
     if train is None or val is None or explained is None:
         return False
     return never_beats_guess(train, val.finite_points()[1], explained)
@@ -109,9 +115,9 @@ def _by_guess(
     max_explained_share: float = 0.02,
     max_memory_share: float = 0.1,
 ) -> Iterator[Evidence]:
-    """Judge by what the model saves of a constant guess's loss: in the second half, and at its best before.
+    """Judge by how much of a constant guess's loss the model saves: in the second half, and at its best.
 
-    What it saves of it is memory where no held-out loss comes below such a guess.
+    The saving is memory where no held-out loss comes below such a guess.
     """
     late = explained.late_median() or 0.0
     if ill := obstacle_to_learning(findings):
@@ -149,7 +155,7 @@ def _by_curves(
     decisive: float,
     medium: float,
 ) -> Iterator[Evidence]:
-    """Judge a run in which no target was seen to be wrong: by the curves alone, if none was looked at."""
+    """Judge a run in which no target was seen to be wrong; by the curves alone where no target was compared."""
     stands = loss_plateau(train, val)
     if ill := obstacle_to_learning(findings):
         yield contradicts(decisive, f"something else keeps it from learning: {ill.message}", ill)

@@ -39,7 +39,7 @@ def targets_not_shifted(
 ) -> Iterator[Evidence]:
     """The target of a token is the token itself: the shift by one is missing, or the mask of what is to be filled in.
 
-    Targets that are their inputs are decisive. Log odds are on the common scale (`causes/cause.py`).
+    Targets that equal their inputs are decisive. Log odds are on the common scale (`causes/cause.py`).
     """
     same = findings.first(target_equals_input)
     if same is None:

@@ -14,7 +14,7 @@ from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 
 UNNORMALIZED = (exploding_gradient, nonfinite_values, loss_rises, loss_not_falling)
-"""What comes of batch norm whose statistics are not those of its inputs."""
+"""What follows where batch norm uses statistics that are not those of its inputs."""
 
 
 @cause(

@@ -48,8 +48,8 @@ def updates_not_applied(
     """Gradients are computed but the optimizer's step is not taken, always or in part of the steps.
 
     All tensors then stand still at once, and the count of updates falls behind the count of steps. Overflows, gradients that are
-    not finite and a learning rate of zero leave out updates too, and speak against this cause. Log odds are on the common
-    scale (`causes/cause.py`).
+    not finite and a learning rate of zero leave out updates too, and speak against this cause. Log odds are on the common scale
+    (`causes/cause.py`).
     """
     skipped = findings.first(skipped_updates)
     if skipped is not None:
@@ -73,7 +73,7 @@ def updates_not_applied(
 
 
 def finding_of_no_updates(findings: Findings, moved: Series | None, gradient: Series | None) -> Finding | None:
-    """Return what says that no tensor is updated any more though there are gradients; None where some are, or nobody knows.
+    """Return the finding that no tensor is updated any more though there are gradients; None where some are, or it is not known.
 
     Args:
         findings: What was found.

@@ -36,7 +36,7 @@ def weight_tying_lost(
 ) -> Iterator[Evidence]:
     """Embedding and head, meant to be one matrix, have become two.
 
-    The model then has one more tensor, a head or an embedding, with the shape of the other one, or has had it from the start
+    The model then has one tensor more, a head or an embedding, with the shape of the other one. Or it had both from the start,
     against what its configuration says. Log odds are on the common scale (`causes/cause.py`).
     """
     if untied := findings.first(embedding_not_tied):
@@ -64,7 +64,7 @@ def weight_tying_lost(
 
 
 def _partner(name: str, tensors: TensorTable, names: tuple[str, ...]) -> str | None:
-    """Return the tensor that could be one with this one: of the other kind, and of its shape where both are known."""
+    """Return the tensor that this one could be tied to: of the other kind, and of the same shape where both are known."""
     wanted = PAIR.get(tensors.kind(name))
     shape = tensors.facts[name].shape if name in tensors.facts else UNSET
     for other in names:

@@ -85,10 +85,13 @@ def weights_changed_outside_optimizer(
 ) -> Iterator[Evidence]:
     """Something other than the optimizer has written to weights: whole tensors are new, zero, or a multiple of themselves.
 
-    One element with more than `alone` of the change is a flipped bit. Tensors that change by the same share, within `alike`,
-    were multiplied by one number. Where no weights were recorded: both losses jump within a step, out of calm gradients, and
-    both come back slowly; a batch would leave the held-out loss alone, other data would keep it high. Log odds are on the
-    common scale (`causes/cause.py`).
+    How many elements changed, and by how much, tells whether code wrote to the weights:
+
+    - One element with more than `alone` of the change is a flipped bit.
+    - Tensors that change by the same share, within `alike`, were multiplied by one number.
+    - Where no weights were recorded, both losses jump within a step, out of calm gradients, and both come back slowly. A batch
+      would leave the held-out loss alone; other data would keep it high.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     jump = findings.first(weights_jump)
     if jump is None:
@@ -148,7 +151,7 @@ def _by_curves(
     calm: float = 2.0,
     slow: int = 10,
 ) -> Iterator[Evidence]:
-    """Judge a run in which no weights were seen to jump: by its losses, if no weights were recorded."""
+    """Judge a run in which no weights were seen to jump; by its losses where no weights were recorded."""
     spike = findings.first(loss_spike)
     if spike is None or size is not None:
         yield contradicts(decisive, "no weights change more than the optimizer moves them", "RESUME003")

@@ -65,9 +65,9 @@ OTHER_EXPLANATIONS = (
     logit_growth,
     weights_shrink,
 )
-"""Illnesses that a batch does not make, and that make the loss jump."""
+"""Illnesses that make the loss jump, and that no batch makes."""
 SEVERAL_JUMPS = 3
-"""Jumps of one run that are no one batch."""
+"""From so many jumps in one run on, no single batch is to blame."""
 
 
 @cause(
@@ -112,14 +112,21 @@ def bad_batch(
 ) -> Iterator[Evidence | Advice]:
     """One batch, or a few, hold something unlike the rest, and break the loss out of a healthy state.
 
-    Signs of illness within `lead` steps before the first bad value speak against it. A jump that a batch makes is over within
-    `short` steps: where the loss is known at every step and back at the next or the one after, it was that batch's own, the more
-    so where the gradient jumps at the very same step (`jump` times its median); where it takes longer, the weights took harm, as
-    from weights that are overwritten or a rate that is raised, and a batch is a guess. A gradient that jumps before it led it
-    there. One of a hundred times the median and more, at the step of the jump itself, throws the weights, and nothing need come
-    back. Where updates are above `large_update` of the weights, or the loss jumps three times, the training is unstable without
-    any bad batch. A batch that was seen to be odd needs no such signs. Log odds are first guesses, to be fitted on runs of known
-    truth.
+    What came before the first bad value, and what came after it, tells whether a batch is to blame:
+
+    - Signs of illness within `lead` steps before the first bad value speak against a batch.
+    - A jump that a batch makes is over within `short` steps.
+    - Where the loss is known at every step, and is back at the next or the one after, the jump was that batch's own. A gradient
+      that jumps at the very same step, to `jump` times its median, confirms it.
+    - Where the loss takes longer to come back, the weights took harm, as from weights that are overwritten or a rate that is
+      raised. A batch is only a guess then.
+    - A gradient that jumps before the loss led the loss there, which speaks against a batch.
+    - A gradient of a hundred times its median or more, at the step of the jump itself, throws the weights, and nothing need come
+      back.
+    - Updates above `large_update` of the weights, or three jumps of the loss, show a training that is unstable without any bad
+      batch.
+    - A batch that was seen to be odd needs no such signs.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     broken, spike = findings.first(nonfinite_values), findings.first(loss_spike)
     if alone := breaks_in_evaluation_alone(findings, loss):
@@ -247,10 +254,10 @@ def _odd_inputs(inputs: Series | None, step: int, strong: float, *, around: int 
 
 
 def _throws_the_weights(findings: Findings, gradient: Series | None, spike: Finding, jump: float, *, shock: float = 100.0) -> str:
-    """Return that loss and gradient jump at the very same step out of a calm state, so far that the weights need not come back.
+    """Return a sentence where loss and gradient jump at the very same step, out of a calm state and far enough to throw weights.
 
-    The loss of a step is taken before its update: what makes it jump at once, and did not show in the gradient before, is that
-    step's batch, or something that was done to the weights between two steps. Empty where it is not known to be so.
+    The loss of a step is computed before its update. What makes the loss jump at once, and did not show in the gradient before,
+    is that step's batch, or something that was done to the weights between two steps. Empty where neither is known.
     """
     step = spike.first_step or 0
     around = gradient_at_jump(gradient, step)
@@ -273,7 +280,7 @@ def _is_over_at_once(spike: Finding, loss: Series | None, *, own: int = 2) -> bo
 def _jumped(
     findings: Findings, spike: Finding, loss: Series | None, short: int, weight: float, strong: float, medium: float
 ) -> Iterator[Evidence]:
-    """Judge a loss that jumps; `weight` is what one that comes back is worth, where it is known again soon enough to say so."""
+    """Judge a loss that jumps; `weight` is the evidence of a jump that is seen to be over within `short` steps."""
     step, last = spike.first_step or 0, spike.last_step or 0
     later = loss.steps[loss.finite[:, 0] & (loss.steps > last)] if loss is not None else np.empty(0, np.int64)
     back = int(later[0]) - step if later.size else last - step + 1

@@ -37,10 +37,9 @@ def batches_repeated(
 ) -> Iterator[Evidence]:
     """Loader workers share one seed, so that each batch comes several times.
 
-    With W workers of one seed all but one in W batches are repeats: between `often` and `max_repeat_share` of them. More repeats
-    mean that the loader stands still; fewer near repeats mean that it began anew. Sequences that come several times in one batch
-    say so themselves. Log odds are first guesses, to be fitted on
-    runs of known truth.
+    With W workers of one seed, all but one in W batches are repeats: a share between `often` and `max_repeat_share`. More repeats
+    mean that the loader stands still. Fewer repeats of batches just before mean that it began anew. Sequences that come several
+    times in one batch are a sign by themselves. Log odds are first guesses, to be fitted on runs of known truth.
     """
     if duplicates is not None and len(shares := duplicates.values[duplicates.finite]) and (usual := median(shares)) > often:
         yield supports(strong, f"{usual:.0%} of the rows of a batch are equal to another one of it", duplicates.name)

@@ -31,13 +31,13 @@ from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.series import Series
 
 MIN_POINTS_AFTER = 20
-"""Losses after a jump that show whether it stays: an instability may last for ten."""
+"""How many losses after a jump show whether it stays; an instability may last for ten."""
 
 CHANGES = (token_drift, input_drift, source_drift, text_statistics_drift)
 """Rules that see other data."""
 
 LASTING_SHARE = 0.2
-"""Share of a jump that is left at the end where it was no batch: what is new is learnt, more slowly than a batch is over."""
+"""Share of a jump that is left at the end where it was no batch: new data is learnt, but more slowly than a batch is over."""
 
 
 @cause(
@@ -75,12 +75,15 @@ def data_distribution_shift(
 ) -> Iterator[Evidence]:
     """From some step on the data comes from elsewhere, and what was learnt before is forgotten.
 
-    The tokens go away from those of the first batch and stay away, and so do numbers, beyond `max_divergence`; a bad
-    batch comes back, sources one after the other swing. A
-    jump of the loss within `near` steps of the change belongs to it. Where tokens were not recorded, or the counts of each kind
-    stay the same, the losses tell: both jump, the training loss comes back, for the new data is learnt, and the held-out loss
-    does not, for it is of the old data. A gradient of `max_lead` times its median before the loss jumps comes of no new data.
-    Log odds are first guesses, to be fitted on runs of known truth.
+    Data from elsewhere stays different to the end. How that shows depends on what was recorded:
+
+    - The tokens go away from those of the first batch and stay away, and so do numbers, beyond `max_divergence`. A bad batch
+      comes back; sources that come one after the other swing.
+    - A jump of the loss within `near` steps of the change belongs to it.
+    - Where tokens were not recorded, or the counts of each kind stay the same, the losses tell. Both jump; the training loss
+      comes back, for the new data is learnt, and the held-out loss does not, for it is of the old data.
+    - A gradient of more than `max_lead` times its median before the loss jumps does not come from new data.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     drifted = findings.of(input_drift, source_drift, text_statistics_drift)
     now = token_shift(tokens) if tokens is not None else None
@@ -123,7 +126,7 @@ def data_distribution_shift(
 def _by_curves(
     findings: Findings, train: Series | None, val: Series | None, facts: Manifest | None, strong: float, medium: float
 ) -> Iterator[Evidence]:
-    """Judge a run whose tokens say nothing by its two losses."""
+    """Judge a run by its training and held-out losses, where its tokens say nothing."""
     spike = findings.first(loss_spike, loss_rises)
     if spike is not None and (jump := findings.before((spike.first_step or 0) + 1).of(learning_rate_jump)):
         yield contradicts(2 * strong, f"the data is not to blame for what came with the rate: {jump[0].message}", jump[0])

@@ -61,12 +61,12 @@ def data_not_shuffled(
 ) -> Iterator[Evidence]:
     """Sources come one after the other, or classes, so that each change is a shock and the last one is forgotten.
 
-    Where a batch was seen to hold targets of one kind there is nothing to guess.
+    Where a batch was seen to hold targets of one kind, there is nothing to guess. Otherwise:
 
-    The loss jumps where the tokens change, within `near` steps, and that more than once; the distances between the jumps are
-    alike (within `even` of their mean) where the sources are equally long. Slices of held-out text take turns: one rises by
-    `swing` of its best while another is at its own best.
-    Log odds are first guesses, to be fitted on runs of known truth.
+    - The loss jumps where the tokens change, within `near` steps, and does so more than once.
+    - The distances between the jumps are alike where the sources are equally long: their spread is below `even` of their mean.
+    - Slices of held-out text take turns: one stands above `swing` times its best while another is at its own best.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     if sorted_batches := findings.first(batches_of_one_kind):
         yield supports(decisive, sorted_batches.message, sorted_batches)
@@ -92,14 +92,14 @@ def data_not_shuffled(
 
 
 def _comes_back(tokens: Series, *, low: float = 0.1, high: float = 0.5) -> bool:
-    """Tell whether the divergence from the first tokens falls below `low` nats, or half, again after it was over `high`."""
+    """Tell whether the tokens' divergence, once over `high` nats, falls again below `low`, or below a quarter of its highest."""
     known = tokens.values[tokens.finite]
     far = np.flatnonzero(known > high)
     return bool(len(far) and (known[far[0] :] < max(low, float(known.max()) / 4)).any())
 
 
 def _take_turns(slices: Series, swing: float) -> tuple[str, str] | None:
-    """Return a slice that has risen over `swing` times its best when another one is at its own best."""
+    """Return a slice that stands above `swing` times its best while another is at its own best, and that other one."""
     values = np.where(slices.finite, slices.values, np.nan)
     if len(values) < 4 or not np.isfinite(values).all():
         return None

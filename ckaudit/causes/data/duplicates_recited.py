@@ -32,8 +32,8 @@ def duplicates_recited(
 ) -> Iterator[Evidence]:
     """Documents that stand in the training data many times are learnt by heart and recited.
 
-    Up to `usual` percent of near duplicates are ordinary, `hotspot` copies of one document are not (M36, M38). Recitation
-    was ten times rarer after deduplication (Lee et al. 2022). Log odds are first guesses.
+    Near duplicates of up to `usual` percent of the documents are ordinary; more than `hotspot` copies of one document are not
+    (M36, M38). Recitation was ten times rarer after deduplication (Lee et al. 2022). Log odds are first guesses.
     """
     recited, repeated = findings.first(memorization_rising), findings.first(repeated_documents)
     if repeated is not None:

@@ -32,9 +32,9 @@ def evaluation_changed(
 ) -> Iterator[Evidence]:
     """The evaluation is no longer the one that earlier values came from.
 
-    A file with another hash is another file: nothing else makes it. The held-out loss steps at the change by `jump` times its
-    usual step from one evaluation to the next, against the training loss; that step alone is weaker evidence of the same. Log
-    odds are first guesses, to be fitted on runs of known truth.
+    A file with another hash is another file: nothing else makes it. At the change the gap between held-out and training loss
+    steps by more than `jump` times its usual step from one evaluation to the next. Where only such a step was seen, the evidence
+    is weaker. Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(evaluation_artifact_changed)
     if first is None:

@@ -51,10 +51,12 @@ def inputs_not_normalized(
 ) -> Iterator[Evidence]:
     """Inputs are on a scale that the model is not made for.
 
-    Bytes of an image are 255 times as large as their share of white: a scale `far` beyond one is no choice of units, and any
-    learning rate is too high or too low for it. The first
-    layer tells the scale by its weights, so that weights that began far off speak against it.
-    Log odds are first guesses, to be fitted on runs of known truth.
+    Layers are made for inputs of a scale of about one:
+
+    - Bytes of an image are 255 times as large as their share of white. A scale more than `far` times above or below one is no
+      choice of units, and any learning rate is too high or too low for it.
+    - The first layer tells the scale by its weights, so that weights that began far off speak against this cause.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(input_scale_off)
     if first is None or not isinstance(first.value, float):

@@ -64,10 +64,12 @@ def loader_stuck(
 ) -> Iterator[Evidence]:
     """The loader gives the same batch again and again.
 
-    Nearly all batches, `min_repeat_share` of them, are then equal to one of a few steps before; workers that share a seed repeat
-    only some. Where the program passes the very same array from the start on, no loader made it. Where batches were not compared,
-    their losses tell: those of different samples never agree to the last digit. Log odds are first guesses, to be fitted on runs
-    of known truth.
+    Nearly all batches, `min_repeat_share` of them or more, are then equal to one of a few steps before. Workers that share a seed
+    repeat only some. Two cases differ:
+
+    - Where the program passes the very same array from the start on, no loader made it.
+    - Where batches were not compared, their losses tell: those of different samples never agree to the last digit.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     if distance is None and duplicates is not None:
         yield contradicts(decisive, "batches were told apart by what is in them, and none came twice", duplicates.name)

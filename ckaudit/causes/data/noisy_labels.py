@@ -44,11 +44,15 @@ def noisy_labels(
 ) -> Iterator[Evidence]:
     """A share of the targets is random, so that the training loss stays above the held-out one.
 
-    Between `min_match` and `well` of the targets follow their inputs since the finding began, at each checkpoint about as many
-    (a spread below `steady`); where most are wrong the cause is a shift or another text, not noise.
-    Held-out text with right targets is then cheaper. A guess costs as much with random targets as with right ones: at the first
-    evaluation the two losses are within `max_first_gap` times, and the training loss ends no further above where it began.
-    Log odds are first guesses, to be fitted on runs of known truth.
+    Noise leaves most of the targets right, and its share does not change:
+
+    - Since the finding began, between `min_match` and `well` of the targets follow their inputs. The share is about the same at
+      each checkpoint: its spread is below `steady`.
+    - Where most targets are wrong, the cause is a shift or another text, not noise.
+    - Held-out text with right targets is cheaper than training text with random ones.
+    - A guess costs as much with random targets as with right ones. The training loss is therefore at most `max_first_gap` times
+      the held-out loss at the first evaluation, and ends no further above where it began.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     wrong = findings.first(target_misalignment)
     since = wrong.first_step or 0 if wrong else 0
@@ -87,7 +91,7 @@ def noisy_labels(
 
 
 def _not_evaluated(val: Series, *, max_evaluated_share: float = 0.05) -> float | None:
-    """Return the share of held-out losses that are exactly 0, as trainers write where they do not evaluate; None: it is small."""
+    """Return the share of held-out losses that are exactly 0, as trainers log without an evaluation; None where it is small."""
     known = val.values[val.finite]
     share = float((known == 0).mean()) if known.size else 0.0
     return share if share > max_evaluated_share else None

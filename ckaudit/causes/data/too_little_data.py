@@ -54,10 +54,11 @@ OTHER_EXPLANATIONS = (
     impossible_value,
     mask_leak,
 )
-"""Illnesses that part the two losses for another reason."""
+"""Illnesses that drive the training and the held-out loss apart for another reason."""
 
 OFF_FROM_THE_START, HARDLY_LEARNT = 1.25, 0.8
-"""Held-out loss over an untrained model's that is off by more than memory, while so much is left of the training loss."""
+"""A first held-out loss of over so many times an untrained model's, while over such a share of the training loss is left, is not
+memory."""
 
 
 @cause(
@@ -85,14 +86,18 @@ def too_little_data(
 ) -> Iterator[Evidence | Advice]:
     """The model memorises: it sees too little data for its capacity and its number of steps.
 
-    A slice that gets worse while the whole held-out loss does not is the first sign, where the training loss runs away from the
-    whole. Validation is far from training where their gap is more than `wide` of the validation loss. What was learnt by heart
-    has brought the training loss down by `min_fall` of its start at least. A model that is sure of what is wrong pays some ten
-    nats for it, and one that guesses between two answers two thirds of a nat: a validation loss of more than `max_over_start`
-    times the first training loss is not memory. Memory costs every slice of the
-    held-out text, and needs no change of tokens, batches, targets or inputs; it makes the training loss fall below that of a
-    model that knows no order. Slices whose losses part are a sign of other data, where it is not known that the tokens are the
-    same. Log odds are first guesses, to be fitted on runs of known truth.
+    What is learnt by heart helps the training loss alone:
+
+    - A slice that gets worse while the whole held-out loss does not is the first sign, where the training loss runs away from the
+      whole.
+    - Validation is far from training where their gap is more than `wide` of the validation loss.
+    - What was learnt by heart has brought the training loss down by at least `min_fall` of its start.
+    - A model that is sure of what is wrong pays some ten nats for it, and one that guesses between two answers two thirds of a
+      nat. A validation loss of more than `max_over_start` times the first training loss is therefore not memory.
+    - Memory costs every slice of the held-out text, and needs no change of tokens, batches, targets or inputs.
+    - Memory makes the training loss fall below that of a model that knows no order.
+    - Slices whose losses part are a sign of other data, unless the tokens are known to be the same.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(overfitting) or findings.first(slice_regression)
     if first is None or train is None or val is None or first.last_step is None:
@@ -126,7 +131,7 @@ def too_little_data(
 
 
 def _by_course(first: Finding, train: Series, val: Series, decisive: float, strong: float) -> Iterator[Evidence]:
-    """Judge by the held-out loss alone: memory makes it turn, little by little."""
+    """Judge by the held-out loss alone: learning by heart makes it turn, little by little."""
     if _never_came_down(train, val):
         what = "the held-out loss never came down: nothing that was learnt holds for it, as where targets belong to other inputs"
         yield contradicts(strong, what, val.name)
@@ -163,7 +168,7 @@ def _doubles_at_once(val: Series, *, min_evals_before: int = 5) -> int | None:
 
 
 def _level(train: Series, step: int | None) -> float:
-    """Return the training loss by a step: the median of a twentieth of its points, so that no single batch or jump counts."""
+    """Return the training loss up to a step: the median of a twentieth of all points, so that no single batch or jump counts."""
     known = train.values[train.finite[:, 0] & (train.steps <= (step or 0)), 0]
     return median(known[-max(1, train.points // 20) :]) if len(known) else np.nan
 
@@ -198,7 +203,7 @@ def _by_gap(
 
 
 def _by_start(train: Series, val: Series, max_over: float, min_fall: float, decisive: float) -> Iterator[Evidence]:
-    """Judge by what the training loss began with, where the log begins with its run and the loss is positive."""
+    """Judge against the first training loss, where the log begins with its run and that loss is positive."""
     known = np.flatnonzero(train.finite[:, 0])
     begin, worst = float(train.values[known[0], 0]), float(val.finite_points()[1][1:].max(initial=0.0))
     if begin <= 0 or train.steps[known[0]] > max(1, int(train.steps[known[-1]]) // len(known)):

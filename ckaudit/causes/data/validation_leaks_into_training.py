@@ -43,10 +43,14 @@ def validation_leaks_into_training(
 ) -> Iterator[Evidence]:
     """What is held out is also trained on, so that the validation loss is partly memory.
 
-    Duplicates across the split are the leak itself. Their absence in `many` batches speaks against it, but is no proof: text that
-    is packed otherwise, or images that are augmented, are other rows. A validation loss that falls further and further below the
-    training loss is a sign of learning by heart, if the loss is right and more than `well` of the targets are; dropout and
-    smoothing burden the training loss from the first step on. Log odds are first guesses, to be fitted on runs of known truth.
+    Duplicates across the split are the leak itself. Other signs say less:
+
+    - No duplicate in `many` batches speaks against this cause, but is no proof: text that is packed otherwise, or images that are
+      augmented, are other rows.
+    - A validation loss that falls further and further below the training loss is a sign of learning by heart, if the loss is
+      right and more than `well` of the targets are.
+    - Dropout and smoothing burden the training loss too, but from the first step on.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     overlap = findings.first(split_overlap)
     if overlap is not None:
@@ -74,7 +78,7 @@ def validation_leaks_into_training(
 
 
 def _course(gap: Series) -> tuple[float, float] | None:
-    """Return the gap in the second quarter of the evaluations and in the last; in the first it is still coming down."""
+    """Return the gap in the second and in the last quarter of the evaluations; in the first quarter it still comes down."""
     known = gap.finite_points()[1]
     quarter = len(known) // 4
     return (median(known[quarter : 2 * quarter]), median(known[-quarter:])) if quarter else None

@@ -70,10 +70,14 @@ def init_too_large(
 ) -> Iterator[Evidence]:
     """The initial weights are too large, so that the model starts with confident wrong guesses.
 
-    A matrix that is too large at step 0 was drawn too large: there is no other cause. A high first loss alone may also be that
-    of a sum: a mean comes down below `back` times a uniform guess, a sum over tokens does not, and costs `fewest_tokens` guesses
-    and more. Where numbers break within `lead` steps from a first loss that no guess costs, and weights were not recorded, it is
-    one of several. Log odds are first guesses, to be fitted on runs of known truth.
+    The size of the matrices decides; without that size, the losses do:
+
+    - A matrix that is too large at step 0 was drawn too large: there is no other cause.
+    - A high first loss alone may also be that of a sum. A mean comes down below `back` times a uniform guess; a sum over tokens
+      does not, and costs `fewest_tokens` guesses and more.
+    - Where numbers break within `lead` steps from a first loss that no guess costs, and weights were not recorded, this is one of
+      several causes.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     scale = findings.first(weight_scale_off)
     if scale is not None:

@@ -54,10 +54,13 @@ def symmetry_not_broken(
 ) -> Iterator[Evidence]:
     """Units begin with equal weights, so that they cannot become different.
 
-    Units with equal weights get equal gradients, so that a matrix without spread at its first record began so; one that loses
-    its spread later was written to. The same goes for heads: those that were alike at every record began as copies, unless all
-    weights are so small that no head can be told from another. Matrices that are all zero are equal too: nothing passes through
-    them, forward or back. Log odds are on the common scale (`causes/cause.py`).
+    Units with equal weights get equal gradients, and stay equal:
+
+    - A matrix without spread at its first record began so. One that loses its spread later was written to.
+    - Heads that were alike at every record began as copies, unless all weights are so small that no head can be told from
+      another.
+    - Matrices that are all zero are equal too: nothing passes through them, forward or back.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     first = findings.first(weights_alike)
     copies = [finding for finding in findings.of(redundant_heads) if finding.severity == "sev2"]
@@ -78,7 +81,7 @@ def symmetry_not_broken(
 def _of_heads(
     copies: Finding, similarity: Series | None, scale: Finding | None, decisive: float, strong: float
 ) -> Iterator[Evidence]:
-    """Tell heads that began as copies from those that became alike, by the nearest ones of that layer at each record before."""
+    """Tell heads that began as copies from heads that became alike, by the closest two of the layer at each earlier record."""
     labels = similarity.labels if similarity is not None else ()
     columns = [column for column, label in enumerate(labels) if label.partition("/")[0] == copies.where]
     if similarity is None or len(columns) < 2 or copies.first_step is None:

@@ -29,7 +29,7 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
 MAX_UNTRAINED_LOGIT = 10.0
-"""A logit that begins above that did not grow: those of a well scaled head begin at 4 or 5 spreads, for thousands of them."""
+"""A largest logit that begins above this did not grow: in a well scaled head the largest of thousands is 4 or 5 spreads."""
 
 TURNED_BACK = 0.9
 """Share of its peak below which the largest logit has turned back."""
@@ -69,9 +69,14 @@ def attention_logits_grow(
 ) -> Iterator[Evidence]:
     """Query and key weights grow without bound, so that attention saturates while the loss hardly moves.
 
-    The growth is that of query and key where no matrix of another kind grows. It goes on where the largest logit is `grown` times
-    the first one and has not turned back below nine tenths of its peak at the last checkpoint; beyond `runaway` (M19) it has no
-    bound. Logits over 10 in the first record did not grow. Log odds are first guesses, to be fitted on runs of known truth.
+    Growth of other matrices, or growth that has stopped, is no sign of this cause:
+
+    - The growth is that of query and key where no matrix of another kind grows.
+    - The growth goes on where the largest logit is more than `grown` times the first one and, at the last checkpoint, has not
+      turned back below nine tenths of its peak.
+    - A largest logit beyond `runaway` (M19) has no bound.
+    - Logits over 10 in the first record did not grow.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     course = _course_of(logit)
     has_grown = course is not None and course[1] > grown * course[0]

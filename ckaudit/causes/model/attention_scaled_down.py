@@ -38,8 +38,8 @@ def attention_scaled_down(
     """Attention logits are scaled down so far that softmax cannot choose.
 
     In the first `young` steps the largest logit of a well scaled head is 3.4 to 6 times what query and key give by the size of
-    their weights (lab's healthy runs); below `few` of it the logits are divided by the scale a second time. Weights that are out
-    of scale tell nothing about the scale of the logits. Log odds are on the common scale (`causes/cause.py`).
+    their weights (lab's healthy runs). Below `few` times that size, the logits are divided by the scale a second time. Weights
+    that are out of scale say nothing about the scale of the logits. Log odds are on the common scale (`causes/cause.py`).
     """
     if findings.first(uniform_heads) is None or logit is None or std is None or not len(logit.steps):
         return

@@ -48,7 +48,7 @@ OBSTACLES_TO_LEARNING = (
 )
 """Illnesses that keep a model of any size, on any data, from learning."""
 DISPLACES_WEIGHTS = (exploding_gradient, loss_rises, loss_spike)
-"""After these, before the loss stands still, weights are no longer where learning had brought them."""
+"""Illnesses that move the weights away from where learning had brought them, if they come before the loss stands still."""
 
 
 @cause(
@@ -78,11 +78,14 @@ def capacity_too_small(
 ) -> Iterator[Evidence]:
     """The model is too small to learn what the data holds.
 
-    The model learns as it should, with updates that reach `usual` of the weights (about 1e-3 is what recipes aim at), nothing
-    else is ill, and it learns nothing by heart: the two losses are within `alike` of each other. As many channels as a token has
-    bits, the base-2 log of the vocabulary, are needed to tell all tokens apart by signs: with fewer than `room` times as many,
-    hardly any are left for the context. A small model comes below its first loss too, if by little, and saves some of what a
-    constant guess costs. Log odds are first guesses, to be fitted on runs of known truth.
+    The model learns as it should, nothing else is ill, and it has too little room:
+
+    - Its updates reach `usual` of the weights (about 1e-3 is what recipes aim at).
+    - It learns nothing by heart: training and held-out loss are within `alike` of each other.
+    - To tell all tokens apart by signs takes as many channels as a token has bits, the base-2 log of the vocabulary. With fewer
+      than `room` times as many channels, hardly any are left for the context.
+    - A small model comes below its first loss too, if by little, and saves some of what a constant guess costs.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     if ill := obstacle_to_learning(findings):
         yield contradicts(strong, f"something keeps it from learning: {ill.message}", ill)
@@ -120,7 +123,7 @@ def capacity_too_small(
 
 
 def obstacle_to_learning(findings: Findings) -> Finding | None:
-    """Return an illness that keeps any model from learning, or one that threw the weights: before the loss stood still, or up."""
+    """Return an illness that keeps any model from learning, or threw the weights before the loss stood still, or the loss up."""
     stands, climbs = findings.first(loss_not_falling), findings.first(loss_rises)
     before = findings.before(stands.first_step or 0) if stands is not None else Findings(())
     thrown_up = climbs if climbs is not None and climbs.severity == "sev1" else None
@@ -128,7 +131,7 @@ def obstacle_to_learning(findings: Findings) -> Finding | None:
 
 
 def _by_explained_share(explained: Series | None, strong: float) -> Iterator[Evidence]:
-    """Judge by what the model saves of what a constant guess costs, and saved once."""
+    """Judge by the share of a constant guess's loss that the model saves: at its best, and in the second half."""
     saved = explained.late_median() if explained is not None else None
     if once := best_explained_share(explained):
         yield contradicts(strong, f"it has explained {once:.0%} of the targets, and has unlearnt that", explained_share.name)

@@ -32,7 +32,7 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable
 
 DISPLACES_UNITS = (exploding_gradient, gradients_carried_over, initialization_lost, loss_spike, weights_grow)
-"""What leaves units far outside the range in which they fire."""
+"""Illnesses that leave units far outside the range in which they fire."""
 
 
 @cause(
@@ -69,11 +69,15 @@ def dead_units(
 ) -> Iterator[Evidence]:
     """Units of an activation function never fire, so that what is before them gets no gradient.
 
-    A function that is open to one side gives zeros for about half of its inputs, `min_zero_share`. Where units are dead, so many
-    of its outputs are zero as elements of the gradient around it, or more. Where all weights have shrunk by then, began far too
-    small, or where dropout removes most of them, silent units are a consequence; so they are of a rate that under Adam replaces
-    weights in a step, and of updates above `large_update` of the weights while they fell silent. Log odds are first guesses, to
-    be fitted on runs of known truth.
+    The share of zeros tells that units are dead; what came before tells whether that is the cause or a consequence:
+
+    - A function that is open to one side gives zeros for about half of its inputs, `min_zero_share`.
+    - Where units are dead, the share of zeros among the function's outputs is that of the gradient around it, or larger.
+    - Where all weights have shrunk by then, or began far too small, or where dropout removes most of the units, silent units are
+      a consequence.
+    - Units also fall silent by a rate that under Adam replaces weights in a step, and by updates above `large_update` of the
+      weights just before. They are a consequence then, too.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     silent, gone = findings.first(units_found), findings.first(zero_gradients)
     if silent is not None:
@@ -112,7 +116,7 @@ def dead_units(
 
 
 def _around(gone: Finding, sparsity: Series | None, min_zero_share: float) -> tuple[str, float] | None:
-    """Return the function nearest to tensors without gradient that has as many zeros as they have, and how many."""
+    """Return a function in the blocks of tensors without a gradient that has as many zeros as they, and its share of zeros."""
     if sparsity is None or not isinstance(gone.value, float):
         return None
     table = TensorTable({})

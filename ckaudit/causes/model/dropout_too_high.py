@@ -50,7 +50,8 @@ def dropout_too_high(
     """Dropout removes most of the signal, so that the training loss lies above the held-out one and hardly falls.
 
     Srivastava et al. 2014 drop a half (`max_usual_dropout`) in the widest layers, and less elsewhere. Wrong targets and a loss
-    that is summed raise the training loss alone as well. Log odds are first guesses, to be fitted on runs of known truth.
+    that is summed raise the training loss alone as well, and speak against this cause. Log odds are first guesses, to be fitted
+    on runs of known truth.
     """
     rates = [*_configured(facts), *_seen(sparsity)]
     if facts is not None and isinstance(facts.dropout, float):

@@ -36,9 +36,9 @@ def expert_capacity_too_small(
 ) -> Iterator[Evidence | Advice]:
     """Experts take fewer tokens than they are sent, and drop the rest.
 
-    Where a router spreads its tokens evenly (a utilisation entropy above `even`) and they are dropped all the same, the room
-    is too small: it drops about one less the capacity factor, from the first step to the last, within a factor `steady`.
-    Log odds are first guesses, to be fitted on runs of known truth.
+    The room is too small where a router spreads its tokens evenly (a utilisation entropy above `even`), and they are dropped all
+    the same. The dropped share is then about 1 less the capacity factor. It stays so from the first step to the last, within a
+    factor of `steady`. Log odds are first guesses, to be fitted on runs of known truth.
     """
     if uneven := findings.first(router_imbalance):
         yield contradicts(strong, f"the router overfills one expert: {uneven.message}", uneven)
@@ -69,7 +69,7 @@ def expert_capacity_too_small(
 
 
 def _lowest(use: Series) -> float | None:
-    """Return the usual utilisation entropy of the second half, or the last, where it fell below that."""
+    """Return the median utilisation entropy of the second half, or the last value where that is lower."""
     usual = use.late_median()
     last = use.values[use.finite][-1:]
     return usual if usual is None or not last.size else min(usual, float(last[0]))

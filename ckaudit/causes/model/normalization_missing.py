@@ -31,10 +31,10 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import TensorTable, table_of
 
 STREAM_GROWS = (exploding_gradient, activation_drift, nonfinite_values)
-"""What comes of a stream that grows from block to block."""
+"""Illnesses that follow from a stream that grows from block to block."""
 
 STREAM_FADES = (loss_not_falling, uniform_heads, vanishing_gradient, starved_branch, dead_parameter)
-"""What comes of a stream that is small from the start: nothing enlarges it, and logits tell nothing."""
+"""Illnesses that follow from a stream that is small from the start: nothing enlarges it, and logits tell nothing."""
 
 
 @cause(
@@ -62,11 +62,15 @@ def normalization_missing(
 ) -> Iterator[Evidence]:
     """Nothing norms the stream, so that activations grow from block to block, or stay as small as they began.
 
-    A block that reads a normalized stream adds an amount that does not depend on the stream's size, so that L blocks make the
-    stream about L times as large; `beyond` times L leaves room for that. Without norms each block multiplies. The stream is
-    looked at around the incident, from `lead` steps before its start to its end. Where weights begin small the stream stays so:
-    what a matrix puts out, over its size and the root of its inputs, is the size of what enters it, and a norm makes that one;
-    where it is below `max_faint_rms` in every matrix of blocks with attention, there is none. Log odds are first guesses.
+    A norm bounds how fast the stream grows, and how small it can be:
+
+    - A block that reads a normalized stream adds an amount that does not depend on the stream's size, so that L blocks make the
+      stream about L times as large. `beyond` times L leaves room for that. Without norms each block multiplies.
+    - The stream is looked at around the incident, from `lead` steps before its start to its end.
+    - Where weights begin small, a stream without norms stays small. What a matrix puts out, over its size and the root of its
+      inputs, is the size of what enters it, and a norm makes that one.
+    - Where what enters is below `max_faint_rms` in every matrix of blocks with attention, there is no norm.
+    - Log odds are first guesses.
     """
     first = findings.first(*STREAM_GROWS)
     named = (*(outputs.labels if outputs is not None else ()), *(facts.tensors if facts and facts.tensors else ()))
@@ -96,8 +100,8 @@ def normalization_missing(
 def _entering(outputs: Series | None, weights: Series | None, table: TensorTable) -> float | None:
     """Return the largest root mean square of what enters a matrix of a block; None where that is not known.
 
-    Only models with attention count: convolutions and recurrent cells often have no norm. The entries of a matrix and of what
-    enters it are taken for independent, as they are where training begins.
+    Only models with attention count: convolutions and recurrent cells often have no norm. The entries of a matrix and those of
+    its input are assumed to be independent, as they are where training begins.
     """
     if outputs is None or weights is None or not any(table.kind(name) == "attention" for name in weights.labels):
         return None

@@ -50,7 +50,7 @@ OTHER_TROUBLE = (
     schedule_off_plan,
     weight_scale_off,
 )
-"""Illnesses that may raise one tensor's gradient, and are no part of it where they come first."""
+"""Illnesses that may raise one tensor's gradient; where they come first, they are another cause."""
 
 
 @cause(
@@ -75,11 +75,17 @@ def one_tensor_dominates(
 ) -> Iterator[Evidence]:
     """One tensor makes up most of the gradient norm, so clipping starves the others.
 
-    The embedding carries 95 to 99 % of it in the first steps of every healthy run: the first `warmup` steps do not count. Where
-    clipping would leave less than `out_of_place` of the gradient even without the tensor, the limit is to blame, not the tensor.
-    From the first finding on, a tensor dominates with more than half of the squared norm: more than all others together. In a
-    small model one often does, which says little where it did so before, or where nobody knows what is clipped; where nothing
-    is, no tensor takes from the others. Log odds are first guesses, to be fitted on runs of known truth.
+    A tensor dominates where it has, from the first finding on, more than half of the squared norm: more than all others together.
+    Not every such tensor is to blame:
+
+    - The embedding carries 95 to 99 % of the gradient norm in the first steps of every healthy run: the first `warmup` steps do
+      not count.
+    - Where clipping would leave less than `out_of_place` of the gradient even without the tensor, the limit is to blame, not the
+      tensor.
+    - In a small model one tensor often dominates, which says little where it did so before, or where nobody knows what is
+      clipped.
+    - Where nothing is clipped, no tensor takes from the others.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(dominant_tensor, frequent_clipping, exploding_gradient)
     start = max(warmup, (first.first_step or 0) - 1) if first is not None else warmup
@@ -112,12 +118,12 @@ def one_tensor_dominates(
 
 
 def _trouble_before(findings: Findings, step: int) -> list[Finding]:
-    """Return other illnesses that came before a step, and what was done to rates or weights at that step itself."""
+    """Return other illnesses that came before a step, or else jumps of the rate or the weights up to and at that step."""
     return findings.before(step).of(*OTHER_TROUBLE) or findings.before(step + 1).of(learning_rate_jump, weights_jump)
 
 
 def _grew(share: Series, where: str, value: float, step: int | None, *, times: float = 1.5) -> bool:
-    """Tell whether a tensor's share has grown to so many times what it was at the median checkpoint before a step."""
+    """Tell whether a tensor's share is `times` its median at the checkpoints before a step, or was not recorded before."""
     column = share.labels.index(where)
     before = share.values[share.finite_in(column) & (share.steps < (step or 0)), column]
     return not before.size or median(before) * times <= value

@@ -50,7 +50,7 @@ OTHER_EXPLANATIONS = (
     nonfinite_values,
     update_out_of_band,
 )
-"""Illnesses that pinch a gradient themselves where they come first."""
+"""Illnesses that pinch the gradient by themselves where they come first."""
 
 
 class Pinch(Struct, frozen=True):
@@ -107,7 +107,7 @@ def path_pinched(
 ) -> Iterator[Evidence | Advice]:
     """One block lets little gradient through: the path around it is closed, or its norm is a bottleneck.
 
-    The pinch is local where `local` of all that the gradient loses on its way back is lost within a third of the depth; a
+    The pinch is local where `local` of all that the gradient loses on its way back is lost within a third of the depth. A
     gradient that falls evenly is the sign of a structure without a path around its blocks. Norm parameters below `thin` of their
     namesakes in other blocks are the bottleneck. Log odds are on the common scale (`causes/cause.py`).
     """
@@ -168,7 +168,7 @@ def _pinch(norm: Series, starved: Finding) -> Pinch | None:
 
 
 def _ends(norms: Floats, place: int, width: int) -> tuple[int, int]:
-    """Return the block with the least gradient among those that a fall passes, and the one with most behind it."""
+    """Return the block with the smallest gradient within a fall, and the one with the largest gradient behind that block."""
     narrow = place + int(np.argmin(norms[place : place + width]))
     return narrow, narrow + 1 + int(np.argmax(norms[narrow + 1 : place + width + 1]))
 

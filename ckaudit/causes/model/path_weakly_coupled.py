@@ -71,11 +71,16 @@ def path_weakly_coupled(
 ) -> Iterator[Evidence | Advice]:
     """A path through the model hangs on the loss by a thin thread: its gradient is there, and far too small.
 
-    Tensors of such a path have less than `thin` of the gradient of their namesakes in other blocks, or of the median tensor where
-    they have none; with `as_others` of it or more, they are held back after the gradient is computed. Where more than `few` of
-    all tensors are weak, the cause is not one path. An optimizer of Adam's kin moves a tensor whatever the size of its gradient:
-    an update of exactly zero has another reason then. So it has under any, above a share of `min_visible_share`: single precision
-    resolves that of an update of a thousandth. Log odds are on the common scale (`causes/cause.py`).
+    A tensor's gradient is compared with that of its namesakes in other blocks, or of the median tensor where it has none:
+
+    - Tensors of a weak path have less than `thin` of that gradient.
+    - Tensors with `as_others` of it or more are held back after the gradient is computed.
+    - Where more than `few` of all tensors are weak, the cause is not one path.
+    - An optimizer of Adam's kin moves a tensor whatever the size of its gradient: an update of exactly zero has another reason
+      then.
+    - An update of exactly zero has another reason under any optimizer where the tensor's share of the gradient is above
+      `min_visible_share`: single precision resolves that of an update of a thousandth.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     still = [
         finding
@@ -105,7 +110,7 @@ def path_weakly_coupled(
 def _by_share(
     name: str, share: float, halted: Sequence[Finding], thin: float, as_others: float, min_visible_share: float, strong: float
 ) -> Iterator[Evidence | Advice]:
-    """Judge by the share that a tensor gets of the gradient of its like; `halted` is why it is known not to move at all."""
+    """Judge by a tensor's gradient over that of its like; `halted` are findings by which it does not move at all."""
     if share == 0:
         yield contradicts(strong, f"{name} gets no gradient at all: it is cut off, not weak", gradient_norm.name)
     elif share > min_visible_share and halted:
@@ -122,13 +127,13 @@ def _by_share(
 
 
 def _of_biases(places: Collection[str], strong: float) -> Iterator[Evidence]:
-    """Judge by what kind of tensors barely move."""
+    """Judge by whether the tensors that barely move are all biases."""
     if places and all(place.rpartition(".")[2] == "bias" for place in places):
         yield contradicts(strong, f"{named(places)}: what leads to a bias leads to its weight as well, and that moves", "MOVE001")
 
 
 def _weakest(norm: Series, places: Collection[str], table: TensorTable) -> tuple[str, float] | None:
-    """Return the tensor among some with the least of what its like get in the later half of the record, None: there is none."""
+    """Return the tensor with the smallest gradient relative to its like in the later half, and that ratio; None without one."""
     late = norm.values[len(norm.values) // 2 :]
     known: Mask = np.asarray(np.isfinite(late).any(axis=0))
     usual = np.full(len(norm.labels), np.nan)

@@ -33,7 +33,7 @@ EARLY_STEPS = 30
 """Steps in which a model still has the structure of its initialization and nothing else."""
 
 NO_PATH_RATIO = 1e4
-"""How many times less gradient shows that nothing leads around the blocks: at most 900 where blocks add to the stream."""
+"""A first block that gets so many times less shows that nothing leads around the blocks: at most 900 where blocks add."""
 
 
 @cause(
@@ -79,11 +79,15 @@ def residual_path_broken(
 ) -> Iterator[Evidence]:
     """Blocks pass no signal around themselves, so the gradient decays with depth.
 
-    The decay is steady where its spread from block to block is below `steady` of its mean. A structure that is broken is so from
-    the start: one whose blocks got gradients within a factor `even` of each other in the first 30 steps, or at the first record,
-    is sound, unless the first block comes to get 10,000 times less than the last. Then, however the run began, no path leads
-    around the blocks between: such a path would carry the last block's gradient to the first (lab: at most 900 times less in
-    models whose blocks add to the stream). Log odds are first guesses, to be fitted on runs of known truth.
+    A structure without a path around its blocks shows in how the gradient falls, and from which step on:
+
+    - The decay is steady where its spread from block to block is below `steady` of its mean.
+    - A structure that is broken is so from the start. It is sound where the first block's gradient was within a factor of `even`
+      of the last one's in the first 30 steps and at the first record.
+    - A first block that comes to get 10,000 times less than the last shows, however the run began, that no path leads around the
+      blocks between. Such a path would carry the last block's gradient to the first.
+    - In the lab's models whose blocks add to the stream, the first block gets at most 900 times less.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(vanishing_gradient)
     if first is None:
@@ -120,7 +124,7 @@ def residual_path_broken(
 
 
 def _are_single_layers(names: Sequence[str], *, min_blocks: int = 3) -> bool:
-    """Tell whether every tensor of a block is the block's own, as `conv.3.weight`, and none that of a part of it."""
+    """Tell whether blocks are single layers: each tensor is the block's own, as `conv.3.weight`, and not that of a part of it."""
     blocks = {name: block for name in names if (block := block_of(name)) is not None}
     own = all("." not in name[len(block) :].strip("./") for name, block in blocks.items())
     return own and len({*blocks.values()}) >= min_blocks

@@ -41,9 +41,9 @@ def router_collapse(
 ) -> Iterator[Evidence]:
     """A router sends nearly all tokens to one expert, so that the others learn nothing.
 
-    Experts without tokens have no gradient, whether their tokens were counted or not, and the busy one drops what it has no
-    room for. The load-balance loss is 1 for an even spread; a router that balances stays below `uneven`. Log odds are first
-    guesses, to be fitted on runs of known truth.
+    Experts without tokens have no gradient, whether their tokens were counted or not. The busy expert drops the tokens that it
+    has no room for. The load-balance loss is 1 for an even spread; a router that balances stays below `uneven`. Log odds are
+    first guesses.
     """
     uneven_use = findings.first(router_imbalance)
     dead = places_of(findings.of(dead_parameter))

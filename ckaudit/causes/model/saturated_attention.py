@@ -31,7 +31,7 @@ EARLY_STEPS = 20
 """Steps in which logits are what the initial weights make them."""
 
 OVER_ITS_WEIGHTS = 20.0
-"""How many times what its weights give a logit is, where the scale of 1/sqrt(d) is missing."""
+"""A logit so many times as large as its weights make it shows that the scale of 1/sqrt(d) is missing."""
 
 
 @cause(
@@ -59,11 +59,14 @@ def saturated_attention(
 ) -> Iterator[Evidence]:
     """Attention logits have outgrown their scale, so softmax saturates.
 
-    A logit of 100 (`cap`) is where Kimi K2 clips, `hot` is where softmax begins to saturate. In the first 20 steps the logits of
-    a well scaled head are about as large as its weights make them, 4 or 5 spreads for the largest of thousands: logits of
-    `untrained` or more, or twenty times as large as the weights make them, mean that the scale is missing. Updates above
-    `large_update` of the weights change the whole model, not attention alone. Log odds are first guesses, to be fitted on runs
-    of known truth.
+    Logits that are too large, early or late, saturate the softmax:
+
+    - A logit of 100 (`cap`) is where Kimi K2 clips, `hot` is where softmax begins to saturate.
+    - In the first 20 steps the logits of a well scaled head are about as large as its weights make them: 4 or 5 spreads for the
+      largest of thousands.
+    - Early logits above `untrained`, or more than twenty times as large as the weights make them, mean that the scale is missing.
+    - Updates above `large_update` of the weights change the whole model, not attention alone.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(entropy_collapse, logit_growth)
     if first is None:

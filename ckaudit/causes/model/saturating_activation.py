@@ -54,9 +54,9 @@ def saturating_activation(
 ) -> Iterator[Evidence]:
     """An activation function works where it is flat, so that little gradient comes through.
 
-    A sigmoid's slope is a quarter at most: a stack of them loses a factor of `slope` or more at each layer. Where updates had
-    taken the weights far from where they began, the flat ends are a consequence. Log odds are first guesses, to be fitted on
-    runs of known truth.
+    A sigmoid's slope is a quarter at most: the gradient shrinks by more than a factor of `slope` at each layer of a stack of
+    them. Where updates had taken the weights far from where they began, the flat ends are a consequence. Log odds are first
+    guesses, to be fitted on runs of known truth.
     """
     ends, starved = findings.first(saturated_units), findings.first(vanishing_gradient)
     if ends is not None:

@@ -52,11 +52,14 @@ def adam_epsilon_too_large(
 ) -> Iterator[Evidence]:
     """Adam's epsilon outweighs the second moment, so that updates shrink.
 
-    Where the epsilon is recorded it is held against the gradient of the median matrix, per element: a thousandth of it is not
-    felt, and one of about `usual_eps` is not too large, whatever the gradient. Where it is not, Adam moves an element by a tenth
-    of the rate and more, whatever the gradient; where no matrix moves by `small` of it, something is added to the second moment
-    in every denominator. A gradient whose elements are no larger than a thousand times `usual_eps` would be too small itself. Log
-    odds are first guesses.
+    An epsilon that is felt shows beside the gradient, or in how little the weights move:
+
+    - Where the epsilon is recorded, it is held against the gradient of the median matrix, per element. A thousandth of that
+      gradient is not felt, and an epsilon of about `usual_eps` is not too large, whatever the gradient.
+    - Where the epsilon is not recorded, Adam moves an element by a tenth of the rate and more, whatever the gradient. Where no
+      matrix moves by `small` of the rate, something is added to the second moment in every denominator.
+    - A gradient whose elements are no larger than a thousand times `usual_eps` would be too small itself.
+    - Log odds are first guesses.
     """
     if adapts is not None and is_plain_descent(adapts):
         yield contradicts(2 * strong, "the optimizer is plain descent, it has no epsilon", adapts.name)
@@ -99,7 +102,7 @@ def adam_epsilon_too_large(
 
 
 def _epsilon_of(ratio: Series, gradient: Series | None, facts: Manifest | None) -> float | None:
-    """Return the optimizer's epsilon, from its ratio to the gradient of an element; None where no gradient is recorded."""
+    """Return the optimizer's epsilon, from its recorded ratio to the gradient per element; None without recorded gradients."""
     size = per_element(gradient, facts)
     if size is None:
         return None
@@ -118,8 +121,8 @@ def _recorded(
     Args:
         epsilon: The ratio, shape (C, P).
         given: The epsilon itself; None: not known.
-        usual: One below this is as usual.
-        weight: That of either judgement.
+        usual: An epsilon below this is as usual.
+        weight: Log odds of a judgement, for or against.
         felt: Ratio from which on updates are half as long as they should be.
         unfelt: Ratio that no update feels.
     """

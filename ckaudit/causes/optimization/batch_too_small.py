@@ -52,8 +52,8 @@ def batch_too_small(
     """The gradient of so small a batch is mostly noise.
 
     A batch has few rows below `rows` sequences, or where the loss function is given fewer targets than that. The loss of a small
-    batch jumps by more than `jitter` of itself from step to step; a mean over many tokens does not, and of a loss that runs away
-    its climb differs as much. Log odds are first guesses.
+    batch jumps by more than `jitter` of itself from step to step; a mean over many tokens does not. A loss that runs away is not
+    judged so, for its climb makes as large a difference. Log odds are first guesses.
     """
     if tokens is not None and tokens.finite.any() and facts is not None and facts.sequence_length:
         count = median(tokens.values[tokens.finite]) / facts.sequence_length

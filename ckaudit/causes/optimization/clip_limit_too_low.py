@@ -49,10 +49,9 @@ def clip_limit_too_low(
 ) -> Iterator[Evidence | Advice]:
     """The clipping limit lies far below the gradient's usual size, which is steady.
 
-    The norm is steady where its 95th percentile is below `steady` times its 5th, the first `warmup` steps left out, or the first
-    half of a shorter run. A tensor with more than half of the squared norm is another cause, unless clipping would leave less
-    than `out_of_place` without it.
-    Log odds are first guesses, to be fitted on runs of known truth.
+    The gradient norm is steady where its 95th percentile is below `steady` times its 5th. The first `warmup` steps are left out,
+    or the first half of a shorter run. A tensor with more than half of the squared norm is another cause, unless clipping would
+    leave less than `out_of_place` of the gradient without it. Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = findings.first(frequent_clipping)
     if first is None:
@@ -98,7 +97,7 @@ def _by_share(
 
 
 def _limit(norm: Series | None, left: Series | None, warmup: int, high: float) -> Iterator[Advice]:
-    """Say the limit that clipping shows, and where it should be."""
+    """Advise to raise the limit: from where recorded clip coefficients show it to be, to the 95th percentile of the norms."""
     if norm is None or left is None:
         return
     limits = at(left, norm.steps).values[:, :1] * norm.values

@@ -40,8 +40,8 @@ def learning_rate_changed(
 ) -> Iterator[Evidence | Advice]:
     """The running schedule was given another peak, times a number.
 
-    The rate jumps to where no warm-up had brought it; no scheduler does that of itself, least of all along the same slope. A
-    record of sessions says itself whether the run was taken up again. Log odds are first guesses.
+    The rate jumps to where no warm-up had brought it. No scheduler does that by itself, least of all along the same slope. A
+    record of sessions tells whether the run was taken up again, which may explain the jump. Log odds are first guesses.
     """
     jump = findings.first(learning_rate_jump)
     if jump is None or jump.first_step is None:
@@ -68,7 +68,7 @@ def learning_rate_changed(
 
 
 def _same_slope(steps: Steps, values: Floats, step: int, *, reach: int = 10, near: int = 4, alike: float = 0.2) -> float | None:
-    """Return the number of times that the rate jumps at a step, None where it does not go on along the same slope."""
+    """Return the factor by which the rate jumps at a step; None where it does not go on along the same slope."""
     row = int(np.searchsorted(steps, step))
     sides = values[max(0, row - reach) : row], values[row : row + reach]
     if any(len(side) < reach or (side <= 0).any() for side in sides):

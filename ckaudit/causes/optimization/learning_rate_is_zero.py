@@ -40,9 +40,13 @@ def learning_rate_is_zero(
 ) -> Iterator[Evidence]:
     """The learning rate that is applied is zero.
 
-    A rate that never was above zero, or falls to it in one step, was set so; one that comes down a slope is a schedule at
-    its end. An update that is smaller than the last digit of a weight leaves it where it is. Where nobody recorded the rate,
-    tensors that all stand still may be its doing, or that of updates which are left out. Log odds are first guesses.
+    How the rate came to be zero tells whether it was set so:
+
+    - A rate that never was above zero, or falls to it in one step, was set so. A rate that comes down a slope is a schedule at
+      its end.
+    - An update that is smaller than the last digit of a weight leaves the weight where it is.
+    - Where nobody recorded the rate, tensors that all stand still may be its doing, or that of updates which are left out.
+    - Log odds are first guesses.
     """
     first = findings.first(learning_rate_zero)
     if first is None or first.first_step is None:

@@ -117,11 +117,14 @@ def learning_rate_too_high(
 ) -> Iterator[Evidence | Advice]:
     """The learning rate is too high for the curvature of the loss.
 
-    Updates above `large_update` of the weights are large; few recipes go beyond a learning rate of `usual_rate`, but for plain
-    descent, whose first updates lower the loss of any rate that is not too high. Adam moves an element by about the rate: one
-    above the first standard deviation of the weights replaces them in a step. A model of
-    which all matrices began at zero holds nothing but its updates, which are large beside it at any rate.
-    Log odds are first guesses, to be fitted on runs of known truth.
+    Signs are the size of the updates and of the rate, and the size at which the weights began:
+
+    - Updates above `large_update` of the weights are large.
+    - Few recipes go beyond a learning rate of `usual_rate`, but for plain descent. The first updates of plain descent lower the
+      loss at any rate that is not too high.
+    - Adam moves an element by about the rate: a rate above the first standard deviation of the weights replaces them in a step.
+    - A model of which all matrices began at zero holds nothing but its updates, which are large beside it at any rate.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     if alone := breaks_in_evaluation_alone(findings, loss):
         yield contradicts(2 * strong, alone, val_loss.name)
@@ -174,15 +177,15 @@ def _other_reasons(findings: Findings, strong: float) -> Iterator[Evidence]:
 
 
 def first_sign_of_large_updates(findings: Findings) -> Finding | None:
-    """Return the earliest finding that updates may have made by their size; None where they were too small, if anything."""
+    """Return the earliest finding that too large updates may have caused; None where updates were too small, if anything."""
     of_small = {id(finding) for finding in findings.of(update_out_of_band) if not _above(finding.value, finding.limit)}
     return next((finding for finding in findings.of(*EXPLAINS) if id(finding) not in of_small), None)
 
 
 def rate_jump_before_trouble(findings: Findings) -> Finding | None:
-    """Return the jump of the learning rate, upwards, that all trouble by large updates came after; None: there is none.
+    """Return the upward jump of the learning rate after which all trouble by large updates began; None where there is none.
 
-    A rate that had been as high for longer than the run had lasted before it is no new one.
+    The trouble must begin by twice the step of the jump: after that the rate is no longer a new one.
     """
     trouble, jump = findings.first(*INSTABILITIES), findings.first(learning_rate_jump)
     if trouble is None or jump is None or not _above(jump.value, jump.limit):
@@ -194,7 +197,7 @@ def rate_jump_before_trouble(findings: Findings) -> Finding | None:
 def _spikes(
     findings: Findings, flags: Series | None, loss: Series | None, weight: float, *, several: int = 3
 ) -> Iterator[Evidence]:
-    """Judge spikes after a calm time: `several` of them are no one batch, and what makes them goes on (TRI-2)."""
+    """Judge spikes after a calm time: no single batch makes `several` of them, and what makes them goes on (TRI-2)."""
     first = findings.first(loss_spike)
     if first is None or first.first_step is None or findings.before(first.first_step).of(*OTHER_CAUSES):
         return
@@ -206,7 +209,7 @@ def _spikes(
 
 
 def _is_late(first: Finding | None, *, filled: int = 100) -> bool:
-    """Tell whether trouble began when Adam's moments were `filled`, too late for a warm-up to have spared it."""
+    """Tell whether trouble began after Adam's moments were `filled`, too late for a warm-up to have prevented it."""
     return first is not None and (first.first_step or 0) > filled
 
 
@@ -215,7 +218,7 @@ def _above(value: float | str | None, limit: float | str | None) -> bool:
 
 
 def _updates(update: Series, trouble: Finding | None, large: float, weight: float) -> Iterator[Evidence]:
-    """Judge the updates that led to the trouble, and the usual one of the second half: early ones of a small model are large."""
+    """Judge the updates that led to the trouble, and the median of the second half: early updates of a small model are large."""
     usual, then = update.late_median(), largest_update(update, trouble.first_step if trouble is not None else None)
     if then is not None and then > large:
         yield supports(weight, f"an update changes {then:.2g} of the weights where the trouble begins", update.name)
@@ -226,7 +229,7 @@ def _updates(update: Series, trouble: Finding | None, large: float, weight: floa
 
 
 def _is_over(trouble: Finding | None, update: Series) -> bool:
-    """Tell whether trouble began before the half of the record that the usual update is of."""
+    """Tell whether trouble began before the second half of the record, of which the median update is taken."""
     return trouble is not None and (trouble.first_step or 0) < update.steps[len(update.steps) // 2]
 
 
@@ -271,7 +274,7 @@ def _rate(
 def _when(steps: np.ndarray, values: np.ndarray, first: int, medium: float, *, share: float = 0.3) -> Iterator[Evidence]:
     """Judge the rate at which the trouble began: far below its peak, it is hardly to blame.
 
-    A rate that was as high for long is no excuse: the loss bends more sharply as training goes on.
+    A rate that has been as high for long may still be to blame: the loss bends more sharply as training goes on.
     """
     before = values[steps <= first]
     if not before.size:

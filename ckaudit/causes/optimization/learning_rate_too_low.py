@@ -80,14 +80,19 @@ def learning_rate_too_low(
 ) -> Iterator[Evidence]:
     """The learning rate is too low for anything to be learnt in this time.
 
-    Adam moves an element by the rate at most: where all rates together come to less than `short` spreads of the first weights,
-    training hardly changes the weights that were drawn (265 healthy trainings of more than 60 families: 0.12 and more but for
-    one in a hundred, 3.5 at the median; 21 of a rate a hundredth of their own: 0.1 at most). Beyond `enough` spreads it could
-    have replaced them. Its updates are `ordinary` of the rate and more where nothing else holds them back. Of a record that has
-    no rate, the way of the weights tells the same: a hundredth of their size and less is none (of 318 healthy
-    trainings, 60 steps and more, one in a hundred; 8 of 9 of too low a rate). A rate that never comes to `smallest` is below the
-    peaks of nearly all recipes; where it is only too low, the held-out loss falls from evaluation to evaluation all the same.
-    Log odds are first guesses.
+    The sum of all rates tells how far the weights could have come; without it, how far they came:
+
+    - Adam moves an element by the rate at most. Where all rates together come to less than `short` spreads of the first weights,
+      training hardly changes the weights that were drawn.
+    - 265 healthy trainings of more than 60 families come to 0.12 spreads and more but for one in a hundred, and to 3.5 at the
+      median. 21 trainings at a hundredth of their own rate come to 0.1 at most.
+    - Rates that come to more than `enough` spreads could have replaced the weights.
+    - Adam's updates are `ordinary` of the rate and more where nothing else holds them back.
+    - Without a recorded rate, the distance that weights moved tells the same: a hundredth of their size and less is none. Of 318
+      healthy trainings of 60 steps and more, one in a hundred came no further; 8 of 9 at too low a rate.
+    - A rate that never comes to `smallest` is below the peaks of nearly all recipes. Where the rate is only too low, the held-out
+      loss falls from evaluation to evaluation all the same.
+    - Log odds are first guesses.
     """
     yield from _by_other_illnesses(findings, strong)
     far = total_rate_over_spread(rate, std)
@@ -124,7 +129,7 @@ def learning_rate_too_low(
 
 
 def _by_other_illnesses(findings: Findings, strong: float) -> Iterator[Evidence]:
-    """Judge by what else is wrong: another rate than the planned one, a wrong start, a loss that is thrown up."""
+    """Judge by other illnesses: a rate that is not the planned one, a wrong first loss, a loss that is thrown up."""
     if zero := findings.first(learning_rate_zero, schedule_off_plan):
         yield contradicts(2 * strong, f"not the planned rate is too low: {zero.message}", zero)
     if before := findings.first(initial_loss_off):
@@ -136,7 +141,7 @@ def _by_other_illnesses(findings: Findings, strong: float) -> Iterator[Evidence]
 def _of_plain_descent(
     rate: Series | None, width: float | None, strong: float, medium: float, *, max_width: float = 30.0, usual: float = 3e-3
 ) -> Evidence:
-    """Judge a rate of plain descent: one suits all matrices where their gradients are of a size, and is 0.01 and more then."""
+    """Judge the rate of plain descent: one rate suits all matrices with gradients of similar size, and is then 0.01 and more."""
     _, values = known_rate(rate)
     if width is None or width > max_width or not values.size or values.max() > usual:
         return contradicts(strong, "plain descent: its rates are not Adam's", optimizer_adapts.name)
@@ -155,7 +160,7 @@ def _by_fall(train: Series | None, facts: Manifest | None, weight: float, *, min
 
 
 def _by_stillness(still: Sequence[Finding], strong: float, medium: float) -> Iterator[Evidence]:
-    """Judge by tensors that barely move: little for their own size, or by updates that round to none, as all do at a low rate."""
+    """Judge by tensors that barely move: a low rate makes small updates for all, and leaves none quite still or behind others."""
     if alone := [finding for finding in still if not finding.value or float(finding.limit or 0.0) > ONE_UPDATE]:
         yield contradicts(strong, f"a low rate slows all tensors alike: {alone[0].message}", alone[0])
     elif still:

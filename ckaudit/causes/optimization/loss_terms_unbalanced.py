@@ -37,9 +37,9 @@ def loss_terms_unbalanced(
 ) -> Iterator[Evidence]:
     """One term of the loss outweighs the others, so that their part of the gradient is lost beside it.
 
-    Supported where another term is `min_ratio` times as large as the one that is not learnt, as the functions give them; the
-    program may weigh them otherwise. Where nothing is learnt at all, as of targets in thousands, the largest is
-    `min_ratio_of_all` times as large as the smallest. Log odds are on the common scale (`causes/cause.py`).
+    Another term is `min_ratio` times as large as the one that is not learnt, as the loss functions return them; the program may
+    weigh them otherwise. Where nothing is learnt at all, as of targets in thousands, the largest term is `min_ratio_of_all` times
+    as large as the smallest. Log odds are on the common scale (`causes/cause.py`).
     """
     if values is None or len(values.labels) < 2:
         return

@@ -53,12 +53,16 @@ def missing_warmup(
 ) -> Iterator[Evidence]:
     """The learning rate starts at its peak, before the optimizer knows the gradient's size.
 
-    Most small models are trained with a constant rate, which speaks for this cause a little, and only where the trouble begins
-    within the first `early` steps, and the first `early_share` of the run; Adam's second moment has a memory of 20 to 1,000
-    steps, and plain descent has none to fill. A gradient that is `shock` times its later median there shows the first updates
-    were too large. What was wrong before the first update no warm-up mends, and it is over when a peak is reached that is far too
-    high itself.
-    Log odds are first guesses, to be fitted on runs of known truth.
+    A rate that starts above half of its peak is no proof, and what a warm-up would not have mended speaks against this cause:
+
+    - Most small models are trained with a constant rate. Such a rate speaks for this cause a little, and half as much where the
+      trouble does not begin early.
+    - Trouble begins early within the first `early` steps, and within the first `early_share` of the run. Adam's second moment has
+      a memory of 20 to 1,000 steps, and plain descent has none to fill.
+    - An early gradient that is `shock` times its later median shows that the first updates were too large.
+    - No warm-up mends what was wrong before the first update.
+    - A warm-up is over when the peak is reached: where the peak itself is far too high, it helps nothing.
+    - Log odds are first guesses, to be fitted on runs of known truth.
     """
     first = first_sign_of_large_updates(findings)
     if alone := breaks_in_evaluation_alone(findings, loss):
@@ -95,7 +99,7 @@ def missing_warmup(
 
 
 def _unseen(rate: Series | None, update: Series | None, medium: float) -> Iterator[Evidence]:
-    """Judge a record by what it lacks."""
+    """Judge by what was not recorded: the learning rate, and the updates."""
     if rate is None:
         yield contradicts(medium, "no learning rate is recorded: whether it warms up is not known", learning_rate.name)
     if update is None:
@@ -120,7 +124,7 @@ def _before_any_update(first: Finding | None, loss: Series | None) -> str | None
 
 
 def _shock(norm: Series | None, early: int, shock: float, weight: float) -> Iterator[Evidence]:
-    """Judge the largest gradient of the first steps against the usual one of the later."""
+    """Judge the largest gradient norm of the first steps against the median of the second half."""
     usual = norm.late_median() if norm is not None else None
     if norm is None or not usual:
         return

@@ -58,10 +58,15 @@ def optimizer_unsuited(
 ) -> Iterator[Evidence]:
     """The optimizer does not fit the learning rate and model, as plain SGD with the rate of Adam.
 
-    Updates follow the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
-    10th and the 90th percentile) while gradients differ by more than `apart`: one rate cannot suit all of them, and one suits
-    where those of matrices differ by less. Rates below `low` are Adam's; SGD's are 0.01 and more in most recipes. A rate of
-    zero moves nothing under any optimizer. Log odds are first guesses.
+    Whether one rate can suit all tensors depends on how far their gradients are apart:
+
+    - Updates follow the gradient alone where their ratio to rate times gradient differs by less than `alike` between tensors (the
+      10th and the 90th percentile).
+    - One rate cannot suit all tensors where, besides, gradients differ by more than `apart`. It suits all where those of matrices
+      differ by no more.
+    - Rates below `low` are Adam's; SGD's are 0.01 and more in most recipes.
+    - A rate of zero moves nothing under any optimizer.
+    - Log odds are first guesses.
     """
     if adapts is not None and is_adaptive(adapts):
         yield contradicts(3 * strong, "the optimizer divides each gradient by its own size", adapts.name)
@@ -87,7 +92,7 @@ def optimizer_unsuited(
                 f"gradients are {width:.0f} times as large in some as in others",
                 update_norm.name,
             )
-        elif spread > apart and not is_plain:  # decay and rounding, where that is known
+        elif spread > apart and not is_plain:  # of plain descent, decay and rounding make it differ
             yield contradicts(
                 strong, f"updates do not go by the gradient: their ratio differs {spread:.0f}-fold", update_norm.name
             )
@@ -111,7 +116,7 @@ def _of_plain_descent(gradient: Series | None, facts: Manifest | None, apart: fl
 
 
 def _standing(train: Series | None, val: Series | None) -> float | None:
-    """Return the level of a loss that stands or never falls, None of any other."""
+    """Return the level of a loss that stands still or never falls below its start; None for any other."""
     stands = loss_plateau(train, val)
     return stands.level if stands is not None else never_falls_below_start(train, val)
 

@@ -41,7 +41,7 @@ def schedule_horizon_wrong(
 ) -> Iterator[Evidence]:
     """The schedule ends long before the training does.
 
-    The rate comes down a slope and reaches its lowest before `early` of the steps. Log odds are first guesses.
+    The rate comes down a slope and reaches its lowest value before `early` of the steps. Log odds are first guesses.
     """
     if findings.first(schedule_off_plan, learning_rate_zero) is None:
         return

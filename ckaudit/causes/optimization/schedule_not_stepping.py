@@ -58,8 +58,8 @@ def schedule_not_stepping(
 ) -> Iterator[Evidence]:
     """The schedule is never advanced, so that the learning rate stays where it was.
 
-    The rate stands still to the end, at the highest value that it had, while its plan moves by `moves` times or more. A rate
-    that came down before it stood still is at the end of a schedule, not stuck in it. Log odds are first guesses.
+    The rate stands still to the end at the highest value that it had, while its plan moves by more than a factor of `moves`. A
+    rate that came down before it stood still is at the end of a schedule, not stuck in it. Log odds are first guesses.
     """
     off = findings.first(schedule_off_plan)
     steps, values = known_rate(rate)

@@ -18,7 +18,7 @@ from ckaudit.run.run_facts import planned_rate
 from ckaudit.run.series import Floats, Series, Steps
 
 MADE_BY_RATE = (loss_rises, activation_drift)
-"""What a rate makes that grows and grows, whatever its plan was."""
+"""Illnesses that follow from a rate that keeps rising, whatever its plan was."""
 
 
 @cause(
@@ -42,9 +42,12 @@ def warmup_never_ends(
 ) -> Iterator[Evidence]:
     """The learning rate keeps rising long after the warm-up should be over.
 
-    The rate is at its highest at the end, has risen at nearly every step, and goes on beyond `late` times the planned warm-up. Or
-    nobody said a plan, it had come to rest and rises to the end by `min_growth` and more, and the loss climbs while it does: what
-    a model learnt at a third of the rate it loses. Log odds are first guesses.
+    A rate that still rises at the end is judged by its plan, or else by what the loss does meanwhile:
+
+    - The rate has risen at nearly every step, and goes on beyond `late` times the planned warm-up.
+    - Without a plan, the rate had come to rest and rises from there to its highest, at the end, by a factor of `min_growth` and
+      more. The loss climbs meanwhile: what a model learnt at a third of the rate it loses.
+    - Log odds are first guesses.
     """
     off = findings.first(schedule_off_plan)
     steps, values = known_rate(rate)

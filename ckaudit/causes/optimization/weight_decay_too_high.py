@@ -92,16 +92,22 @@ def weight_decay_too_high(
 ) -> Iterator[Evidence]:
     """Weight decay pulls the weights down faster than they learn.
 
-    An optimizer without decay has none. Where the decay is recorded, its part in each update says so, unless the rest of the
-    update was held back before, or the rate had replaced the weights. Decoupled decay takes rate times decay off every weight at
-    each step: the steepest fall of the median norm over the rate is the decay at work. Recipes give 0 to 0.3; more than `usual`
-    is too much. Where weights were not
-    recorded, the loss climbs back to where it began and rests there, from step to step within `calm` of it, with gradients no
-    larger than before: a model whose weights go to zero gives the same answer to every input, and the loss of an unstable one
-    does not rest. Other illnesses end there too, so that a curve alone speaks only slightly for it. It speaks clearly against
-    it: decay works over one by rate times decay steps and makes no jump, an answer that is the same for every input costs no
-    more than that of an untrained model, weights that shrink overflow nothing, and learning rises with the rate as decay does.
-    Log odds are first guesses.
+    The decay shows in what is recorded of it, in the weights, or in the curves:
+
+    - An optimizer without weight decay rules this cause out.
+    - Where the decay is recorded, its part in each update says so, unless the rest of the update was held back before, or the
+      rate had replaced the weights.
+    - Decoupled decay takes rate times decay off every weight at each step: the steepest fall of the median norm over the rate is
+      the decay at work. Recipes give 0 to 0.3; more than `usual` is too much.
+    - Where weights were not recorded, the loss climbs back to where it began and rests there, from step to step within `calm` of
+      it, with gradients no larger than before.
+    - A model whose weights go to zero gives the same answer to every input. The loss of an unstable model does not rest.
+    - Other illnesses end there too, so that a curve alone speaks only slightly for this cause.
+    - A curve that jumps speaks clearly against this cause: decay works over one by rate times decay steps, and makes no jump.
+    - So does a loss that ends above that of an untrained model: an answer that is the same for every input costs no more.
+    - Numbers that overflow speak against this cause, for weights that shrink overflow nothing. So does a loss that turns while
+      the rate rises, for learning rises with the rate as decay does.
+    - Log odds are first guesses.
     """
     if heavy := findings.first(decay_outweighs_learning):
         yield supports(strong, heavy.message, heavy)
@@ -140,7 +146,7 @@ def weight_decay_too_high(
 
 
 def _held_back(findings: Findings, decay: Finding, weight: float) -> Iterator[Evidence]:
-    """Judge by whether what is learnt was held back, or clipped away, when decay was first seen."""
+    """Judge by whether updates were held back, clipped or without a gradient already when the decay was first seen."""
     if held := findings.before((decay.first_step or 0) + 1).first(updates_held_back, frequent_clipping):
         yield contradicts(weight, f"what is learnt is held back, and decay is much of what is left: {held.message}", held)
     if silent := findings.before(decay.first_step or 0).first(dead_units):
@@ -178,7 +184,7 @@ def _forgotten(
 def _not_by_decay(
     findings: Findings, train: Series | None, val: Series | None, rate: Series | None, strong: float, *, beyond: float = 1.1
 ) -> Iterator[Evidence]:
-    """Judge what decay cannot do to a curve that is back where it began; `beyond` leaves room for noise."""
+    """Judge against decay by what it cannot do to a curve that is back where it began; `beyond` leaves room for noise."""
     stands = loss_plateau(train, val)
     if train is None or stands is None or stands.kind != "lost":
         return

@@ -70,13 +70,17 @@ def gradient_underflow(
 ) -> Iterator[Evidence]:
     """Gradients are too small for half precision and become zero, element by element.
 
-    Underflow takes the smallest elements of many tensors first: between a twentieth and all of a gradient is zero in over a
-    quarter of the tensors that get any, embeddings left out, at two checkpoints or more. A cut path takes whole tensors, always
-    the same, but not those next to the loss: where these are zero as well in float16, all of it was too small. A module with
-    over `quiet` of zeros in its output has as many in its gradient. Norms that are made of whole steps were rounded to them,
-    whatever the precision. Modules that compute in single precision lose nothing, but what casts gradients beside them may,
-    such as an exchange between ranks: where whole gradients come and go, in a run of several, nothing else would make them. Log
-    odds are on the common scale (`causes/cause.py`).
+    Underflow takes the smallest elements of many tensors first:
+
+    - Between a twentieth and all of a gradient is zero in over a quarter of the tensors that get any, embeddings left out, at two
+      checkpoints or more.
+    - A cut path takes whole tensors, always the same, but not those next to the loss. Where these are zero as well, in float16,
+      all of the gradient was too small.
+    - A module with over `quiet` of zeros in its output has as many in its gradient, without any underflow.
+    - Norms that are made of whole steps were rounded to them, whatever the precision.
+    - Modules that compute in single precision lose nothing, but what casts gradients beside them may, such as an exchange between
+      ranks. Where whole gradients come and go, in a run of several ranks, nothing else would make them.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     if (step := quantization_step(norm)) is not None:
         what = f"the smallest gradients are made of steps of {step:.2g}: they were rounded, element by element"

@@ -44,11 +44,16 @@ def loss_scale_too_high(
 ) -> Iterator[Evidence]:
     """The loss scale overflows again and again, so that updates are skipped.
 
-    A scale that fell more than `falls` times grows faster than the gradients allow; a scaler of the usual kind tries once in
-    2,000 steps. A loss that stays finite says that the gradients themselves are well; overflows to the end at a scale of 1 or
-    less say that they are not. Where no scale above 1 is recorded, gradients speak that were infinite and later finite again:
-    somebody left their updates out. Without them there is no evidence either way. Log odds are on the common scale
-    (`causes/cause.py`).
+    Signs are the course of the scale, and whether loss and gradients are finite:
+
+    - A scale that fell and rose more than `falls` times each grows faster than the gradients allow. A scaler of the usual kind
+      tries once in 2,000 steps.
+    - A loss that stays finite says that the gradients themselves are well. Overflows to the end at a scale of 1 or less say that
+      they are not.
+    - Where no scale is recorded, gradients that were infinite and later finite again tell that somebody left their updates out.
+    - Without such gradients, or where the recorded scale is never above 1, the loss is not scaled, which speaks against this
+      cause.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     if not is_loss_scaled(scale) and (scale is not None or norm is None or not never_applied(norm).any()):
         yield contradicts(decisive, "no loss scale is recorded, or it is 1 throughout: the loss is not scaled", loss_scale.name)

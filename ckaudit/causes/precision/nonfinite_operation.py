@@ -68,12 +68,17 @@ def nonfinite_operation(
 ) -> Iterator[Evidence | Advice]:
     """An operation of model or loss is undefined for valid inputs, such as the log of zero.
 
-    Such an operation strikes a healthy run: signs of illness within `lead` steps before speak against it, and none there for it,
-    if the loss was recorded then, the more so if the gradient was too: a loss alone does not tell what broke first. A NaN from
-    the loss reaches the gradient of every tensor (over `min_tensor_share` of them) in the same step. A loss that is finite again
-    at the next step was broken by one batch, and so was that of a batch without targets or of odd tokens; but where the gradient
-    of that very step is finite, the batch went through the model unharmed. Adam whose numbers are float16 divides by what rounds
-    to zero. Log odds are on the common scale (`causes/cause.py`).
+    Such an operation strikes a healthy run, on any batch:
+
+    - Signs of illness within `lead` steps before the first bad value speak against this cause.
+    - No sign of illness there speaks for it, if the loss was recorded then. It does so the more if the gradient was recorded too:
+      a loss alone does not tell what broke first.
+    - A NaN from the loss reaches the gradient of every tensor (over `min_tensor_share` of them) in the same step.
+    - A loss that is finite again at the next step was broken by one batch. So was that of a batch without targets or of odd
+      tokens.
+    - Where the gradient of that very step is finite, the batch went through the model unharmed.
+    - Adam with weights in float16 divides by what rounds to zero.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     first = findings.first(nonfinite_values)
     if first is None or first.first_step is None:
@@ -119,7 +124,7 @@ def nonfinite_operation(
 def _by_precision(
     types: Series | None, adapts: Series | None, scale: Series | None, strong: float, medium: float
 ) -> Iterator[Evidence | Advice]:
-    """Judge by what half precision makes of the optimizer's numbers and of the gradients."""
+    """Judge by what half precision does to the optimizer's numbers and to the gradients."""
     if is_adaptive(adapts) and _weights_are_float16(types):
         zero = "weights are float16, where an epsilon below 6e-8 and the square of a gradient below 2e-4 are zero"
         yield supports(2 * strong, f"{zero}: Adam divides by them", element_type.name)

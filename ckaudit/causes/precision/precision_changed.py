@@ -31,8 +31,8 @@ def precision_changed(
 ) -> Iterator[Evidence]:
     """The arithmetic changes its precision in the middle of the run.
 
-    Element types are recorded as they are, so that a change of several places at once is one switch. Log odds are on the
-    common scale (`causes/cause.py`).
+    Element types are recorded as they are: a change of several places at once is one switch. Log odds are on the common scale
+    (`causes/cause.py`).
     """
     first = findings.first(dtype_changed)
     if first is None or first.first_step is None:

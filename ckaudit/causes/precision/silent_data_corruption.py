@@ -76,10 +76,13 @@ def silent_data_corruption(
 ) -> Iterator[Evidence]:
     """Hardware has changed a number: one element is absurd, and nothing else.
 
-    A flipped bit changes one element: what it has grown by is then over `alone` of the length of the whole change. One of a
-    gradient makes its norm jump for a single step, as it never does else, while the loss stays within `calm` of the median of the
-    20 before. A training that ran away more than `lead` steps before has absurd elements of itself. Log odds are on the common
-    scale (`causes/cause.py`).
+    A flipped bit changes one element and nothing else:
+
+    - An element of a weight has grown by over `alone` of the length of its tensor's whole change.
+    - An element of a gradient makes the norm jump for a single step, as it never does otherwise, while the loss is at most `calm`
+      times the median of the 20 before.
+    - A training that ran away more than `lead` steps before has absurd elements by itself.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     jump = findings.first(weights_jump)
     if jump is not None:
@@ -106,7 +109,7 @@ def silent_data_corruption(
 def largest_element_share(jump: Finding, largest: Series | None, moved: Series | None, size: Series | None) -> float | None:
     """Return the growth of the largest element in a jump, over the length of the change, at most 1.
 
-    Where it came between two checkpoints, the finding says how large it was beside the larger of the two norms.
+    Where the jump came between two checkpoints, the finding tells how large it was over the larger of the two norms.
     """
     element, step, norm = (_cell(series, jump) for series in (largest, moved, size))
     was = None if largest is None else _cell(largest, jump, earlier=1)
@@ -132,7 +135,7 @@ def _cell(series: Series | None, jump: Finding, *, earlier: int = 0) -> float | 
 
 
 def _as_large(gradient: Series, step: int, *, share: float = 0.1) -> int:
-    """Return the number of other steps at which a gradient over its median is at least a share of what it is at one."""
+    """Return at how many other steps the gradient over its median is at least `share` of its value at the given step."""
     own = gradient.values[(gradient.steps == step) & gradient.finite[:, 0], 0]
     return int((np.nan_to_num(gradient.values[gradient.steps != step, 0]) >= share * own[0]).sum()) if own.size else 0
 

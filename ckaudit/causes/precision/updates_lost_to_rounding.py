@@ -19,7 +19,7 @@ from ckaudit.run.column_builder import DTYPES
 from ckaudit.run.series import Series
 
 HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
-"""Relative change of an element below which rounding to nearest may undo it whole: half the distance to the next number."""
+"""Relative change of an element below which rounding to nearest may undo all of it: half the distance to the next number."""
 
 
 @cause(
@@ -43,9 +43,9 @@ def updates_lost_to_rounding(
 ) -> Iterator[Evidence]:
     """Weights are kept in half precision, where updates smaller than their last digit vanish.
 
-    An update below 2^-9 of an element is rounded away in bfloat16, below 2^-12 in float16. Weights in single precision acquit
-    it; elements that an update was seen to leave as they were decide. A gradient of zero makes no update to lose. Log odds are
-    on the common scale (`causes/cause.py`).
+    An update below 2^-9 of an element is rounded away in bfloat16, below 2^-12 in float16. Weights in single precision rule this
+    cause out; elements that an update was seen to leave as they were are decisive. A gradient of zero makes no update to lose.
+    Log odds are on the common scale (`causes/cause.py`).
     """
     kept = _type_of_weights(types) if types is not None else None
     if types is None or kept is None:

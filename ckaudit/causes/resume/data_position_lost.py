@@ -28,8 +28,8 @@ def data_position_lost(
 ) -> Iterator[Evidence]:
     """The training was taken up again from the beginning of the data.
 
-    Within `near` steps after a resume the batches are those of the run's first steps: as far back as the resume's own step.
-    Log odds are first guesses.
+    Within `near` steps after a resume the batches are those of the run's first steps: each was seen as many steps before as the
+    resume's own step says. Log odds are first guesses.
     """
     first = findings.first(repeated_batch)
     borders = resume_steps(facts)

@@ -43,7 +43,7 @@ def learning_rate_wrong_after_resume(
 ) -> Iterator[Evidence | Advice]:
     """The training was taken up again with another learning rate.
 
-    The rate differs by more than `change` on the two sides of the seam, the planned change taken off. Without a resumed session
+    The rate differs by more than `change` on the two sides of the resume, the planned change taken off. Without a resumed session
     this cause is ruled out. Log odds are first guesses.
     """
     steps, values = known_rate(rate)

@@ -42,7 +42,7 @@ def optimizer_state_lost(
 ) -> Iterator[Evidence]:
     """The training was taken up again without the optimizer's state.
 
-    The first loss after the resume is that of the restored weights; the updates after it ruin these weights, at a rate within
+    The first loss after the resume is that of the restored weights. The updates after it ruin these weights, at a rate within
     `change` of the one before. Log odds are first guesses.
     """
     if not resume_steps(facts):

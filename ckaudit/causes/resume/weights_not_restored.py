@@ -59,9 +59,9 @@ def weights_not_restored(
 ) -> Iterator[Evidence]:
     """The training was taken up again with weights other than those saved.
 
-    The very first loss after the resume is that of the loaded weights, before any update. Where it is more than `far` deviations
-    above the line of those before, and a third as far as any that follows, they are not those that were saved. Recorded norms of
-    the weights are decisive, and tell which tensors differ. Log odds are first guesses.
+    The very first loss after the resume is that of the loaded weights, before any update. The weights are not those that were
+    saved where this loss is more than `far` deviations above the line of the losses before, and more than a third as far as any
+    that follows. Recorded norms of the weights are decisive, and tell which tensors differ. Log odds are first guesses.
     """
     borders = resume_steps(facts)
     if not borders:

@@ -42,9 +42,9 @@ def mostly_zero_function(
 
 
 def all_zero_module_before(sparsity: Series | None, function: str | None) -> str | None:
-    """Return the module just before an activation function in the forward pass, where all that it puts out is zero, always.
+    """Return the module just before an activation function in the forward pass, where its whole output is zero at every record.
 
-    A function that is given nothing else is silent for that reason, and not for its own.
+    An activation function that gets only zeros is silent for that reason, and not by itself.
 
     Args:
         sparsity: Share of exact zeros in each module's output, in the order of the forward pass.

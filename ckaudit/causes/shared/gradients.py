@@ -20,7 +20,7 @@ MIN_ZERO_SHARE = 0.05
 """Share of a gradient's elements below which zeros are a few, such as those of single units that do not fire."""
 
 MIN_SHARE_OF_GRADIENTS = 0.25
-"""Share of the gradients that are partly zero where that is no matter of single tensors."""
+"""Share of the gradients that are partly zero from which on this is no matter of single tensors."""
 
 
 class PartlyZero(NamedTuple):
@@ -38,7 +38,7 @@ def without_embeddings(zeros: Series, facts: Manifest | None) -> Series:
 
 
 def partly_zero(zeros: Series) -> PartlyZero | None:
-    """Return where many of the gradients that are not zero as a whole are so in part; None where that is at most once.
+    """Return the checkpoint at which most gradients are partly zero; None where many are so at one checkpoint at most.
 
     Args:
         zeros: Share of zeros among the elements of each gradient, shape (C, P), without embeddings.
@@ -53,10 +53,10 @@ def partly_zero(zeros: Series) -> PartlyZero | None:
 
 # Gradients whose smallest norms are those of a few equal steps: they were rounded to multiples of one number.
 MOST_STEPS = 16
-"""Norms of more steps are left out: with the count grows the share of numbers that are near a whole one by chance."""
+"""Norms of more steps are left out: the larger a number of steps, the likelier it is near a whole number by chance."""
 
 MIN_NORMS = 3
-"""Norms besides the smallest that must fit: at `TOLERANCE`, three that do by chance are one in ten million."""
+"""How many norms besides the smallest must fit: at `TOLERANCE`, three fit by chance in one case of ten million."""
 
 TOLERANCE = 2e-3
 """How far from a whole number a square may be, in steps: norms are recorded with five digits and more."""
@@ -94,13 +94,13 @@ def _quantization_step_of(norms: Floats) -> float | None:
 
 # A gradient norm that adds up: each step's holds those of the steps before it.
 class NormTrend(Struct, frozen=True):
-    """How a gradient norm goes.
+    """The course of a gradient norm.
 
     Attributes:
         start: Median of the first points.
-        peak: The largest.
-        change: What it changes by from one step to the next in the second half, as a share, the median.
-        rank_correlation: Of the norm and the steps.
+        peak: The largest value.
+        change: Median change from one step to the next in the second half, as a share.
+        rank_correlation: Rank correlation of the norm with the steps.
     """
 
     start: float
@@ -109,7 +109,7 @@ class NormTrend(Struct, frozen=True):
     rank_correlation: float
 
     def adds_up(self, *, grown: float = 5.0, smooth: float = 0.1, steady: float = 0.9) -> bool:
-        """Tell whether it is a sum that is never cleared.
+        """Tell whether the norm is that of a sum that is never cleared.
 
         A sum of gradients differs from the sum before it by one gradient only. Once it has grown to over `grown` times its start,
         it changes by less than `smooth` from step to step, where batches alone change a norm by tens of percent, and
@@ -119,7 +119,7 @@ class NormTrend(Struct, frozen=True):
 
 
 def norm_trend(norm: Series | None, *, first: int = 10) -> NormTrend | None:
-    """Return how a global gradient norm goes; None where fewer than three times `first` points are known."""
+    """Return the course of a global gradient norm; None where fewer than three times `first` points are known."""
     values = norm.values[norm.finite] if norm is not None else np.empty(0)
     values = values[values > 0]
     if len(values) < 3 * first:

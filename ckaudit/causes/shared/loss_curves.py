@@ -54,7 +54,7 @@ def loss_plateau(train: Series | None, val: Series | None) -> Plateau | None:
 
 
 def never_falls_below_start(train: Series | None, val: Series | None) -> float | None:
-    """Return the level of a training loss that never came below what it began with; None of one that did, or is not known."""
+    """Return the level of a training loss that never came below its start; None where it did, or where that is not known."""
     if (stands := loss_plateau(train, val)) is not None:
         return stands.level if stands.kind == "flat" else None
     if train is None or not train.labels or train.finite[:, 0].sum() < 3:
@@ -80,7 +80,7 @@ def first_and_last(train: Series) -> tuple[float, float] | None:
 
 
 def mirrored_held_out_loss(train: Series | None, val: Series | None, *, alike: float = 0.1) -> float | None:
-    """Return where a rising held-out loss ends that is the training loss with the other sign, None where there is none.
+    """Return the end of a rising held-out loss that mirrors the training loss with the other sign; None where it does not.
 
     At each evaluation of the second half the training loss is below zero, and the two add up to less than `alike` of either.
     """
@@ -98,11 +98,11 @@ def mirrored_held_out_loss(train: Series | None, val: Series | None, *, alike: f
 def lost_batch_noise(
     train: Series | None, *, parts: int = 8, min_points: int = 160, low: float = 2e-3, times: float = 5.0
 ) -> float | None:
-    """Return the share by which losses of neighbouring steps differ at the end, where batches have become all alike.
+    """Return the share by which losses of neighbouring steps differ at the end, where all batches have become alike; else None.
 
-    Losses of different samples differ: by 0.3 % and more in the lab, by 1 % in public logs. Below `low` of their level, and
-    `times` less than in an earlier part in which they went up and down by more than that, every step sees the same samples. None
-    where they differ as they should, and where they never did: a batch of all rows, or a mean over them, makes a smooth curve.
+    Losses of different samples differ: by 0.3 % and more in the lab, by 1 % in public logs. Every step sees the same samples
+    where losses differ by less than `low` of their level, and `times` less than in an earlier part that went up and down by more
+    than `low`. Losses that never differed are no sign: a batch of all rows, or a mean over them, makes a smooth curve.
     """
     if train is None or not train.labels:
         return None
@@ -190,8 +190,8 @@ def loss_jump(train: Series | None, val: Series | None, step: int, *, back: int 
 def diverging_slices(slices: Series, step: int, *, rise: float = 0.05) -> tuple[str, str] | None:
     """Return a slice whose loss has risen since a step and one whose loss has fallen, by `rise` each; None where all agree.
 
-    Learning by heart raises the loss of all slices. A change of data raises those that the new data leaves out, and lowers those
-    that it holds.
+    Learning by heart raises the loss of all slices. A change of data raises the loss of slices that the new data leaves out, and
+    lowers that of slices that it holds.
 
     Args:
         slices: Held-out loss of each slice, shape (E, S).
@@ -212,7 +212,7 @@ def diverging_slices(slices: Series, step: int, *, rise: float = 0.05) -> tuple[
 def too_high_at_first(
     loss: Series | None, *, ratio: float = 2.0, classes: int = initial_loss_off.thresholds["max_vocabulary"]
 ) -> tuple[int, float] | None:
-    """Return step and loss of an untrained model that costs more than any guess does; None of any other, and where not known.
+    """Return step and loss of an untrained model that costs more than any guess; None where it does not, or is not known.
 
     The loss of step 0 or 1 is computed before the first update. A guess among `classes` costs their log, and no mean over
     targets is `ratio` times as high unless outputs, targets or a sum made it so.
@@ -228,7 +228,7 @@ def overshoot(loss: Series | None, *, updates: int = 4, ratio: float = 2.0) -> t
     """Return an untrained model's loss and the highest after its first updates, where that is `ratio` times as high; else None.
 
     A step against the gradient lowers the loss unless it is too long for the curvature (the descent lemma: longer than twice
-    its inverse). What is too high before any update says nothing of that.
+    its inverse). A loss that is too high before any update says nothing of that.
     """
     if loss is None or not loss.labels or too_high_at_first(loss) is not None:
         return None
@@ -243,7 +243,7 @@ def overshoot(loss: Series | None, *, updates: int = 4, ratio: float = 2.0) -> t
 def best_explained_share(explained: Series | None, *, min_share: float = 0.1) -> float | None:
     """Return the largest share of its targets that a model explained, by medians of three checkpoints in a row; else None.
 
-    One batch of few targets may look explained by chance; what is below `min_share` is no share.
+    One batch of few targets may look explained by chance; a share of `min_share` or less does not count.
     """
     if explained is None or explained.finite.sum() < 3:
         return None
@@ -252,10 +252,10 @@ def best_explained_share(explained: Series | None, *, min_share: float = 0.1) ->
 
 
 def gradient_of_broken_loss(loss: Series | None, gradient: Series | None, step: int) -> float | None:
-    """Return the gradient norm of a step at which the loss is not finite, where that is finite and above zero; else None.
+    """Return the gradient norm of a step at which the loss is not finite, where the norm is finite and above zero; else None.
 
-    The derivative of what is no number is none either: what broke such a loss does not depend on the weights. A batch that has
-    no target makes a gradient of zero, and a norm that is still that of the step before is none of this step.
+    The derivative of what is no number is none either: where the norm is a number, what broke the loss does not depend on the
+    weights. A batch that has no target makes a gradient of zero, and a norm equal to that of the step before is not a new one.
     """
     if loss is None or gradient is None or not loss.nonfinite[loss.steps == step].any():
         return None
@@ -267,9 +267,10 @@ def gradient_of_broken_loss(loss: Series | None, gradient: Series | None, step: 
 
 
 def gradient_at_jump(gradient: Series | None, step: int, *, before: int = 3) -> tuple[float, float] | None:
-    """Return the gradient over its median at most in the steps before a jump, 0 for none, and at it; None where it is not known.
+    """Return the gradient over its median: the largest in the steps before a jump, 0 without any, and the one at the jump.
 
-    A batch that is unlike the rest raises both at its own step; a model that leaves its basin shows in the gradient first.
+    A batch that is unlike the rest raises loss and gradient at its own step; a model that leaves its basin shows in the gradient
+    first. None where the gradient at the jump is not known.
     """
     if gradient is None or not (rows := gradient.finite[:, 0] & (gradient.steps == step)).any():
         return None
@@ -278,7 +279,7 @@ def gradient_at_jump(gradient: Series | None, step: int, *, before: int = 3) -> 
 
 
 def breaks_in_evaluation_alone(findings: Findings, loss: Series | None) -> str:
-    """Return that all that is known to break is the held-out loss, where the training loss never did or was not recorded."""
+    """Return a sentence where only the held-out loss is known to break: the training loss never did, or was not recorded."""
     broken = {finding.where for finding in findings.of(nonfinite_values)}
     is_alone = broken == {val_loss.name} and (loss is None or not loss.nonfinite.any())
     return "evaluations alone break: nothing says that the training does" if is_alone else ""
@@ -287,7 +288,7 @@ def breaks_in_evaluation_alone(findings: Findings, loss: Series | None) -> str:
 def has_finite_loss_before(loss: Series | None, step: int, *, within: int | None = None) -> bool:
     """Tell whether a finite loss was recorded before a step; true also where no loss was recorded at all.
 
-    One from the first half of the way to the step does not count: a log that stopped to record its loss tells no healthy state.
+    A loss from the first half of the way to the step does not count: a log that stopped recording it tells no healthy state.
 
     Args:
         loss: The training loss.
@@ -299,7 +300,7 @@ def has_finite_loss_before(loss: Series | None, step: int, *, within: int | None
 
 
 def has_gradient_before(norm: Series | None, step: int, *, within: int) -> bool:
-    """Tell whether a norm of the gradient was recorded in so many steps before one: a loss alone shows little of an illness."""
+    """Tell whether a gradient norm was recorded in the `within` steps before one: a loss alone shows little of an illness."""
     return norm is not None and bool((norm.finite[:, 0] & (norm.steps < step) & (norm.steps >= step - within)).any())
 
 

@@ -23,7 +23,7 @@ class RateFall(Struct, frozen=True):
 
     @property
     def is_smooth(self) -> bool:
-        """Whether no single step took a fifth of the highest rate, or three stairs and more led down and the last was lower."""
+        """Whether each drop is below a fifth of the highest rate, or there are three drops and more and the last is below it."""
         few = 0.2 * self.highest
         return self.largest_drop < few or (self.drops[-1] < few and sum(drop > 0 for drop in self.drops) >= 3)
 
@@ -75,7 +75,7 @@ def rate_fall(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall |
 
 
 def changes_at_resumes(steps: Steps, values: Floats, facts: Manifest | None) -> list[ResumeRates]:
-    """Return the rate on the two sides of each resume; where a plan is known, the change it plans is taken off."""
+    """Return the rate on the two sides of each resume; where a plan is known, the planned change is taken off."""
     changes = []
     for seam in resume_steps(facts):
         before, after = np.flatnonzero(steps <= seam), np.flatnonzero(steps > seam)

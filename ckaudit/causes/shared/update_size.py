@@ -90,9 +90,9 @@ def total_rate_over_spread(rate: Series | None, std: Series | None) -> float | N
 def weights_replaced(
     rate: Series | None, std: Series | None, adapts: Series | None, step: int | None, weight: float
 ) -> Iterator[Evidence]:
-    """Yield evidence against a fault of the structure where Adam had replaced the weights before it showed at a step.
+    """Yield evidence against a fault of the structure where Adam had replaced the weights before the fault showed at a step.
 
-    An element under Adam moves by about the rate in a step; one above the spread of the first weights replaces them at once.
+    An element under Adam moves by about the rate in a step; a rate above the spread of the first weights replaces them at once.
     """
     steps, values = known_rate(rate)
     spread, early = first_spread(std), values[steps <= (step if step is not None else 0)]
@@ -136,10 +136,10 @@ def excess_rate(
     max_adaptive_rate: float = 1e-2,
     max_times: float = 10.0,
 ) -> ExcessRate | None:
-    """Return a peak rate that lies more than `max_times` above one that would do; None of any other.
+    """Return a peak rate that is more than `max_times` times one that would do, and that rate; None where the peak is lower.
 
-    A rate would do whose updates change `max_update` of the weights at most, and that is `max_adaptive_rate` at most where the
-    optimizer is not plain descent. A warm-up is over when the peak is reached, and makes up for no such height.
+    A rate would do if its updates change `max_update` of the weights at most and, where the optimizer is not plain descent, if
+    it is `max_adaptive_rate` at most. No warm-up makes up for so high a peak: it is over when the peak is reached.
     """
     peak = float(known_rate(rate)[1].max(initial=0.0))
     changed = None if update is None else update.late_median()

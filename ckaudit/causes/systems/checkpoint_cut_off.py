@@ -25,8 +25,8 @@ def checkpoint_cut_off(
 ) -> Iterator[Evidence]:
     """A checkpoint was not written to its end.
 
-    A file that ends in the middle is decisive; an empty one may be a place that was only kept. Where more than `few` of the files
-    cannot be read it is the writer, not an accident. Log odds are on the common scale (`causes/cause.py`).
+    A file that ends in the middle is a strong sign; an empty one may be a place that was only reserved. Where more than `few` of
+    the files cannot be read, the writer is wrong and no accident happened. Log odds are on the common scale (`causes/cause.py`).
     """
     cut, empty = findings.of(TRUNCATED), findings.of(EMPTY)
     if cut:

@@ -24,8 +24,8 @@ def checkpoint_missing(
 ) -> Iterator[Evidence]:
     """Checkpoints that were due are not there, though the training went on.
 
-    Logged steps around the gap tell a writer that failed from a training that stood still. Log odds are on the common scale
-    (`causes/cause.py`).
+    Steps that were logged within the gap tell a writer that failed from a training that stood still. Log odds are on the common
+    scale (`causes/cause.py`).
     """
     gap = findings.first(missing_checkpoint)
     if gap is None or gap.first_step is None or gap.last_step is None:

@@ -28,8 +28,8 @@ def communication_bound(
 ) -> Iterator[Evidence]:
     """From some step on devices wait for the exchange between them.
 
-    More than `much` of a step is communication at the end (M45). One slow rank makes all others wait inside the exchange,
-    and data that comes late on one rank does so too. Log odds are first guesses.
+    More than `much` of a step is communication at the end (M45). One slow rank makes all others wait inside the exchange, and so
+    does data that comes late on one rank. Log odds are first guesses.
     """
     if comm is not None and (talk := comm.late_median()) is not None and talk > much:
         yield supports(strong, f"{talk:.0%} of a step is communication (median)", comm.name)

@@ -40,10 +40,14 @@ def gradients_lost_in_communication(
 ) -> Iterator[Evidence]:
     """Parts of the gradient arrive as zeros: whole tensors, now this one, now that one, for a single step.
 
-    A gradient is lost where all of it is zero and less than `clear` of it at the checkpoints beside; fewer than
-    `min_checkpoints` such may be chance. The same tensors each time are those before a layer that lets nothing through. What is
-    too small for half precision shows in parts of many tensors. A single rank sends nothing to another, and loses a gradient on
-    its own device alone. Log odds are on the common scale (`causes/cause.py`).
+    A gradient that is lost is back at the next checkpoint, and other causes of zeros look different:
+
+    - A gradient is lost where all of it is zero, and less than `clear` of it at the checkpoints beside. Fewer than
+      `min_checkpoints` lost gradients may be chance.
+    - Where the same tensors are zero each time, they are those before a layer that lets nothing through.
+    - What is too small for half precision shows in parts of many tensors.
+    - A single rank sends nothing to another, and loses a gradient on its own device alone.
+    - Log odds are on the common scale (`causes/cause.py`).
     """
     if zeros is None or findings.first(zero_gradients) is None:
         return

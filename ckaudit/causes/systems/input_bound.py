@@ -35,7 +35,7 @@ def input_bound(
 ) -> Iterator[Evidence]:
     """The training waits for its data.
 
-    More than `much` of a step before the forward pass is waiting (M44). Log odds are first guesses.
+    The training waits where more than `much` of a step is spent before the forward pass (M44). Log odds are first guesses.
     """
     first = findings.first(slow_input)
     if stall is not None and (usual := stall.late_median()) is not None and usual > much:

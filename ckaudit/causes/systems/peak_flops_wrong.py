@@ -25,8 +25,8 @@ def peak_flops_wrong(
 ) -> Iterator[Evidence]:
     """The hardware's peak, by which utilisation is computed, is wrong, or the work of a token is.
 
-    No hardware does more than its peak: a utilisation above 1 is decisive. At more than `min_step_share` of the steps, a wrong
-    constant is to blame. Log odds are on the common scale (`causes/cause.py`).
+    No hardware does more than its peak: a utilisation above 1 is decisive. Where it is above 1 at more than `min_step_share` of
+    the steps, a wrong constant is to blame. Log odds are on the common scale (`causes/cause.py`).
     """
     above = [finding for finding in findings.of(impossible_value) if finding.where == mfu.name]
     if not above or above[0].value is None:

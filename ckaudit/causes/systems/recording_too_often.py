@@ -40,8 +40,8 @@ def recording_too_often(
 ) -> Iterator[Evidence]:
     """Statistics are recorded so often that they slow the training down.
 
-    Checkpoints at most `apart` steps from each other are closer than any default; more than `budget` of the time is felt.
-    Log odds are first guesses.
+    Checkpoints at most `apart` steps from each other are closer than any default. Recording that takes more than `budget` of the
+    time is felt. Log odds are first guesses.
     """
     if share is None or not share.finite.any():
         return

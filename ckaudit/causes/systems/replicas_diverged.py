@@ -28,8 +28,8 @@ def replicas_diverged(
 ) -> Iterator[Evidence]:
     """Ranks that should hold the same weights do not.
 
-    Equal weights with equal gradients stay equal bit by bit: hashes that differ and stay so mean that an update was not the
-    same everywhere. Log odds are first guesses.
+    Equal weights with equal gradients stay equal bit by bit. Hashes that differ and stay so mean that an update was not the same
+    everywhere. Log odds are first guesses.
     """
     first = findings.first(rank_divergence)
     if first is None or agreement is None or not agreement.finite.any():

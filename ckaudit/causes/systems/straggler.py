@@ -36,8 +36,8 @@ def straggler(
 ) -> Iterator[Evidence]:
     """One rank is slower than the others, and all wait for it.
 
-    From its first finding on, the same rank is the slowest at `faithful` of the checkpoints or more, and at the last one too, by
-    the `limit` of the rule; where ranks take turns, their work is unequal. Log odds are first guesses.
+    From the first finding on, the same rank is the slowest at `faithful` of the checkpoints or more. It is over the `limit` of
+    the rule in the second half as well, by the median. Where ranks take turns, their work is unequal. Log odds are first guesses.
     """
     slow = findings.first(slow_rank)
     since = (slow.first_step or 0) if slow else 0
