@@ -17,14 +17,15 @@ def batches_of_one_kind(
     """Each batch holds targets of one kind.
 
     ## What it checks
-    The median spread of a batch's targets over that of all targets seen, at `min_checkpoints` checkpoints at least: entropies
-    where they are classes, variances where they are numbers. Below `sev2_spread` batches are sorted; below `note_spread` a note.
+    The spread of a batch's targets over that of all targets seen, in the median of at least `min_checkpoints` checkpoints. The
+    spread is an entropy where targets are classes, and a variance where they are numbers. Below `sev2_spread` the batches are
+    sorted: sev2; below `note_spread` it is a note.
     ## Why it matters
-    Samples of a batch are to be independent. Where they come class by class, each update teaches the class of the day and takes
-    back the one before: the loss goes up and down and the gradients of following steps fight.
+    The samples of a batch are to be independent. Where they come class by class, each update teaches the class of the day and
+    takes back the one before: the loss goes up and down, and the gradients of successive steps oppose each other.
     ## False alarms
-    A batch for each task, series or speaker has targets that are alike, which may be meant: these are rarely below half.
-    Optimizers that take turns have batches of their own kinds and are not judged, nor is a policy, whose actions get alike.
+    A batch for each task, series or speaker has targets that are alike, which may be meant: such spreads are rarely below half.
+    Optimizers that take turns have batches of their own kinds and are not judged, nor is a policy, whose actions become alike.
     """
     if why := why_loss_need_not_fall(facts):
         yield Skip("not_applicable", why)

@@ -25,14 +25,17 @@ def input_drift(
     """The inputs change their scale for good.
 
     ## What it checks
-    Mean and deviation of the batches' inputs, where those are numbers, as the divergence from the first batch's: whether all
-    from some checkpoint on, `min_after` and more, are beyond `max_divergence` nats and beyond `min_ratio` times the largest of
-    all before, `min_before` and more. A mean that moves by one deviation is 0.5 nats, a scale that doubles 0.81, one that halves
-    0.32: batches of one source differ by one over twice the number of their elements.
+    The divergence of each batch's inputs from those of the first batch, by mean and deviation, where inputs are numbers. The
+    inputs have changed for good where all of these hold:
+
+    - All divergences from some checkpoint on, `min_after` and more, are beyond `max_divergence` nats.
+    - All divergences from that checkpoint on are also beyond `min_ratio` times the largest before it, of `min_before` and more.
+    - For scale: a mean that moves by one deviation is 0.5 nats, a scale that doubles 0.81, one that halves 0.32. Batches of one
+      source differ by one over twice the number of their elements.
     ## Why it matters
-    The model is trained on something else than before, or the same data is normed in another way.
+    The model is trained on something else than before, or the same data is normalized in another way.
     ## False alarms
-    What an agent sees drifts as it learns, and sources that take turns come back: neither goes so far at once, for good.
+    What an agent sees drifts as it learns, and sources that take turns come back: neither goes so far at once and stays there.
     """
     if drift is None:
         is_text = tokens is not None or facts is None or facts.vocabulary is not UNSET

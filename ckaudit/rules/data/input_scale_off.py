@@ -25,15 +25,18 @@ def input_scale_off(
     """Inputs are far from unit scale.
 
     ## What it checks
-    The root mean square of a model's inputs, of its batches where they were seen, else as its first layer tells it, in the
-    `first_steps` steps, while that layer's weights are still random: at the first checkpoint, and at most of them, above
-    `max_rms`, as of images from 0 to 255, or below `min_rms`, as of images that were divided twice. In the lab's dev split
-    normed inputs give 0.8 to 1.1, images times 255 give 205 to 233.
+    The root mean square of a model's inputs within the first `first_steps` steps: of its batches where they were seen, else as
+    its first layer shows it while that layer's weights are still random. Inputs are off at the first checkpoint and at more than
+    half of all:
+
+    - A root mean square above `max_rms` is too large, as of images from 0 to 255.
+    - A root mean square below `min_rms` is too small, as of images that were divided twice.
+    - In the lab's dev split normalized inputs give 0.8 to 1.1, images times 255 give 205 to 233.
     ## Why it matters
     Initial weights and learning rates are made for inputs of about one; others saturate the first layer or vanish in it.
     ## False alarms
-    Models that begin with an embedding have no such scale and are not judged. Images from 0 to 1 are within the limits, and
-    so are features of some units. One odd batch among others is an illness of that batch.
+    Models that begin with an embedding have no such scale and are not judged. Images from 0 to 1 are within the limits, and so
+    are features of some units. One odd batch among others is an illness of that batch alone.
     """
     if scale is None and (outputs is None or facts is None):
         yield Skip("not_recorded", "needs activation_rms")
@@ -43,7 +46,7 @@ def input_scale_off(
         return
     early = (scale.steps <= max(first_steps, int(scale.steps[0])))[:, None]
     for bad, limit, word in ((scale.values > max_rms, max_rms, "large"), (scale.values < min_rms, min_rms, "small")):
-        # Weights that change their scale change what the first layer tells of its inputs.
+        # Weights that change their scale change what the first layer shows of its inputs.
         if 2 * (bad & early).sum() <= early.sum() or not bad[int(np.argmax(scale.finite[:, 0]))]:
             continue
         for span in spans(scale, bad & early):

@@ -45,23 +45,29 @@ def repeated_batch(
     """Batches come again too soon.
 
     ## What it checks
-    How many steps ago the very same inputs were seen. Where more than `max_repeated_share` of the last `window` steps repeat one
-    of the last `max_steps_back`, loader workers share a seed (sev2); more than `stuck_share` of them, and the loader stands
-    still (sev1). And whether, after a resume, at least `min_points` batches are those from the run's beginning: the loader's
-    place was lost. And the share of the rows of a batch that are equal to another one of it: a median over the checkpoints
-    above `max_duplicate_share` is sev2 (public corpora have 0.4 to 13.6 % near duplicates in all, Lee et al. 2022).
+    How many steps ago the very same inputs were seen, and how many rows of a batch are equal to another one:
+
+    - More than `max_repeated_share` of the last `window` steps repeat one of the last `max_steps_back` steps: loader workers
+      share a seed (sev2).
+    - At least `stuck_share` of the last `window` steps repeat an earlier one: the loader stands still (sev1).
+    - After a resume, at least `min_points` batches are those from the run's beginning: the loader's place was lost.
+    - The share of the rows of a batch that are equal to another row of it is above `max_duplicate_share` in the median over the
+      checkpoints: sev2 (public corpora have 0.4 to 13.6 % near duplicates in all, Lee et al. 2022).
     ## Why it matters
     A repeated batch is learnt by heart: the training loss falls for nothing, and the data that was to come is never seen.
     ## False alarms
-    An epoch repeats the data at a distance of its own length, and is silent. Where every step of the run has the same batch, from
-    the second on, that may be all data, as of a graph or of a differential equation, or one batch that is overfitted on purpose:
-    sev2, and a note where the held-out loss falls, or where the program holds one array in hand, as no loader does: what that
-    array teaches is judged by the losses.
+    Some data comes again as it should:
+
+    - An epoch repeats the data at a distance of its own length, and is silent.
+    - Where every step of the run has the same batch, from the second on, it is sev2: the batch may be all data, as of a graph or
+      a differential equation, or one that is overfitted on purpose.
+    - That is a note where the held-out loss falls, or where the program holds one array in hand, as no loader does (a text is no
+      single batch). The losses judge what that array teaches.
     """
     if duplicates is not None:
         yield from _within(duplicates, max_duplicate_share)
     if distance is None:
-        if not is_written_by_ckaudit(facts):  # of our own, no repeat on record means that there was none
+        if not is_written_by_ckaudit(facts):  # in a record of our own, no repeat means that there was none
             yield Skip("not_recorded", "needs batch")
         return
     again = np.zeros(len(loss.steps), bool)
@@ -95,12 +101,12 @@ def repeated_batch(
 
 
 def is_array_reused(reused: Series | None, distance: Series) -> bool:
-    """Tell whether the program passes one array at every step; at the first `UNSEEN_REPEATS` repeats nobody looks."""
+    """Tell whether the program passes one array at every step; the recorder does not see the first `UNSEEN_REPEATS` repeats."""
     return reused is not None and len(reused.steps) >= max(1, len(distance.steps) - UNSEEN_REPEATS)
 
 
 def _carries_over(val: Series | None, loss: Series, *, min_fall: float = 0.2) -> bool:
-    """Tell whether the held-out loss ends well below its first, or an untrained model's: the one batch teaches something."""
+    """Tell whether the held-out loss ends well below its first or an untrained model's: then the one batch teaches something."""
     known = val.values[val.finite_in(0), 0] if val is not None else np.empty(0)
     untrained = median(loss.finite_points()[1][:3])
     return len(known) > 1 and (ends_lower(known, min_fall=min_fall) or median(known[-3:]) < (1 - min_fall) * untrained)

@@ -22,11 +22,15 @@ def repeated_documents(
     """Documents of the training data repeat.
 
     ## What it checks
-    The share of near duplicates (M36: above `note_percent` percent is noted, above `sev2_percent` it is sev2, as it is where it
-    more than doubles; four public corpora have 0.4 to 13.6 %, Lee et al. 2022), and the largest cluster of equal documents,
-    above `max_copies` (M38: one sentence of 61 words stood over 60,000 times in a public corpus).
+    How often documents repeat, exactly or nearly:
+
+    - A share of near duplicates above `note_percent` percent is noted (M36; four public corpora have 0.4 to 13.6 %, Lee et al.
+      2022).
+    - A share above `sev2_percent` percent is sev2, and so is one that more than doubles, by at least a tenth of `sev2_percent`.
+    - The largest cluster of equal documents above `max_copies` is sev2 (M38: one sentence of 61 words stood over 60,000 times in
+      a public corpus).
     ## Why it matters
-    What is seen a thousand times is learnt by heart and recited, and takes the place of other text (SEV2-4).
+    A text that is seen a thousand times is learnt by heart and recited, and takes the place of other text (SEV2-4).
     ## False alarms
     A few duplicates are in every corpus: they are noted.
     """
@@ -57,7 +61,7 @@ def repeated_documents(
 
 
 def _crosses(rate: Series, column: int, rows: Steps, limit: float) -> bool:
-    """Tell whether a rate was below its limit before and has more than doubled, by a tenth of the higher limit at least."""
+    """Tell whether a rate has more than doubled, beyond all of its values before, by at least a tenth of the higher limit."""
     before = rate.values[: rows[0], column]
     before = before[np.isfinite(before)]
     highest = float(np.nanmax(rate.values[rows, column]))

@@ -28,14 +28,17 @@ def source_drift(
     """The sources of the batches change their shares.
 
     ## What it checks
-    The share of every source and language against the median of all its values before (M29, M30, SEV2-1), from `history` of them
-    on: further away than `k` robust deviations, than `min_change` and than `min_relative_change` of that median, at `min_points`
-    points; or a slow change that lasts to the end, by twice `min_relative_change` and two fifths of `min_change`.
+    The share of every source and language against the median of all its values before, once there are `history` of them (M29,
+    M30, SEV2-1). A share has changed where one of these holds:
+
+    - The share is further away than `k` robust deviations, than `min_change` and than `min_relative_change` of that median, at
+      `min_points` points in a row.
+    - The share changes slowly and to the end, by twice `min_relative_change` and two fifths of `min_change`.
     ## Why it matters
     Another mixture teaches another model, and the loss may hardly move: the commonest silent regression.
     ## False alarms
-    Shares wander with sampling, and sources of a hundredth double by chance: neither leaves the limits. A curriculum does, as
-    planned.
+    Shares wander with sampling, and sources of a hundredth double by chance: neither leaves the limits. A planned curriculum
+    does.
     """
     serieses = [series for series in (sources, languages) if series is not None]
     if not serieses:
@@ -56,7 +59,7 @@ def source_drift(
 
 
 def _slid(series: Series, column: int, share: float, min_change: float) -> Iterator[Hit]:
-    """Yield the slow change of a small share that lasts to the end, by two fifths of `min_change` and by half or to double."""
+    """Yield the slow change of a share that lasts to the end: by two fifths of `min_change`, and to half or to double."""
     rows = np.flatnonzero(series.finite_in(column))
     values = series.values[rows, column]
     turn = lasting_change(values, share=share)

@@ -13,7 +13,7 @@ from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 TRAINERS = ("huggingface", "lightning")
-"""Trainers whose callbacks take the rows that are evaluated on for held out, though nobody has declared them so."""
+"""Trainers whose callbacks take the rows of an evaluation for held-out ones, though nobody has declared them so."""
 
 
 @rule(
@@ -38,18 +38,21 @@ def split_overlap(
     """What is held out is in the training set too.
 
     ## What it checks
-    The share of held-out documents with a near duplicate in the training data (M37), and the share of held-out rows that were
-    met in the batches looked at. Above `sev2_percent` percent, what standard sets were found to have (Lee et al. 2022), it is
-    sev2; above `sev1_percent` the held-out set measures memory: sev1. Rows that a trainer evaluates on, which nobody has declared
-    to be held out, are sev2: some evaluate on rows of the training on purpose. A held-out loss that is the training loss to the
-    last of four digits and more wherever both are known, `min_equal_losses` times at least, is sev2: the same rows were measured,
-    or the same number was logged under both names.
+    Whether held-out data was trained on: by the share of held-out documents with a near duplicate in the training data (M37), by
+    the share of held-out rows met in the batches looked at, and by equal losses:
+
+    - A share above `sev2_percent` percent, what standard sets were found to have (Lee et al. 2022), is sev2.
+    - A share above `sev1_percent` percent is sev1: the held-out set measures memory.
+    - Rows that a trainer evaluates on, and that nobody has declared to be held out, are sev2 at most: some trainings evaluate on
+      their own rows on purpose.
+    - A held-out loss that is the training loss to the last of four digits and more wherever both are known, at least
+      `min_equal_losses` times, is sev2: the same rows were measured, or one number was logged under both names.
     ## Why it matters
-    The validation loss is then partly a training loss, and every decision made by it is too optimistic.
+    The validation loss is then partly a training loss, and every decision that is made by it is too optimistic.
     ## False alarms
     Short texts repeat by chance: headers, licences, greetings. Rows count only where they are the same from end to end. Where
-    there are few different rows any two sets share some: the recorder writes nothing where rows of one batch meet each other
-    half as often as they meet rows held out.
+    there are few different rows, any two sets share some: the recorder writes nothing where rows of one batch meet each other
+    half as often as they meet held-out rows.
     """
     if loss is not None and val is not None and (hit := _same_losses(loss, val, min_equal_losses)) is not None:
         yield hit
@@ -58,7 +61,7 @@ def split_overlap(
     if overlap is not None:
         yield from _of_documents(overlap, sev2_percent, sev1_percent)
     if rows is not None:
-        # One hit: ever more rows are met, so that the first steps say little of how many there are.
+        # One hit: ever more rows are met, and the first steps say little of how many there will be.
         is_declared = facts is None or facts.trainer not in TRAINERS
         for span in spans(rows, rows.values > sev2_percent):
             worst = float(rows.values[span.rows, span.column].max())

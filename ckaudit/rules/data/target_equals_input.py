@@ -33,16 +33,19 @@ def target_equals_input(
     """Targets are the inputs.
 
     ## What it checks
-    The share of targets that are their own input token. Above `max_equal_share` the shift by one is missing (playbook D5.1). In
-    the lab's dev split it is at most 0.09 in all other runs, and 1 where the shift is left out. And the share that are the token
-    which an embedding reads at their own place: above it a decoder reads what it is to write, or nothing hides the words that
-    are to be filled in (of BERT's a tenth are left as they are). It is sev2, for who reconstructs a text means to;
-    and a note where the model saves less than `min_explained_share` of what a constant guess costs: who may copy saves all of it.
+    How many targets are what the model reads at their own place:
+
+    - The share of targets that are their own input token is above `max_equal_share`: the shift by one is missing (playbook D5.1).
+      In the lab's dev split it is at most 0.09 in all other runs, and 1 where the shift is left out.
+    - The share of targets that an embedding reads at their own place is above `max_equal_share`: a decoder reads what it is to
+      write, or nothing hides the words that are to be filled in (of BERT's a tenth are left as they are).
+    - What an embedding reads is sev2, for reconstructing a text may be meant. It is a note where the model saves less than
+      `min_explained_share` of what a constant guess costs: a model that may copy saves all of it.
     ## Why it matters
     The model learns to copy: the training loss goes to zero, and it predicts nothing.
     ## False alarms
-    Where one token is repeated throughout, targets equal both their own and the next input: then it is silent. So it is where
-    another embedding reads the token before, as the decoder of a model that puts a text together again.
+    Where one token is repeated throughout, targets equal both their own and the next input: the rule is silent. It is silent too
+    where another embedding reads the token before, as in the decoder of a model that puts a text together again.
     """
     if equal is None and embedded is None:
         yield needs_one_of(equal_share, target_equals_embedded)
@@ -57,7 +60,7 @@ def target_equals_input(
 
 
 def _copies(equal: Series | None, match: Series | None, severity: Severity, message: str, limit: float) -> Iterator[Hit]:
-    """Yield where targets are what is read at their own place, and not also what is read at the next."""
+    """Yield where targets are the tokens read at their own place, unless they are also those read at the next one."""
     if equal is None:
         return
     shifted = np.zeros(equal.values.shape) if match is None else np.nan_to_num(at(match, equal.steps).values[:, :1])

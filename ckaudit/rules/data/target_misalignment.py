@@ -15,7 +15,7 @@ from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 BEYOND_CHANCE = 0.3
-"""Share of targets that are the next token of no text by chance, whose commonest ones come a tenth to a fifth of the time."""
+"""More targets than that are never the next token by chance: the commonest tokens of a text make a tenth to a fifth of it."""
 
 MIN_MATCH = 0.95
 """Share of targets that are the next token of a language model: exactly 1, but for padding that a writer counts."""
@@ -35,19 +35,24 @@ def target_misalignment(
     """Targets are not the inputs shifted by one.
 
     ## What it checks
-    The share of targets that are the next input token. It is exactly 1 in a healthy language model: below `min_match` part of the
-    targets belongs to something else (sev1), below `sev0_match` most of them do (sev0, playbook D2.4 and the label rule of
-    trainproof); at a single checkpoint, after which all is right again, it is one batch (sev2). In the lab's dev split healthy
-    runs have 1.0, shuffled targets 0.08, a third of noisy labels 0.7.
+    The share of targets that are the next input token. It is exactly 1 in a healthy language model (in the lab's dev split
+    healthy runs have 1.0, shuffled targets 0.08, a third of noisy labels 0.7):
+
+    - A share of matching targets below `min_match` means that part of the targets belongs to something else (sev1).
+    - A share below `sev0_match` means that most of the targets do (sev0, playbook D2.4 and the label rule of trainproof).
+    - At a single checkpoint, after which all is right again, only one batch is wrong (sev2).
     ## Why it matters
     The model learns the frequencies of tokens and nothing else, while the loss falls as if all were well.
     ## False alarms
-    A model of another task, such as filling in masked tokens, has other targets rightly: where every head puts more than
-    `bidirectional` of its weight on later tokens the model is taken for one, and not judged. Nor is one with an encoder and a
-    decoder, whose targets are another text than its inputs. So may a model without attention have others, as one that tags words
-    or turns them round: where no mask says that the next token is to be predicted, nor a checkpoint by more targets that are it
-    than chance makes, it is a note; but sev2 where the loss saves nothing of what a constant guess costs, for then nothing that
-    is read belongs to what is asked.
+    A model of another task rightly has other targets:
+
+    - A model that fills in masked tokens, for example, is not judged: it is taken for one where every head puts more than
+      `bidirectional` of its weight on later tokens.
+    - A model with an encoder and a decoder is not judged: its targets are another text than its inputs.
+    - A model without attention may have other targets, as one that tags words or turns them round. It is a note where no mask
+      says that the next token is to be predicted, and no checkpoint has more matching targets than chance makes.
+    - Such a model is sev2 where the loss saves nothing of what a constant guess costs, for then nothing that is read belongs to
+      what is asked.
     """
     if not (match.values < min_match).any():
         return
@@ -80,7 +85,7 @@ def target_misalignment(
 
 
 def is_of_one_batch(match: Series, points: int, last: int, min_match: float = MIN_MATCH) -> bool:
-    """Tell whether targets that are wrong at `points` checkpoints, the last of them at step `last`, are of one batch."""
+    """Tell whether targets that are wrong at `points` checkpoints, the last of them at step `last`, are those of one batch."""
     return points == 1 and bool((match.values[match.steps > last] >= min_match).any())
 
 

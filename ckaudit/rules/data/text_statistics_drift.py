@@ -31,10 +31,12 @@ def text_statistics_drift(
 
     ## What it checks
     The share that each filter refuses (M31: a sudden change of yield), bytes per token (M32), lengths (M33) and padding (M34),
-    each against the median of all its values before, from `history` of them on: further away than `k` robust deviations, than
-    `min_relative_change` of that median and than a least amount of its own, at `min_points` points in a row;
-    or a slow change by as much that lasts to the end. Padding above `max_padding`, half
-    of all positions, is told by itself.
+    each against the median of all its values before, once there are `history` of them:
+
+    - A number has changed where it is further away than `k` robust deviations, than `min_relative_change` of that median and than
+      a least amount of its own, at `min_points` points in a row.
+    - A slow change by as much that lasts to the end counts too.
+    - Padding above `max_padding`, half of all positions, is reported by itself.
     ## Why it matters
     A filter that lets everything through, text decoded wrongly, rows cut or padded: the shards are not what they were.
     ## False alarms

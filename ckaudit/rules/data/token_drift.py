@@ -12,7 +12,7 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
 MIN_EARLIER_DISTANCES = 2
-"""Distances that must be known before one for it to be beside them of another kind."""
+"""Earlier distances that must be known for one to be called another kind beside them."""
 
 
 @rule("DATA004", severity="sev2", needs=[token_kl_drift], wants=[val_loss, slice_val_loss], unit="nats")
@@ -31,18 +31,23 @@ def token_drift(
     """The tokens of the batches change their distribution.
 
     ## What it checks
-    The divergence of each batch's tokens from the first batch's (M35, SEV2-1). Beyond `max_divergence` nats, and `min_ratio`
-    times the median of those before, it is text of another kind; more than `note_divergence` and `min_ratio` the median of all
-    before (at least `min_history`) is noted, and sev2 where the validation loss, or that of a slice of what is held out, has got
-    worse since by `worse_loss_share` of its
-    best; `parted_loss_share` of it are enough where another slice is at its best, for what is trained on is then learnt at the
-    cost of the rest. In the lab's dev split healthy batches reach 0.09, a planned curriculum over sources 0.53; sources one
-    after the other 1.4, junk 2.1, other tokens 4.
+    The divergence of each batch's tokens from those of the first batch (M35, SEV2-1):
+
+    - A divergence beyond `max_divergence` nats, and beyond `min_ratio` times the median before it, is text of another kind
+      (sev2).
+    - A divergence beyond `note_divergence` nats, and beyond `min_ratio` times the median of all before it (at least
+      `min_history`), is noted.
+    - Such a note is sev2 where the validation loss, or that of a slice of what is held out, has got worse since by
+      `worse_loss_share` of its best.
+    - A slice that has got worse by `parted_loss_share` of its best is enough where another slice is at its best: what is trained
+      on is then learnt at the cost of the rest.
+    - In the lab's dev split healthy batches reach 0.09, a planned curriculum over sources 0.53; sources one after the other 1.4,
+      junk 2.1, other tokens 4.
     ## Why it matters
     The model is trained on something else than before, or on nothing that means anything.
     ## False alarms
-    Batches of a few tokens differ by chance, and a curriculum by intention: both stay below `max_divergence`, and neither
-    harms what is held out. Batches of a few documents, each about something else, differ as much at any step.
+    Batches of a few tokens differ by chance, and a curriculum by intention: both stay below `max_divergence`, and neither harms
+    what is held out. Batches of a few documents, each about something else, differ as much from one another at any step.
     """
     yield from too_few(drift, min_history)
     before = np.array([_median(drift.values[:row], MIN_EARLIER_DISTANCES) for row in range(len(drift.steps))])[:, None]
@@ -81,7 +86,7 @@ def _worse_since(serieses: Iterable[Series | None], step: int, share: float) -> 
 
 
 def _parted_since(slices: Series | None, step: int, share: float) -> str:
-    """Return what `_worse_since` does of the slices alone, where the last evaluation is the best one of another of them."""
+    """Return the slice that has got worse since a step, where another slice is at its best in the last evaluation."""
     if slices is None or not any(_is_at_its_best(slices, column) for column in range(len(slices.labels))):
         return ""
     return _worse_since([slices], step, share)

@@ -18,9 +18,12 @@ def tokens_stand_still(
     """Steps are taken and no token is counted.
 
     ## What it checks
-    Stretches of `min_stretch` logged steps or more, a third of a log of few lines, over which the count of tokens seen does not
-    grow (M01: no growth for many steps), and which are `min_ratio` longer than any such stretch before, of a count that has grown
-    `min_growths` times until then or never does. All are starting values.
+    Stretches of logged steps over which the count of tokens seen does not grow (M01: no growth for many steps). A stretch is
+    reported where all of these hold, which are starting values:
+
+    - The stretch has `min_stretch` logged steps or more; in a log of few lines, a third of them.
+    - The stretch is `min_ratio` times longer than any such stretch before.
+    - The count has grown `min_growths` times until then, or never grows at all.
     ## Why it matters
     The loader is stuck, or its rows are all padding: time passes and nothing is learnt.
     ## False alarms

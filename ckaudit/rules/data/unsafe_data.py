@@ -25,9 +25,9 @@ def unsafe_data(
     """Toxic text or personal data in the training data.
 
     ## What it checks
-    The share of documents that a classifier calls toxic (M48) and of those with personal data (M51): above `max_percent`
-    percent, or suddenly above the median of all values before, from `history` on, by more than `k` robust deviations,
-    `min_percent` percent and `min_relative_rise` of it.
+    The share of documents that a classifier calls toxic (M48), and of those with personal data (M51). A share is reported above
+    `max_percent` percent. A share is also reported where it suddenly exceeds the median of all values before, once there are
+    `history` of them, by more than `k` robust deviations, `min_percent` percent and `min_relative_rise` of that median.
     ## Why it matters
     The model learns to say what it reads; a spike is a shard that went past its filter.
     ## False alarms

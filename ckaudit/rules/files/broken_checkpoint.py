@@ -19,13 +19,14 @@ def broken_checkpoint(
     """A checkpoint of the training was not written whole.
 
     ## What it checks
-    What the trainer says of its own checkpoints (M61): anything below `min_health` is sev0 (SEV0-2). A session of the recorder
-    that could not write all of its files is sev2; one that wrote them all and could not look at a
-    part of the training is a note.
+    What the trainer says of its own checkpoints (M61): a checkpoint with a health below `min_health` is sev0 (SEV0-2). A session
+    of the recorder that could not write all of its files is sev2. A session that wrote them all, but could not look at a part of
+    the training, is a note.
     ## Why it matters
     The last good checkpoint must be protected before the next one takes its place: a resume from a broken one is lost time.
     ## False alarms
-    An analysis checkpoint that cannot be read is no checkpoint of the training: reading it says so by itself.
+    An analysis checkpoint that cannot be read is no checkpoint of the training and is left out here: reading it reports that by
+    itself.
     """
     mine = whole.values < min_health
     if read is not None:

@@ -18,14 +18,14 @@ def contradicted_claim(claimed: Series, allowed: Series, *, max_relative_error: 
     """A logged number is not what the run's own raw numbers give.
 
     ## What it checks
-    Perplexities, averages, gaps, rates, counts, speeds and norms that the trainer logged, against those recomputed from
-    its losses, counters, clock and tensors, at the same steps. What lies outside the range that rounding and open
-    conventions allow, by more than `max_relative_error` of itself (the error of a float32), is contradicted.
+    Perplexities, averages, gaps, rates, counts, speeds and norms that the trainer logged, against those recomputed from its
+    losses, counters, clock and tensors at the same steps. A number is contradicted where it lies outside the range that rounding
+    and open conventions allow, by more than `max_relative_error` of itself (the error of a float32).
     ## Why it matters
-    One of the two is wrong, and whoever compares runs by it decides on a wrong number.
+    One of the two numbers is wrong, and a comparison of runs by it ends in a wrong decision.
     ## False alarms
-    Which average of the loss, whether pads count and what a timer leaves out are open, and the range holds all of it. A
-    speed of one device, or a rate as a fraction, is contradicted rightly: the catalogue has all devices, and percent.
+    Which average of the loss is meant, whether pads count and what a timer leaves out are open, and the range holds all of it. A
+    speed of one device, or a rate as a fraction, is contradicted rightly: the catalogue counts all devices, and rates in percent.
     """
     off = np.abs(claimed.values - allowed.values)
     badness = off / np.maximum(np.abs(claimed.values) + np.abs(allowed.values), SMALLEST)

@@ -25,12 +25,13 @@ def heavy_checkpoints(
     """Checkpoints take longer, or become larger, than they were.
 
     ## What it checks
-    Time and size of each checkpoint against the median of all before, from `history` on (M62 spike or growth, M63 sudden jump):
-    more by `k` robust deviations, by `min_relative_growth` of it, and by `min_seconds` or `min_megabytes`.
+    The time and the size of each checkpoint, against the median of all before it, once there are `history` of them (M62 spike or
+    growth, M63 sudden jump). A checkpoint is heavy where it exceeds that median by `k` robust deviations, by
+    `min_relative_growth` of the median, and by `min_seconds` seconds or `min_megabytes` megabytes.
     ## Why it matters
     The store fills up or fails, or something is saved that should not be; the training waits for it.
     ## False alarms
-    Analysis checkpoints are small, and their grids take turns: they stay below the least amounts.
+    Analysis checkpoints are small, and their grids take turns: their changes stay below `min_seconds` and `min_megabytes`.
     """
     sizes = [
         (time, min_seconds, "takes {value:.3g} s, before {limit:.3g}"),

@@ -26,15 +26,18 @@ def recording_overhead(
     """Recording takes a large part of the training's time.
 
     ## What it checks
-    The share of the time that the recorder takes against `max_time_share` (the dashboard's overhead budget of 30 %), at
-    `min_points` checkpoints in a row, once it has taken `min_seconds` seconds: less is nobody's budget. And whether checkpoints
-    come too often: `min_checkpoints` of them at most `max_steps_apart` steps from one another, the closest that a default
-    cadence has is 10, while the median share is above `min_time_share`; a note where all of them took less than that minute.
+    How much of the training's time the recorder takes:
+
+    - The recorder's share of the time is above `max_time_share` (the dashboard's overhead budget of 30 %) at `min_points`
+      checkpoints in a row, once it has taken `min_seconds` seconds in all: less is nobody's budget.
+    - Checkpoints come too often: `min_checkpoints` of them are at most `max_steps_apart` steps apart on average, and their median
+      share is above `min_time_share`. The closest that a default cadence has is 10 steps.
+    - Checkpoints that come too often are a note where recording took less than `min_seconds` seconds by then.
     ## Why it matters
-    Above it something runs in the innermost loop that does not belong there, and the budget pays for statistics.
+    Above the budget something runs in the innermost loop that does not belong there, and the training pays for statistics.
     ## False alarms
-    A tiny model's first checkpoints stand close together, and each costs as much as some of its steps: that is over
-    before it has taken a minute. Events ask for checkpoints too, but not for twenty in a hundred steps.
+    A tiny model's first checkpoints stand close together, and each costs as much as some of its steps: that is over before
+    recording has taken a minute. Events ask for checkpoints too, but not for twenty in a hundred steps.
     """
     yield from too_few(share, min_points)
     felt = np.nan_to_num(at(seconds, share.steps).values, nan=0.0) >= min_seconds
@@ -64,7 +67,7 @@ def recording_overhead(
 
 
 def _too_often(share: Series, noticeable: float, min_checkpoints: int, apart: float) -> Mask:
-    """Return which checkpoints are among `min_checkpoints` that stand close together and take a noticeable share."""
+    """Return the checkpoints that are among `min_checkpoints` close ones which take a noticeable share of the time."""
     known = np.flatnonzero(share.finite[:, 0])
     often = np.zeros(len(share.steps), bool)
     if len(known) < min_checkpoints:

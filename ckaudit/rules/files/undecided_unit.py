@@ -19,7 +19,7 @@ LIMITS = {
     "pii_hit_rate": 10.0,
     "memorization_rate": 10.0,
 }
-"""What each rate would be ill at, in percent, as the rules on it have it."""
+"""Percent from which each rate is ill, as the rules on it have it."""
 
 GRAVE_RATES = ("overflow_rate", "moe_drop_rate")
 """Rates whose illness is sev1 or graver."""
@@ -30,10 +30,12 @@ def undecided_unit(share: Series, *, falling_share: float = 0.7, min_points: int
     """A rate is harmless in percent and ill as a fraction, and nobody says which it is.
 
     ## What it checks
-    Rates that the catalogue has in percent and that never exceed 1 in a log, from `min_points` on, where nothing else decides:
-    if they were fractions, and the last third of their points, not below `falling_share` of the first, exceeds what is ill, it
-    is said, with the option that decides. It is sev2 of overflows and dropped tokens, which would be sev1, and a note of the
-    others.
+    Rates that the catalogue has in percent and that never exceed 1 in a log, where nothing else decides whether they are
+    fractions. The finding names the option that decides:
+
+    - A rate of at least `min_points` points is reported where, as a fraction, the last third of its points would exceed what is
+      ill, and is not below `falling_share` of the first third.
+    - It is sev2 for overflows and dropped tokens, which would be sev1, and a note for the others.
     ## Why it matters
     0.14 is 14 % of all updates lost, or one in seven hundred.
     ## False alarms

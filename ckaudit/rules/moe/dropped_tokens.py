@@ -26,17 +26,26 @@ def dropped_tokens(
     """Experts drop tokens.
 
     ## What it checks
-    The share of routed tokens that found no room (M26; Switch stays below 1 %), after `warmup` steps, or a third of a shorter
-    log, at `min_points` points in a row: above `sev1_percent` percent, or above `usual_percent` and rising, it is sev1 (SEV1-5);
-    above `sev2_percent` and steady it is sev2; less, or where the last third of the points is below `falling_share` of the
-    first, it is noted. What is more than a note began with the first of the points in a row above `sev2_percent`, warm-up or
-    not.
+    The share of routed tokens that found no room (M26; Switch stays below 1 %), at `min_points` points in a row after `warmup`
+    steps or, in a shorter log, after its first third:
+
+    - A share above `sev1_percent` percent is sev1 (SEV1-5).
+    - A share above `usual_percent` percent is sev1 too while it rises: the first third of the points is below `falling_share` of
+      the last (SEV1-5).
+    - A share above `sev2_percent` percent that is steady is sev2.
+    - A smaller share is noted, and so is one up to `sev1_percent` percent that falls: the last third of the points is below
+      `falling_share` of the first.
+    - A hit that is more than a note begins with the first of the points in a row above `sev2_percent` percent, in the warm-up or
+      not.
     ## Why it matters
     A dropped token passes the layer unchanged: its share of the compute and of the data is lost.
     ## False alarms
-    A young router drops many tokens, fewer all the time: healthy models of the lab's dev split fall from 30 % to 3 % in 400
-    steps, or drop 13 to 17 % up to step 300 while all experts are used alike: there twice `sev2_percent` is allowed. With few
-    tokens in a batch a capacity of 1.25 times the mean share is exceeded by chance now and then: some percent stay.
+    Some routers drop tokens and are well:
+
+    - A young router drops many tokens, fewer all the time: healthy models of the lab's dev split fall from 30 % to 3 % in 400
+      steps.
+    - Others drop 13 to 17 % up to step 300 while all experts are used alike: there twice `sev2_percent` is allowed.
+    - With few tokens in a batch, a capacity of 1.25 times the mean share is exceeded by chance now and then: some percent stay.
     """
     known = np.flatnonzero(rate.finite[:, 0])
     if len(known) < min_points:
@@ -64,5 +73,5 @@ def dropped_tokens(
 
 
 def _is_young_and_even(used: Series | None, rate: Series, warmup: int, *, even: float = 0.9) -> bool:
-    """Tell whether a run ends within five warm-ups, and all experts are used alike: then the capacity is small, and no more."""
+    """Tell whether a run ends within five warm-ups and uses all experts alike: then the capacity is small, and nothing is ill."""
     return used is not None and int(rate.steps[-1]) <= 5 * warmup and median(used.values[used.finite]) >= even

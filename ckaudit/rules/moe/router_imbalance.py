@@ -25,13 +25,17 @@ def router_imbalance(
     """Experts are used very unevenly.
 
     ## What it checks
-    The utilisation entropy of each layer's experts, 1 for an even spread (M27), not in the first `warmup` steps, or the first
-    third of a shorter log. Below `sev2_entropy` at `min_points` points in a row is sev2; below `sev1_entropy`, a quarter, nearly
-    all tokens go to one expert: sev1 (SEV1-5). One that stays `max_fall` below the best it had, for `lasting_steps` steps and at
-    as many points, is sev2 on its way there. In the lab's dev split healthy routers start at 0.5 and are above 0.75 from step 80
-    on, and none that fell by 0.15 took 30 steps to be back; collapsed ones stay below 0.25.
+    The utilisation entropy of each layer's experts, 1 for an even spread (M27), after the first `warmup` steps or, in a shorter
+    log, after its first third:
+
+    - An entropy below `sev2_entropy` at `min_points` points in a row is sev2.
+    - An entropy below `sev1_entropy`, a quarter, is sev1: nearly all tokens go to one expert (SEV1-5).
+    - An entropy that stays `max_fall` below the best it had, for `lasting_steps` steps and `min_points` points, is sev2: the
+      layer is on its way to one expert.
+    - In the lab's dev split healthy routers start at 0.5 and are above 0.75 from step 80 on, and none that fell by 0.15 took 30
+      steps to recover; collapsed routers stay below 0.25.
     ## Why it matters
-    Experts without tokens learn nothing, the one with all of them drops what it has no room for.
+    Experts without tokens learn nothing, and the one with all of them drops those that it has no room for.
     ## False alarms
     Routers are uneven in their first steps, before the balancing loss has acted.
     """

@@ -15,13 +15,13 @@ def dtype_changed(types: Series, *, min_points: int = 2, lasting_points: int = 1
     """Tensors change their precision.
 
     ## What it checks
-    The element type of every weight and of every module's output, from checkpoint to checkpoint (at least `min_points`). A
-    type other than the first one, at `lasting_points` checkpoints in a row up to the end, is a change.
+    The element type of every weight and of every module's output, from checkpoint to checkpoint (at least `min_points`). A type
+    other than the first one, at `lasting_points` checkpoints in a row up to the end, is a change.
     ## Why it matters
-    Autocast was lost, or the weights were loaded in another type: steps take another time, small updates vanish or are kept,
-    and what is compared with the time before is not the same training (SR-3).
+    Autocast was lost, or the weights were loaded in another type: steps take another time, small updates vanish or are kept, and
+    what is compared with the time before is not the same training (SR-3).
     ## False alarms
-    A planned change of precision is one; a type that comes back is not.
+    A planned change of precision is reported too; a type that comes back to the first one is not.
     """
     yield from too_few(types, min_points)
     for column, label in enumerate(types.labels):

@@ -38,17 +38,22 @@ def hidden_nonfinite(
     """The log is clean where other numbers are not finite.
 
     ## What it checks
-    Steps with a finite loss though outputs are not finite, or though weights have not been since the checkpoint before: no such
-    loss exists. And steps whose gradients are not finite while the loss reads exactly zero after one above `min_loss`, or exactly
-    what it read at both points before, at `min_points` points in a row: a logger put it there (the Hugging Face Trainer does so
-    by default).
+    Steps whose loss is finite while other numbers show that it cannot be right, at `min_points` points in a row:
+
+    - Outputs are not finite, or weights have not been finite since the checkpoint before, though the loss is: no such loss
+      exists.
+    - Gradients are not finite, and the loss reads exactly zero after one above `min_loss`, or exactly what it read at both points
+      before: a logger put it there (the Hugging Face Trainer does so by default).
     ## Why it matters
-    Who reads the curve sees a good step, and the number that should stop the run is gone.
+    The curve shows a good step, and the number that should stop the run is gone.
     ## False alarms
-    A loss is computed before the update that breaks the weights, and is finite at that step; a writer that makes a pass of its
-    own behind the update finds outputs that are not. Rows of an embedding that no token of the batch reads break nothing, and
-    embeddings are left out. Gradients that overflow under a loss scale belong to steps with a loss of their own; updates that
-    were skipped for it are left out.
+    Some numbers that are not finite belong beside a finite loss, and are left out:
+
+    - A loss is computed before the update that breaks the weights, and is finite at that step. A writer that makes a pass of its
+      own after the update finds outputs that are not.
+    - Rows of an embedding that no token of the batch reads break nothing: embeddings are left out.
+    - Gradients that overflow under a loss scale belong to steps with a loss of their own: updates that were skipped for it are
+      left out.
     """
     if all(series is None for series in (norm, gradients, weights, activations)):
         yield needs_one_of(grad_global_norm, nonfinite_gradients, nonfinite_weights, nonfinite_activations)
@@ -75,7 +80,7 @@ def hidden_nonfinite(
 
 
 def _newly_broken(weights: Series | None) -> set[int]:
-    """Return the checkpoints at which some weights are not finite, and at the one before, if any, all were."""
+    """Return the checkpoints at which some weights are not finite while all were at the checkpoint before, if there is one."""
     if weights is None or not len(weights.steps):
         return set()
     broken = np.asarray((weights.nonfinite | (np.nan_to_num(weights.values) > 0)).any(axis=1))
@@ -83,7 +88,7 @@ def _newly_broken(weights: Series | None) -> set[int]:
 
 
 def _broken_before(weights: Series | None, tensors: TensorTable) -> set[int]:
-    """Return the checkpoints at which weights that every batch uses are not finite, as they were not at the one before."""
+    """Return the checkpoints at which weights that every batch uses are not finite, there and at the checkpoint before."""
     if weights is None:
         return set()
     used = weights.only(lambda name: tensors.kind(name) != "embedding")
@@ -92,7 +97,7 @@ def _broken_before(weights: Series | None, tensors: TensorTable) -> set[int]:
 
 
 def _steps_of(serieses: list[Series], *, counts: bool = False) -> set[int]:
-    """Return the steps at which a series is not finite, or counts any that are not."""
+    """Return the steps at which a series is not finite or, with `counts`, counts elements that are not."""
     masks = [
         (seriese, seriese.nonfinite | (np.nan_to_num(seriese.values) > 0) if counts else seriese.nonfinite)
         for seriese in serieses

@@ -60,15 +60,19 @@ def impossible_value(
     """A number lies outside what is possible.
 
     ## What it checks
-    Shares outside 0 to 1, percentages outside 0 to 100, negative norms and learning rates, counts that fall, and, where the
-    vocabulary is known and the loss so a cross entropy, losses below zero (the catalogue's formulas; for the utilisation of
-    the hardware M41). `max_rounding` leaves room at the ends; `min_points` in a row are needed.
+    Numbers outside what their formulas allow (the catalogue's; for the utilisation of the hardware M41). Numbers that have bounds
+    are judged at `min_points` points in a row:
+
+    - Shares lie outside 0 to 1, or percentages outside 0 to 100, by more than `max_rounding` of that range.
+    - Norms or learning rates are negative.
+    - Losses are below zero where the vocabulary is known, for the loss is then a cross entropy.
+    - Counts fall.
     ## Why it matters
-    The number is computed wrongly, and so is all that is decided by it: a peak that is half of the truth makes a utilisation
-    of 130 % (flame, issue 7), a loss below zero is climbed.
+    The number is computed wrongly, and so is all that is decided by it. A peak that is half of the truth makes a utilisation of
+    130 % (flame, issue 7), and a training climbs a loss that is below zero.
     ## False alarms
-    Losses of other kinds may be negative: without a vocabulary they are not judged. A count that begins anew with a session
-    is one fall, and not judged where run.json lists the session.
+    Losses of other kinds may be negative: without a vocabulary they are not judged. A count that begins anew with a session falls
+    once, and is not judged where run.json lists the sessions.
     """
     if not any(series is not None for series in serieses):
         yield needs_one_of(*LOSSES, *POSITIVE, *COUNTS, *SHARES, *PERCENT)

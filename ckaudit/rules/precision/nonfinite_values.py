@@ -50,14 +50,15 @@ def nonfinite_values(
     """A NaN or an infinity was recorded.
 
     ## What it checks
-    The loss, the gradient norms, the counts of non-finite elements in weights, gradients and activations (M60), and whether
-    the optimizer's moments are finite (M12); the trainer's own count of such events where none of these shows it. One that is
-    not is too many (SEV0-1).
+    The loss, the gradient norms, the counts of non-finite elements in weights, gradients and activations (M60), and whether the
+    optimizer's moments are finite (M12). Where none of these shows anything, the trainer's own count of such events is read. A
+    single value that is not finite is too many (SEV0-1).
     ## Why it matters
     A NaN in the weights never leaves them; every step after it is lost.
     ## False alarms
-    Where the loss scaler saw the overflow and skipped the update, infinite gradients are its ordinary work and are left out;
-    a record without its scale shows the same where the gradient is finite again later, which broken weights never are.
+    Where the loss scaler saw the overflow and skipped the update, infinite gradients are its ordinary work and are left out. A
+    record without a loss scale shows the same where the gradient is finite again later, which it never is once weights are
+    broken.
     """
     if all(series is None for series in (loss, val, norm, norms, weights, gradients, activations, moments, events)):
         yield needs_one_of(
@@ -84,7 +85,7 @@ def nonfinite_values(
     yield from seen
     if events is not None and not seen:
         counted = (np.nan_to_num(events.values) > 0) & ~_skipped(events, overflow)
-        if norm is not None and counted.any():  # one that is finite again was left out, and is all there was at its step
+        if norm is not None and counted.any():  # a gradient that was never applied is all that is counted at its step
             counted &= ~(np.isin(events.steps, norm.steps[never_applied(norm).any(axis=1)])[:, None] & (events.values <= 1))
         yield from _bad(events, counted, "{value:.0f} NaN or infinite values were counted by the trainer")
 
@@ -101,7 +102,7 @@ def _of_losses(loss: Series | None, val: Series | None, norm: Series | None, ove
 def _of_counts(
     weights: Series | None, gradients: Series | None, activations: Series | None, moments: Series | None, overflow: Series | None
 ) -> Iterator[Hit]:
-    """Yield what checkpoints counted of weights, gradients and outputs, and moments of the optimizer that are not finite."""
+    """Yield weights, gradients and outputs of which checkpoints count non-finite elements, and moments that are not finite."""
     if moments is not None:
         for span in spans(moments, moments.values == 0):
             yield Hit.over(span, "sev0", "a moment of the optimizer is not finite", badness=-moments.values)
@@ -116,7 +117,7 @@ def _of_counts(
 
 
 def _left_out(norms: Series, overflow: Series | None) -> Mask:
-    """Return which gradient norms are of an update that was left out: the scaler says so, or what comes later is finite."""
+    """Return which gradient norms belong to a skipped update: the scaler says so, or a later gradient is finite."""
     return never_applied(norms) if overflow is None else _skipped(norms, overflow)
 
 
@@ -134,5 +135,5 @@ def _bad(series: Series, mask: Mask, message: str) -> Iterator[Hit]:
         return
     count = np.nan_to_num(np.where(series.nonfinite, 1.0, series.values), nan=1.0)
     for span in spans(series, mask, among=series.recorded):
-        # Of several places the first in the model tells more than the one with most elements, so none is called the worst.
+        # The first of several places in the model tells more than the one with most elements: none is called the worst.
         yield replace(Hit.over(span, "sev0", message, badness=count), badness=None)

@@ -16,10 +16,10 @@ WINDOW = 100
 """Points over which a rate is taken, as in the metric."""
 
 MIN_WINDOW = 10
-"""Points of a log without a scaler that make a rate."""
+"""Fewest points of a log without a scaler that make a rate."""
 
 LOW_SCALE = 1024
-"""Networks trained with loss scaling needed 8 to 32,768 (Micikevicius et al. 2018); searches begin at 65,536 and above."""
+"""A scale up to here is low: networks needed 8 to 32,768 (Micikevicius et al. 2018), and searches begin at 65,536 and above."""
 
 
 @rule(
@@ -47,18 +47,22 @@ def overflow(
     """The loss scaler overflows.
 
     ## What it checks
-    The share of the last steps whose gradients overflowed (M14: about zero after warm-up), after `warmup` steps, or a third of a
-    shorter log. Above `sev1_rate` percent at `min_points` points in a row, or all but one of fewer, is sev1, above `note_rate`
-    it is noted; a rate that stays above `storm_rate` for `storm_steps` steps is an overflow storm, sev0 (SEV0-4; the catalogue's
-    bad example stays between 10 and 15 %, its good one falls to 0). Overflows that a log of less than three windows tells of one
-    by one are counted behind the warm-up. A loss scale that falls to an eighth after the first third, and goes on falling,
-    collapses (M13): sev1. In a log that tells of no scaler, gradients that were not finite count where the loss is, and finite
-    ones come later.
+    The share of the last steps whose gradients overflowed (M14: about zero after warm-up), after `warmup` steps or, in a shorter
+    log, after its first third:
+
+    - A rate above `sev1_rate` percent at `min_points` points in a row, or at all but one of fewer, is sev1.
+    - A rate above `note_rate` percent for as long is noted.
+    - A rate that stays above `storm_rate` percent for `storm_steps` steps is an overflow storm, sev0 (SEV0-4; the catalogue's bad
+      example stays between 10 and 15 %, its good one falls to 0).
+    - Overflows that a log of less than three windows reports one by one are counted after the warm-up.
+    - A loss scale that falls to an eighth after the first third, and goes on falling, collapses (M13): sev1.
+    - In a log without a scaler, gradients that were not finite count where the loss is finite and finite gradients come later.
     ## Why it matters
     Every overflow is an update that is not taken, and a scale that keeps failing hides gradients that are truly infinite.
     ## False alarms
-    A scaler that starts high overflows in its first steps while it finds its scale, and about once in 2,000 steps after: what
-    begins with the log and ends is noted, and a scale that falls in the `warmup` is only judged where it gets low.
+    A scaler that starts high overflows in its first steps while it finds its scale, and about once in 2,000 steps after that.
+    Overflows that begin with the log and end are noted only. A scale that falls within the first `warmup` steps is judged only
+    where it gets low.
     """
     rate = rate or _left_out(norm, loss)
     if rate is None:
@@ -106,7 +110,7 @@ def _rates(
 
 
 def _counted(source: Series, hits: Floats, warmup: int, high: float, storm: float, long: int) -> Hit | None:
-    """Return what single overflows say behind the warm-up: three of them, and more than `high` percent of the points."""
+    """Return the hit of single overflows after the warm-up: three at least, and at more than `high` percent of the points."""
     start = max(min(int((source.steps <= warmup).sum()), len(source.steps) // 3), _end_of_search(np.asarray(hits.any(axis=1))))
     late = np.flatnonzero(hits[start:].any(axis=1)) + start
     share = 100 * float(hits[start:].max(axis=1, initial=0.0).sum()) / max(1, len(source.steps) - start)
@@ -126,7 +130,7 @@ def _counted(source: Series, hits: Floats, warmup: int, high: float, storm: floa
 
 
 def _end_of_search(hits: Mask) -> int:
-    """Return the row after the overflows that a log begins with: up to a pause of a tenth of it, in its first half; else 0."""
+    """Return the row at which the first overflows of a log pause for a tenth of it; 0 where that is after its first half."""
     rows = np.flatnonzero(hits)
     pauses = np.flatnonzero(np.diff(rows, append=len(hits)) > max(3, len(hits) // 10))
     end = int(rows[pauses[0]]) + 1 if len(pauses) else 0
@@ -157,7 +161,7 @@ def _collapse(scale: Series | None, warmup: int) -> Hit | None:
 
 
 def _is_more(rate: Series, source: Series, hits: Floats) -> Mask:
-    """Return which cells of a rate say more than the single overflows beside them: then the trainer logged it."""
+    """Return which cells of a rate exceed what the single overflows beside them add up to: the trainer logged such a rate."""
     if not source:
         return np.ones(rate.values.shape, bool)
     counted = at(share_of_last(source, hits, window=WINDOW, min_points=MIN_WINDOW), rate.steps).values
@@ -165,7 +169,7 @@ def _is_more(rate: Series, source: Series, hits: Floats) -> Mask:
 
 
 def _left_out(norm: Series | None, loss: Series | None) -> Series | None:
-    """Return the share of the last gradients that were left out, in percent; None where none was, or nobody can tell."""
+    """Return the share of the last gradients that were never applied, in percent; None where none was, or it is not known."""
     if norm is None or loss is None:
         return None
     beside = at(loss, norm.steps)

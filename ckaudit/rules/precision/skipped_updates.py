@@ -34,19 +34,26 @@ def skipped_updates(
     """Many updates are skipped.
 
     ## What it checks
-    How many of the last `window` attempts were no update, by the count of applied ones (M15, M02: steps go on while updates
-    stand still). More than `max_skipped_share` of them at `min_points` points in a row is sev1; in the first `warmup` steps only
-    where it is all of them. Where nothing counts them: at least `min_points` evaluations in a row whose loss is the same to the
-    last of `min_digits` digits or more, which only the same weights give, though training went on between them.
+    How many of the last `window` attempts were no update, by the count of applied updates (M15, M02: steps go on while updates
+    stand still):
+
+    - More than `max_skipped_share` of the attempts made no update, at `min_points` points in a row: sev1.
+    - In the first `warmup` steps, skipped updates are reported only where they are all of the attempts (95 % and more).
+    - Where nothing counts updates: at least `min_points` evaluations in a row give the same loss to the last digit, though
+      training went on between them. Only the same weights do that.
+    - Evaluations are compared where their loss has `min_digits` digits or more.
     ## Why it matters
-    The budget is paid and nothing is learnt: a scaler that gives up, a condition around the optimizer's step, a guard that
-    never lets go.
+    The budget is paid and nothing is learnt. The cause may be a scaler that gives up, a condition around the optimizer's step, or
+    a guard that never lets go.
     ## False alarms
-    A loss scaler skips the first few updates, in search of its scale: steps of the warm-up whose gradient is not finite are no
-    attempts. Where gradients are accumulated, a step of the log is still one attempt. Equal
-    evaluations say nothing of updates where the learning rate is below `low` of its peak, where a logger repeats the last
-    one beside every step, or where it writes few digits; and where the training loss falls meanwhile, it is the evaluation that
-    stands still.
+    Some attempts and evaluations prove nothing:
+
+    - A loss scaler skips the first few updates in search of its scale: steps of the warm-up whose gradient is not finite do not
+      count as skipped.
+    - Where gradients are accumulated, a step of the log is still one attempt.
+    - Equal evaluations say nothing of updates where the learning rate is below `low` of its peak, where a logger repeats the last
+      evaluation beside every step, or where it writes few digits.
+    - Where the training loss falls meanwhile, it is the evaluation that stands still, and not the weights.
     """
     if seen is None:
         yield from _same_weights(val, loss, rate, min_points, min_digits, low)
@@ -84,7 +91,7 @@ def skipped_updates(
 
 
 def _overflows(norm: Series | None, steps: Steps, *, until: int) -> Floats:
-    """Return how many gradients were not finite by each step, those after `until` left out, shape (T,)."""
+    """Return how many gradients up to each step, and up to `until`, were not finite, shape (T,)."""
     if norm is None or not norm.labels:
         return np.zeros(len(steps))
     bad = norm.recorded[:, 0] & ~norm.finite[:, 0] & (norm.steps <= until)
@@ -92,7 +99,7 @@ def _overflows(norm: Series | None, steps: Steps, *, until: int) -> Floats:
 
 
 def _updates_per_step(steps: Steps, counts: Floats) -> float:
-    """Return how many updates a step of the log is, 1 at least: some logs count lines or thousands in place of updates."""
+    """Return how many updates one step of the log stands for, 1 at least: some logs count lines or thousands of updates."""
     third = max(1, len(steps) // 3)
     passed = float(steps[third] - steps[0]) if len(steps) > third else 0.0
     return max(1.0, float(counts[third] - counts[0]) / passed) if passed else 1.0
@@ -122,7 +129,7 @@ def _same_weights(
         if len(losses) < 2 * len(rows) or not np.ptp(losses) or not _is_up(rate, first, last, low):
             continue
         if ends_lower(losses, min_fall=0.05):
-            continue  # weights that learn have changed: the evaluation is the one that stands
+            continue  # weights that learn have changed: it is the evaluation that stands still
         yield Hit(
             severity="sev1",
             where="updates",

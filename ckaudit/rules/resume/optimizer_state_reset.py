@@ -29,17 +29,20 @@ def optimizer_state_reset(
     """The optimizer forgets what it knew.
 
     ## What it checks
-    Whether the optimizer, of those that keep any state, held some before its first update of a resume. Where nobody looked, the
-    losses tell. The first loss after a resume is that of the loaded weights, before any update. Where it is within
-    `max_first_deviations` deviations of the line of the losses before, and one of the next is more than `min_later_deviations`
-    above it and `min_ratio` times as far as the first, while the learning rate changed by less than `max_rate_change`, the first
-    updates were too large: moments start from nothing, and Adam's first steps have the size of the learning rate in every
-    element.
+    Whether an optimizer that keeps state held some before its first update after a resume. Where the recorder did not look, the
+    losses tell; the first loss after a resume is that of the loaded weights, before any update. The state was lost where all of
+    these hold:
+
+    - The first loss after the resume lies within `max_first_deviations` deviations of the line through the losses before it.
+    - One of the next losses lies more than `min_later_deviations` deviations above that line, and more than `min_ratio` times as
+      far from it as the first.
+    - The learning rate changed by less than `max_rate_change` across the resume.
     ## Why it matters
-    The weights are thrown out of their basin, and what the run had learnt since its warm-up is partly lost.
+    Moments start from nothing, and Adam's first updates have the size of the learning rate in every element. They throw the
+    weights out of their basin, and what the run had learnt since its warm-up is partly lost.
     ## False alarms
-    Wrong weights show in the first loss already, another learning rate in the rate: both are told by other rules. In the lab's
-    dev split clean resumes stay below 2.6, a lost state gives 3.7 and then 37.
+    Wrong weights show in the first loss already, and another learning rate in the rate itself: other rules report both. In the
+    lab's dev split clean resumes stay below 2.6 deviations; a lost state gives 3.7 and then 37.
     """
     borders = resume_steps(facts)
     if not borders:
@@ -74,7 +77,7 @@ def optimizer_state_reset(
 
 
 def _empty(facts: Manifest) -> Iterator[Hit]:
-    """Yield the resumes at which the optimizer had lost everything, where the recorder looked."""
+    """Yield the resumes at which the recorder saw that the optimizer held nothing."""
     for seam in [int(session.resumed_from or 0) for session in resumed(facts) if session.optimizer_restored is False]:
         yield Hit.at(
             [seam + 1],

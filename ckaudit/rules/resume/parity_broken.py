@@ -43,11 +43,16 @@ def parity_broken(
     """The implementation does not compute what its reference computes.
 
     ## What it checks
-    The differences of the loss and of the parameters from a reference implementation on the same batch, and of gradients
-    from finite differences. Losses agree within `loss_limit` nats, above one nat within that share of the loss; parameters
-    within `param_limit` of their size (both playbook D1.4, in float32); gradients within `gradient_limit` (in float64, Press
-    et al. 2007, section 5.7). Where the run computes in a coarser type, that type's own limits hold. Up to `note_factor` times as
-    much is a note, for other orders of summation can do that; more is sev1, and sev2 for gradients.
+    How far the loss and the parameters are from those of a reference implementation on the same batch, and gradients from finite
+    differences. Where the run computes in a coarser type, that type's own limits hold for loss and parameters. A difference is
+    too large where one of these holds:
+
+    - The loss differs by more than `loss_limit` nats or, above one nat, by more than that share of the loss (playbook D1.4, in
+      float32).
+    - A parameter differs by more than `param_limit` of its size (playbook D1.4, in float32).
+    - A gradient differs by more than `gradient_limit` (in float64, Press et al. 2007, section 5.7).
+    - A difference of up to `note_factor` times its limit is a note, for other orders of summation can make it. A larger one is
+      sev1, and sev2 for gradients.
     ## Why it matters
     What is trained is not the model that was meant, and every later number describes another one.
     ## False alarms
@@ -74,7 +79,7 @@ def coarsest_type(types: Series | None) -> str:
 
 
 def loss_limits(loss: Series, level: Series | None, types: Series | None, limit: float) -> Floats:
-    """Return how far two losses may be apart at each step, shape (T,): a share of the loss where that is above one nat.
+    """Return how far two losses may be apart at each step, shape (T,): a share of the loss where the loss is above one nat.
 
     Args:
         loss: Differences of the loss.
@@ -89,7 +94,7 @@ def loss_limits(loss: Series, level: Series | None, types: Series | None, limit:
 
 
 def _apart(series: Series, limits: Floats, factor: float, message: str, gravest: Severity) -> Iterator[Hit]:
-    """Yield the step at which a difference is furthest over its limit, where one is."""
+    """Yield the steps at which a difference is over its limit, the worst of which gives the gravity; nothing where none is."""
     values = np.where(series.finite[:, 0], np.abs(series.values[:, 0]), 0.0) if series.labels else np.zeros(0)
     over = np.flatnonzero(values > limits)
     if not len(over):

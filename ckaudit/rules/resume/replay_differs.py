@@ -24,10 +24,11 @@ def replay_differs(same: Series | None, diff: Series | None, first: Series | Non
     Each replay of recorded steps: whether every bit came again, and whether the losses are equal (playbook D1.6). There is no
     tolerance, for a difference of one bit grows with every step.
     ## Why it matters
-    Something between the two runs is not determined: a seed, a kernel, the order of the data, or a state that a resume does
-    not restore. Until it is known, no incident can be replayed, and no small difference of two runs means anything.
+    Something between the two runs is not determined: a seed, a kernel, the order of the data, or a state that a resume does not
+    restore. Until it is known, no incident can be replayed, and no small difference of two runs means anything.
     ## False alarms
-    Kernels that add in any order differ in the last bits, and some trainings accept that: a policy ignores it with a reason.
+    Kernels that add in no fixed order differ in the last bits, and some trainings accept that: a policy ignores the finding with
+    a reason.
     """
     if same is None and diff is None:
         yield needs_one_of(replay_identical, replay_loss_diff)

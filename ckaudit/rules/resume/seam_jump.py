@@ -26,13 +26,16 @@ def seam_jump(
     """The loss differs on the two sides of a resume.
 
     ## What it checks
-    The mean of the first `points_after` losses after a resume against the line of those before it. More than `max_errors`
-    standard errors above it, and more than `min_loss_share` of the loss, the training did not go on where it had stopped. In the
-    lab's dev split clean resumes give -0.3 to 2.4, a lost optimizer state or wrong weights 14 to 61.
+    The mean of the first `points_after` losses after a resume, against the line through the losses before it. The training did
+    not go on where it had stopped if that mean meets both conditions:
+
+    - The mean lies more than `max_errors` standard errors above the line. In the lab's dev split clean resumes give -0.3 to 2.4;
+      a lost optimizer state or wrong weights give 14 to 61.
+    - The mean exceeds the median of the last ten losses before the resume by more than `min_loss_share` of that median.
     ## Why it matters
     Weights, optimizer, learning rate or data are not what they were: from here on it is another run.
     ## False alarms
-    A first batch that is hard by chance is averaged with those after it. Losses that are lower after a resume are no jump.
+    A first batch that is hard by chance is averaged with the batches after it. A loss that is lower after a resume is no jump.
     """
     borders = resume_steps(facts)
     if not borders:

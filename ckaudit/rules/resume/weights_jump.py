@@ -31,16 +31,16 @@ from ckaudit.run.update_reach import (
 )
 
 WINDOW = 10
-"""Checkpoints whose median is what is usual: more would reach back to another learning rate."""
+"""Checkpoints whose median is the usual update: more of them would reach back to another learning rate."""
 
 UNKNOWN_OPTIMIZER_FACTOR = 5.0
-"""Times the ratio to its past that an update needs which all tensors share, where the optimizer is not known."""
+"""Where the optimizer is not known, an update that all tensors share must exceed its past by this many times `min_ratio`."""
 
 MIN_TIMES_FASTER = 2.0
-"""Times the pace of the median tensor before at which all of a model moves on faster: its rate was raised, or its loss broke."""
+"""Pace of the median tensor over its earlier one from which a whole model moves faster: the rate was raised or the loss broke."""
 
 MIN_ALIKE = 3
-"""Tensors of one name that are written to at several steps, from which on a program does it: memory fails at one place."""
+"""Where this many tensors of one name are written to at several steps, a program does it: memory fails at one place."""
 
 UPDATES = "its updates do not add up to that"
 
@@ -87,35 +87,50 @@ def weights_jump(
     """Weights change more than the optimizer can move them.
 
     ## What it checks
-    The change of each tensor over one step. It is no update where it is more than `min_change_share` of the tensor, and more
-    than `min_ratio` what the last ten checkpoints make of the learning rate, and of what the median tensor does in the same step
-    (from `min_points` checkpoints on). In the lab's dev split weights that are overwritten give 113 times and more; healthy runs
-    reach 13 once, in an update of a fiftieth of its tensor. Adam moves no element by more than (1 - beta1) / sqrt(1 - beta2)
-    learning rates, 3.2 by its defaults (Kingma & Ba 2015, section 2.1): what lies within `adam_reach` of them is its own doing.
-    Plain descent moves a tensor by no more than the learning rates times the gradients that momentum adds up: three times as
-    many as it ever did before, and never more than a hundred of the largest of the last 50 steps. Whatever the optimizer is, an
-    update comes from gradient and rate: one that is five times `min_ratio` its past at an ordinary gradient is none. Between two
-    checkpoints a tensor comes no further than its updates add up to, once one was measured: as many as there are steps, each as
-    large as the largest that was measured, per learning rate and, under optimizers that do not divide by the gradient's size,
-    per gradient where that allows more. What changes it by more than `max_way_ratio` of that, its norm or its distance from
-    where it started, is written by something else (66 healthy trainings of 30 families: at most 2.3, in the first twenty steps,
-    1.3 later; tensors that were written to ten steps before: from 22). Where no update was measured, n of them in one direction
-    come n times as far as one, and in any direction at least the root of n times: the largest way between two earlier
-    checkpoints, over the root of its steps, is the longest that an update can have been (115 healthy trainings: at most 1.6
-    times that). Where the median tensor goes beyond its past too, or at twice its pace, the rate was raised. So it is where the
-    tensor goes on at half that pace and more: a path has opened. It is sev1, for it rests on earlier updates. Where the recorder
-    saw which tensors were written to, such a one is named that has changed by `min_written_share` since the checkpoint before
-    and `max_way_ratio` times as much as the median of the others, where those are the most: all of a model is written to where
-    it is loaded, averaged or swapped.
+    Whether a tensor changes further than the optimizer can move it: by more than `min_change_share` of its size, in one of the
+    ways below. A tensor is judged from `min_points` checkpoints on, and a jump is sev0:
+
+    - In one step, the update per learning rate is more than `min_ratio` times the median of the last ten checkpoints, and more
+      than `min_ratio` times as far beyond its past as the median tensor's update in that step.
+    - In the lab's dev split, weights that are overwritten give 113 times and more; healthy runs reach 13 once, in an update of a
+      fiftieth of its tensor.
+    - Under Adam one step must also exceed `adam_reach` learning rates per element. Adam moves no element by more than (1 - beta1)
+      / sqrt(1 - beta2) learning rates, 3.2 by its defaults (Kingma & Ba 2015, section 2.1).
+    - Under plain descent one step must instead exceed the learning rate times the gradients that momentum adds up: three times as
+      many as it ever did before, and never more than a hundred of the largest of the last 50 steps.
+    - Under an unknown optimizer one step counts at an ordinary gradient only, for an update comes from gradient and rate. There
+      an update of five times `min_ratio` its own past counts whatever the other tensors do.
+    - Between two checkpoints, once an update was measured, the tensor's norm or its distance from its start changes by more than
+      `max_way_ratio` times what its updates add up to.
+    - Updates add up to as many as there are steps, each as large as the largest measured one per learning rate. Under optimizers
+      that do not divide by the gradient's size, each is as large per gradient where that allows more.
+    - Healthy changes between checkpoints reach at most 2.3 times that in the first twenty steps and 1.3 later (66 trainings of 30
+      families); tensors that were written to ten steps before reach 22 and more.
+    - Where no update was measured, a change of more than `max_way_ratio` times what updates like the earlier ones allow is sev1,
+      for it rests on earlier updates.
+    - There the longest update is the largest earlier way between two checkpoints over the root of its steps: n updates come n
+      times as far as one where they agree, and at least the root of n times as far in any directions.
+    - Healthy trainings reach at most 1.6 times what such updates allow (115 of them). It is no jump where the median tensor goes
+      beyond its past too, or at twice its pace: the rate was raised.
+    - Nor is it a jump where the tensor goes on at half that pace and more: a path has opened.
+    - Where the recorder saw a tensor written to, a change by `min_written_share` since the checkpoint before is enough, if it is
+      also `max_way_ratio` times the median change of the others.
+    - A written tensor is named only where as many others were not written to: all of a model is written to where it is loaded,
+      averaged or swapped.
     ## Why it matters
     Memory was corrupted, or something other than the optimizer wrote to the weights: what was learnt there is gone.
     ## False alarms
-    Updates that grow everywhere are the learning rate's or the optimizer's business. A tensor that starts near zero grows by
-    large shares at first, and by one element where the others get no gradient: it has no past then, or moves within reach, or by
-    no more than `min_ratio` of what elements of other tensors do in the same step. Weight decay of a hundredth of that a step,
-    added up by momentum, changes as much. Tensors that no gradient is to be expected of, such as the biases of keys, go where
-    rounding takes them: Adam makes full updates of nothing. Where three tensors of one name in several modules change so, at
-    two steps or more, a program does it on purpose, as pruning does: a note.
+    Some large changes are the optimizer's own, or are meant:
+
+    - Updates that grow everywhere are the learning rate's or the optimizer's business.
+    - A tensor that starts near zero grows by large shares at first: it has no past then, or moves within reach.
+    - Where the other tensors get no gradient, a tensor may grow by a single element: it is left out where it moves by no more
+      than `min_ratio` times what elements of other tensors do in the same step.
+    - Weight decay of a hundredth of the change in each step, added up by momentum, changes as much.
+    - Tensors of which no gradient is expected, such as the biases of keys, go where rounding takes them, for Adam makes full
+      updates of nothing. They are left out.
+    - Where three tensors of one name in several modules change so, at two steps or more, a program does it on purpose, as pruning
+      does: a note.
     """
     if moved is None or size is None:
         yield from _softened(_by_statistics(shown, rms, share=min_change_share, ratio=max_way_ratio, min_points=min_points))
@@ -148,7 +163,7 @@ def weights_jump(
 
 
 def _softened(outcomes: Iterable[Hit | Skip]) -> Iterator[Hit | Skip]:
-    """Yield the hits on several tensors of one name that were written to at several steps as notes, all else as it is."""
+    """Yield hits as notes where several tensors of one name were written to at several steps, and all others unchanged."""
     outcomes = [*outcomes]
     tensors: dict[str, set[str | None]] = {}
     steps: dict[str, set[int | None]] = {}
@@ -179,7 +194,7 @@ def _jumps(
     adam_reach: float,
     min_points: int,
 ) -> Mask:
-    """Tell which of the large changes of one step no update can be, by what is known of the optimizer, shape (C, P)."""
+    """Tell which large changes of one step cannot be updates, by what is known of the optimizer, shape (C, P)."""
     excess = _excess(moved, rate, np.flatnonzero(large.any(axis=1)), min_points=min_points)
     jumps = large & (np.nan_to_num(excess, posinf=np.inf) > min_ratio)
     if rate is not None and is_adaptive(adapts):
@@ -196,7 +211,7 @@ def _jumps(
 
 
 def _changes(size: Series, away: Series | None) -> Floats:
-    """Return the least change of each tensor from one checkpoint to the next, in norm or in way, shape (C-1, P)."""
+    """Return how much each tensor changed at least between checkpoints, by its norm and its distance, shape (C-1, P)."""
     changed = np.abs(np.diff(size.values, axis=0))
     if away is not None and size.steps[0] == 0:
         distance = cells_like(size, away) * size.values[0]
@@ -206,7 +221,7 @@ def _changes(size: Series, away: Series | None) -> Floats:
 
 
 def _written(size: Series, changed: Floats, written: Series | None, *, share: float, ratio: float) -> Iterator[Hit]:
-    """Yield tensors that were seen to be written to, and changed by a large share and far more than others did."""
+    """Yield tensors that the recorder saw written to, and that changed by a large share and far more than the others."""
     if written is None:
         return
     known = cells_like(size, written)[1:] == 1
@@ -228,7 +243,7 @@ def _between(size: Series, changed: Floats, ways: UpdateReach, *, share: float, 
     size = size.only(places.__contains__)
     columns = [places[name] for name in size.labels]
     is_large = changed > share * np.maximum(size.values[1:], size.values[:-1])
-    # Before an update was measured the first ones may have been larger: a bias correction, or RAdam's descent by the gradient.
+    # Updates before the first measured one may have been larger: a bias correction, or RAdam's descent by the gradient.
     is_large &= size.steps[:-1, None] >= ways.since[columns]
     beyond = is_large & (changed > ratio * ways.between(size.steps)[:, columns])
     for row, column in zip(*np.nonzero(beyond), strict=True):
@@ -238,15 +253,15 @@ def _between(size: Series, changed: Floats, ways: UpdateReach, *, share: float, 
 def _by_statistics(
     shown: Series | None, rms: Series | None, *, share: float, ratio: float, min_points: int, alike: float = 0.05
 ) -> Iterator[Hit | Skip]:
-    """Yield tensors of which the record shows a change that no updates like those before add up to.
+    """Yield tensors that change by more than updates like the earlier ones add up to.
 
     Args:
         shown: Change since the checkpoint before, relative to the tensor.
         rms: Size of each tensor's elements.
-        share: Of a tensor that a change takes.
-        ratio: Times the way that its updates allow.
+        share: Least change, as a share of the tensor.
+        ratio: Least ratio of the change to the way that earlier updates allow.
         min_points: Checkpoints that must come before.
-        alike: Deviation of the logarithms of growth beyond `share` below which one number made it.
+        alike: Where the logarithms of growth beyond `share` deviate by less, one number multiplied all of these tensors.
     """
     if shown is None or rms is None:
         yield needs_one_of(update_norm, weight_statistics_change)
@@ -262,8 +277,8 @@ def _by_statistics(
         typical = row_medians(excess)
     before = np.fmax.accumulate(np.concatenate([[np.nan], typical[:-1]]))
     pace = shown.values / steps
-    slowed = pace[1:] < pace[:-1] / 2  # a path that opens goes on as fast, and what is written once does not
-    began = sizes[0] > np.fmax.accumulate(sizes, axis=0) / 2  # what began near zero grows by large shares
+    slowed = pace[1:] < pace[:-1] / 2  # a path that opens goes on as fast, a tensor that is written to once does not
+    began = sizes[0] > np.fmax.accumulate(sizes, axis=0) / 2  # a tensor that began near zero grows by large shares
     as_others = _grow_as_others(shown.values * sizes, sizes, ratio)
     for row, (change, beyond, logs) in enumerate(zip(shown.values[start:-1], excess[:-1], grown[:-1], strict=True), start):
         known = logs[np.isfinite(logs) & (np.abs(logs) > share)]
@@ -287,7 +302,7 @@ def _by_statistics(
 
 
 def _grow_as_others(moved: Floats, sizes: Floats, ratio: float) -> Mask:
-    """Return where small weights grow by element within `ratio` times what the median tensor moves, shape (C, P)."""
+    """Return where tensors grow, by no more per element than `ratio` times what the median tensor moves, shape (C, P)."""
     is_usual = moved <= ratio * row_medians(moved)[:, None]
     is_usual[1:] &= sizes[1:] > sizes[:-1]
     return np.asarray(is_usual)
@@ -309,12 +324,12 @@ def _stretch(size: Series, row: int, column: int, changed: float, limit: float, 
 
 
 def _before(values: Floats) -> Floats:
-    """Return the row before each, the first one itself."""
+    """Return for each row the one before it, and for the first one itself."""
     return np.concatenate([values[:1], values[:-1]])
 
 
 def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[np.bool_]:
-    """Return which checkpoints follow no recent gradient over `ratio` times the usual one before it, shape (T, 1)."""
+    """Return the checkpoints whose recent gradients are all within `ratio` times the usual earlier one, shape (T, 1)."""
     largest = rate_times_largest_gradient(steps, steps, np.ones(len(steps)), gradient)[:, 0]
     norms = at(gradient, steps).values[:, 0]
     usual = [median(norms[max(0, row - WINDOW) : row]) if row else np.nan for row in range(len(steps))]
@@ -322,16 +337,16 @@ def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[n
 
 
 def _excess(moved: Series, rate: Series | None, rows: Steps, *, min_points: int, beside_others: bool = True) -> Floats:
-    """Return how far each tensor's update exceeds its own past, over what the median tensor's does if asked, shape (T, P).
+    """Return each tensor's update over its own past and, with `beside_others`, over the median tensor's ratio, shape (T, P).
 
-    It is looked for in some rows only; NaN in all others, and in those with too short a past.
+    Only `rows` are judged; NaN in all others, and in those with too short a past.
     """
     per_rate = moved.values / rates_at(moved.steps, rate)[:, None]
     return _beyond_past(per_rate, rows, min_points=min_points, beside_others=beside_others)
 
 
 def _beyond_past(per_rate: Floats, rows: Steps, *, min_points: int, beside_others: bool = True) -> Floats:
-    """Return each cell over the median of those above it, and that over what the median column's is if asked, shape (T, P)."""
+    """Return each cell over the median of those above it and, with `beside_others`, over the median column's, shape (T, P)."""
     excess = np.full(per_rate.shape, np.nan)
     with np.errstate(all="ignore"):
         for row in rows[rows >= min_points - 1]:

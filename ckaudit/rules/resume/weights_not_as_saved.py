@@ -19,17 +19,21 @@ def weights_not_as_saved(
     """A resume begins with other weights than the checkpoint before it has.
 
     ## What it checks
-    The norm of each tensor before the first update of a resume against its last one at or before the step of the resume: they
-    differ by more than `max_difference` of the larger, and, where the checkpoint is older than the resume, by more than
-    `max_drift_ratio` times what the tensor changed over as many steps before. One that takes no gradient and changes all the
-    same, as the moving average of other weights, is changed after its step was recorded: for it the checkpoint is a step older.
-    Norms below `min_norm` are not compared.
+    The norm of each tensor before the first update of a resume, against its last norm at or before the step of the resume. The
+    weights are not as saved under these conditions:
+
+    - The two norms differ by more than `max_difference` of the larger one.
+    - Where the checkpoint is older than the resume, the norms also differ by more than `max_drift_ratio` times what the tensor
+      changed over as many steps before.
+    - For a tensor that takes no gradient and changes all the same, such as a moving average of other weights, the checkpoint
+      counts as one step older: such a tensor changes after its step was recorded.
+    - Norms below `min_norm` are not compared.
     ## Why it matters
-    What was learnt in these tensors is gone, and a loss that is soon back hides it: a key that was not found, a file of
-    another step, averaged weights in place of the trained ones.
+    What was learnt in these tensors is gone, and a loss that soon recovers hides it. The cause may be a key that was not found, a
+    file of another step, or averaged weights in place of the trained ones.
     ## False alarms
-    Norms of the same weights agree in all their digits; `max_difference` leaves room for weights that were saved in half
-    precision, whose rounding averages out (2^-8 for an element). Weights that were changed on purpose differ rightly.
+    Norms of the same weights agree in all their digits. `max_difference` leaves room for weights that were saved in half
+    precision, whose rounding averages out (2^-8 for an element). Weights that were changed on purpose are reported rightly.
     """
     later = resumed(facts)
     if not later:
@@ -72,7 +76,7 @@ def _changed(size: Series, session: Session, table: TensorTable, same: float, dr
 
 
 def _usual(values: Floats, steps: Steps, until: int) -> float:
-    """Return how far a norm goes from the last checkpoint until a step by the pace of the two last, infinite where unknown."""
+    """Return how far a norm goes from the last checkpoint to a step at the pace of the last two; infinite where it is unknown."""
     age = until - int(steps[-1])
     if age == 0:
         return 0.0

@@ -17,9 +17,9 @@ def communication_rising(
     """Communication takes more and more of a step.
 
     ## What it checks
-    The share of a step that is spent communicating (M45: rising trend): the medians of `parts` equal pieces of the run rise from
-    each to the next, by `min_rise` in all. A piece may lie below the one before by `max_dip_share` of that: a share that rises
-    in one step is flat from there on.
+    The share of a step that is spent communicating (M45: rising trend). The medians of `parts` equal pieces of the run rise from
+    each to the next, by `min_rise` in all. A piece may lie below the one before by `max_dip_share` of that rise, for a share that
+    rises in one step is flat from there on.
     ## Why it matters
     A link degrades or a rank falls behind: the others wait for it inside the exchange.
     ## False alarms

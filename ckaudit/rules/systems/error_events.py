@@ -12,7 +12,7 @@ from ckaudit.run.series import Mask, Series
 from ckaudit.run.spans import spans
 
 ENDS = {"oom": "out of memory", "nccl": "the collectives failed", "cuda": "the accelerator failed"}
-"""Kinds after which a process takes no step more, unless somebody starts it again."""
+"""Kinds of errors after which a process takes no further step, unless it is started again."""
 
 
 @rule("SYS008", severity="sev2", needs=[error_event_rate], wants=[FACTS], unit="events/day")
@@ -20,11 +20,11 @@ def error_events(rate: Series, facts: Manifest | None, *, sev2_errors: float = 3
     """Errors are logged, or come again.
 
     ## What it checks
-    Errors within 24 hours, by kind where the log tells (M65: out of memory, collectives, input and output): from `sev2_errors`
-    on it is sev2, a single one is noted; memory, collectives or the accelerator that fail at the last step, short of those that
-    were planned, are sev2.
+    Errors within 24 hours, by kind where the log tells it (M65: out of memory, collectives, input and output). Errors are sev2
+    from `sev2_errors` of them on, and a single one is noted. An error of memory, collectives or the accelerator at the last step,
+    short of the planned steps, is sev2.
     ## Why it matters
-    What is caught and tried again today stops the run tomorrow.
+    An error that is caught and tried again today stops the run tomorrow.
     ## False alarms
     One broken transfer in a day is ordinary on a large cluster.
     """
@@ -39,7 +39,7 @@ def error_events(rate: Series, facts: Manifest | None, *, sev2_errors: float = 3
 
 
 def _ends_with_an_error(rate: Series) -> Mask:
-    """Return the cells of the last step, where something failed at it after which no step follows, shape (T, K)."""
+    """Return the cells of the last step that hold a new error of a kind after which no step follows, shape (T, K)."""
     ended = np.zeros(rate.values.shape, bool)
     for column, label in enumerate(rate.labels):
         rows = np.flatnonzero(rate.finite_in(column))[-2:]

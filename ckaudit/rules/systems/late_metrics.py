@@ -13,12 +13,12 @@ def late_metrics(lag: Series, *, max_seconds: float = 120.0, min_points: int = 2
     """Numbers arrive minutes after their step.
 
     ## What it checks
-    The time from a step to the line that tells of it (M66: more than minutes, which are two), above `max_seconds` seconds at
+    The time from a step to the line that tells of it (M66: more than minutes, here two), above `max_seconds` seconds at
     `min_points` points in a row.
     ## Why it matters
-    Whoever watches the run decides on what was true some minutes ago.
+    Decisions on the run are then based on what was true some minutes ago.
     ## False alarms
-    One slow write is none.
+    A single slow write is not reported.
     """
     for span in spans(lag, lag.values > max_seconds, min_points=min_points):
         yield Hit.over(span, "sev2", "numbers arrive {value:.0f} s after their step", badness=lag.values, limit=max_seconds)

@@ -18,13 +18,14 @@ def low_utilization(
     """Accelerators are idle for most of the time.
 
     ## What it checks
-    The share of time in which a device runs any kernel at all (M42), below `min_percent` percent at `min_points` points in a
-    row, or three of few; a note where steps are timed and the device has idled for less than `min_lost_seconds` seconds.
+    The share of time in which a device runs any kernel at all (M42), below `min_percent` percent at `min_points` points in a row,
+    or at fewer in a short log (a third of it, but three at least). A low share is a note where steps are timed and the device has
+    idled for less than `min_lost_seconds` seconds.
     ## Why it matters
-    Even one small kernel at a time counts as busy: less than half means that the device waits, for data or for others.
+    Even one small kernel at a time counts as busy: less than half means that the device waits, for data or for other devices.
     ## False alarms
-    Points during an evaluation or a checkpoint are few. A model of a tutorial never fills a device, and a try of a few minutes
-    costs less than to look for the reason.
+    Points during an evaluation or a checkpoint are few. A tutorial's model never fills a device, and a trial of a few minutes
+    costs less than the search for the reason.
     """
     needed = min(min_points, max(3, util.points // 3))
     if util.points < needed:

@@ -23,14 +23,17 @@ def memory_creep(
     """Device memory grows all the time.
 
     ## What it checks
-    The memory in use after the first `warmup_share` of the points (M43: creep to near its end): the medians of `parts` equal
-    pieces of the run, or of as many as there are points, rise from each to the next by `min_stair` of themselves, in all but one
-    of them, fall nowhere, and rise by `min_growth` in all, which is what a device that is filled to nine tenths has left.
+    The memory in use after the first `warmup_share` of the points (M43: creep to near its end), in medians of `parts` equal
+    pieces of the run, or of as many as there are points. Memory creeps where all of these hold:
+
+    - The medians rise from each piece to the next by `min_stair` of themselves, in all pieces but one.
+    - The medians fall nowhere.
+    - The medians rise by `min_growth` in all, which is what a device that is filled to nine tenths has left.
     ## Why it matters
     Something is kept from step to step; the run ends out of memory, at night.
     ## False alarms
-    Allocators grow at first and then stay; a single stair, as by longer rows, does not rise in every piece.
-    Fewer than `min_points` points tell nothing.
+    Allocators grow at first and then stay. A single stair, as by longer rows, does not rise in every piece. Fewer than
+    `min_points` points tell nothing.
     """
     if used.points < min_points:
         yield Skip("too_few_points", f"{used.points} points of gpu_mem_used; {min_points} are needed")

@@ -13,8 +13,8 @@ def missing_heartbeat(missing: Series, *, max_missing: float = 0.0, min_points: 
     """Ranks give no sign of life.
 
     ## What it checks
-    How many ranks wrote no file, or are far behind in time (M67: any burst). More than `max_missing` at `min_points` points is
-    too many.
+    How many ranks wrote no file, or are far behind in time (M67: any burst). More than `max_missing` ranks at `min_points` points
+    in a row are too many.
     ## Why it matters
     A rank that is gone takes all others with it at the next exchange, or trains alone without anybody knowing.
     ## False alarms

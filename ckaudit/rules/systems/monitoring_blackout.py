@@ -25,14 +25,14 @@ def monitoring_blackout(
     """The training goes on, or hangs, and nothing is logged.
 
     ## What it checks
-    The time between two lines of the log, restarts left out: longer than `min_seconds` seconds and `min_ratio` the usual time.
-    Where the steps went on meanwhile, `min_lost_lines` times the usual number of them or more without a line, it is a blackout
-    of the monitoring (SEV0-3); where they did not, the training hung: sev1.
+    The time between two lines of the log, restarts left out, where it is longer than `min_seconds` seconds and than `min_ratio`
+    times the usual time. If the steps went on meanwhile, by `min_lost_lines` times the usual number or more without a line, the
+    monitoring was blind (SEV0-3); if they did not, the training hung: sev1.
     ## Why it matters
-    Nobody sees what happens in between, and what happens to machines often does both: hang and hide it.
+    Nobody sees what happens in between, and what happens to machines often does both: it hangs the training and hides it.
     ## False alarms
-    Evaluations and checkpoints take minutes; a stop between two sessions that run.json lists is left out. Fewer than
-    `min_points` lines tell nothing of what is usual.
+    Evaluations and checkpoints take minutes; a stop between two sessions that run.json lists is left out. Fewer than `min_points`
+    lines tell nothing of what is usual.
     """
     yield from too_few(silence, min_points)
     if silence.points < min_points:

@@ -13,10 +13,10 @@ def rank_divergence(agreement: Series, *, full_agreement: float = 1.0) -> Iterat
     """Ranks hold different weights.
 
     ## What it checks
-    Whether all ranks hash the same parameters, of those that every rank holds whole: less than `full_agreement` agreement is
-    none.
+    Whether all ranks hash the same parameters, among those that every rank holds whole. Ranks have diverged where their agreement
+    is below `full_agreement`.
     ## Why it matters
-    Replicas that differ average gradients of different models, and which of them is saved is chance (BLOOM's norms drifted
+    Replicas that differ average gradients of different models, and it is chance which of them is saved (BLOOM's norms drifted
     apart where one rank clipped alone).
     ## False alarms
     Sharded parameters are not hashed. Sums taken in another order do not change a hash: each rank adds the same gradient.

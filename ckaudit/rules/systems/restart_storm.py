@@ -13,8 +13,8 @@ def restart_storm(rate: Series, *, sev2_starts: float = 4.0, sev1_starts: float 
     """The training is started again and again.
 
     ## What it checks
-    Starts within 24 hours (M64). From `sev2_starts` on it is sev2, from `sev1_starts` on sev1: the largest OPT, on a thousand
-    devices, was restarted about twice a day in its worst weeks.
+    Starts within 24 hours (M64). Starts are sev2 from `sev2_starts` of them on, and sev1 from `sev1_starts` on. The largest OPT,
+    on a thousand devices, was restarted about twice a day in its worst weeks.
     ## Why it matters
     Each start loses the steps since its checkpoint, and the same fault comes again: the scheduler hides it.
     ## False alarms

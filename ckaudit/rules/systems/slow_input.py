@@ -27,14 +27,15 @@ def slow_input(
     """A large part of a step is spent waiting for data.
 
     ## What it checks
-    The share of the step before the forward pass begins, above `max_share` at `min_points` points in a row, or at the last
-    two of fewer than nine (M44: sustained above 10 to 20 %), where that is more than `min_seconds` seconds.
+    The share of the step before the forward pass begins (M44: sustained above 10 to 20 %), above `max_share` at `min_points`
+    points in a row, or at the last two of fewer than nine. The wait must be more than `min_seconds` seconds where steps are
+    timed.
     ## Why it matters
-    Accelerators stand idle for as long; more workers or a faster store cost less than they do.
+    Accelerators stand idle for as long; more workers or a faster store cost less than idle accelerators.
     ## False alarms
-    A model whose step takes a few milliseconds spends half of it in the loop around it: that is not the loader, and hidden
-    below `min_seconds`. Before the update of a policy come its episodes, which no loader gives. Small networks of the lab's dev
-    split wait for 5 ms, a slow loader for 200.
+    A model whose step takes a few milliseconds spends half of it in the loop around it: that is not the loader, and `min_seconds`
+    hides it. A policy plays its episodes before the update, and waits for no loader: it is not judged. In the lab's dev split
+    small networks wait for 5 ms, and 200 ms for a slow loader.
     """
     if is_reinforcement_learning(facts):
         yield Skip("not_applicable", "a policy plays before each update, and waits for no loader")
@@ -46,7 +47,7 @@ def slow_input(
     waits = np.full(stall.values.shape, np.inf) if time is None else stall.values * _usual(time, stall.steps)[:, None]
     for span in spans(stall, (stall.values > max_share) & ~(waits < min_seconds), min_points=needed):
         if span.points < min_points and span.last != int(stall.steps[-1]):
-            continue  # two lines of few that hold an evaluation each
+            continue  # two lines of a short log may hold an evaluation each
         yield Hit.over(
             span,
             "sev2",

@@ -18,13 +18,13 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 QUANTILES = 2000
 MIN_LINES = 3
 A_STEP = 0.5
-"""Seconds from which on a step is that of a training that is paid for; shorter ones follow whatever else the machine does."""
+"""Seconds from which a step belongs to a training that is paid for; shorter steps vary with whatever else the machine does."""
 
 TIME_SLICE = 0.01
 """Seconds for which a scheduler lets another process run (Linux: 1 to 10 ms): a step that is longer by less says nothing."""
 
 MAX_UNEVEN_SHARE, MIN_SLOWER_SHARE = 0.015, 0.03
-"""Few lines tell where all steps up to one agree within the first share and all from there on take longer by the second."""
+"""A few lines tell enough where all steps up to one agree within the first share, and all later ones are longer by the second."""
 
 
 @rule("SYS002", severity="sev2", needs=[step_time], wants=[tokens_per_sec, val_loss], unit="s")
@@ -43,24 +43,33 @@ def step_time_jump(
     """Steps take longer from some step on.
 
     ## What it checks
-    The median step of each `window` points against the median of all windows before: slower by `min_ratio` (the catalogue's drop
-    of 20 % in tokens per second, M39) and by `k` of their robust deviations, for `lasting_windows` windows in a row, once that
-    has cost `min_lost_seconds` seconds; or slower by `at_once_ratio` at once (trainproof's STEP-CLIFF is of that kind) and
-    by more than the 10 ms for which a scheduler may hold a process back. Of fewer
-    windows, or where none stands out, the end is judged: steps of half a second or more that last half as long again as the
-    fastest before, or `min_ratio` at that cost, by five standard errors; or half as long again as in the first third, of which
-    hardly one took as long as the shorter ones of the last. Lines in which an evaluation may have taken the time, that of its
-    step and the next, count as the line before them where half of all are others; where all lines hold one, no cost counts.
+    The median step of each `window` points against the median of all windows before that were not slow, for `lasting_windows`
+    windows in a row:
+
+    - Steps are slower by `min_ratio` (the catalogue's drop of 20 % in tokens per second, M39) and by `k` robust deviations of the
+      windows before, once that has cost `min_lost_seconds` seconds.
+    - Or steps are slower by `at_once_ratio` at once (trainproof's STEP-CLIFF is of that kind), and by more than the 10 ms for
+      which a scheduler may hold a process back.
+    - In fewer windows, or where none stands out, the end is judged: steps of half a second or more last half as long again as the
+      fastest before, or `min_ratio` as long at that cost, by five standard errors.
+    - The end is also slow where steps last half as long again as in the first third, of which hardly one took as long as the
+      shorter ones of the last third.
+    - A line in which an evaluation may have taken the time, that of its step and the next, counts as the line before it where
+      half of all lines are others.
+    - Where all lines hold an evaluation, no cost counts.
     ## Why it matters
-    A device throttles, a node is shared, a cache is full: the same work at a higher price, and nothing else shows it.
+    A device throttles, a node is shared, or a cache is full: the same work costs more, and nothing else shows it.
     ## False alarms
-    Longer rows and larger batches take longer rightly: the speed in tokens must fall with it, where it was recorded. What
-    lasts a few minutes on a busy machine costs less than looking for it: what passes, and has cost no more, is a note. A few
-    lines of a log are noted where all steps up to one agree within 1.5 % and all from there on take longer by 3 %: one slow
-    device in a large job costs no more than that (BLOOM's took 105 s for a step, and 111 s with one).
+    Some longer steps are right, or cheap:
+
+    - Longer rows and larger batches rightly take longer: the speed in tokens must fall as well, where it was recorded.
+    - A slow phase of a few minutes on a busy machine costs less than the search for its reason: one that passes, and has cost
+      less than `min_lost_seconds` seconds, is a note.
+    - A few lines of a log are noted where all steps up to one agree within 1.5 %, and all from there on take longer by 3 %.
+    - One slow device in a large job costs no more than that (BLOOM's took 105 s for a step, and 111 s with one).
     """
     if val is not None and np.isin(time.steps, val.steps).all():
-        min_lost_seconds = np.inf  # nobody knows what of its time was the evaluation's
+        min_lost_seconds = np.inf  # nobody knows how much of each time was an evaluation's
     time = _without_evaluations(time, val)
     steps, values = windows(time, window)
     if len(steps) < lasting_windows + 3:
@@ -92,7 +101,11 @@ def step_time_jump(
 
 
 def _without_evaluations(time: Series, val: Series | None) -> Series:
-    """Return the steps' times; lines of an evaluation and the next, or of it alone, where half are others, as the line before."""
+    """Return the times of steps, in which lines of evaluations have the time of the line before them.
+
+    So have the lines after evaluations, if at least half of all lines are others. Where evaluations alone are more than half,
+    the times are returned as they are.
+    """
     if val is None:
         return time
     own: Mask = np.isin(time.steps, val.steps[val.finite.any(axis=1)])
@@ -131,7 +144,7 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
         return None
     turn = lasting_rise(values, share=mild - 1, share_alone=0.5)
     if turn is not None and turn.first < 2:
-        return None  # a single line is no level, and the first one is of what begins a run
+        return None  # a single line is no level, and the first one times the start of a run
     gaps = np.diff(time.steps[rows])
     if len(gaps) > 2 and not 0.5 < median(gaps[-third:]) / median(gaps[:third]) < 2:
         return None  # lines at other distances hold other evaluations

@@ -18,14 +18,17 @@ def straggler(
     """One rank is slower than the others.
 
     ## What it checks
-    A rank's own step, without waiting for others, over the median of the other ranks', above `max_ratio` at `lasting_points`
-    checkpoints in a row; where none is, the slowest rank's over the median rank's (M47), whichever it is, at `min_points`
-    points. In the lab's dev split equal ranks that share a machine reach 1.07 five times in a row and 1.8 once; one that makes
-    each forward pass four times stays above 1.75.
+    How long a rank's own step takes, without waiting for others:
+
+    - The step takes more than `max_ratio` times the median of the other ranks', at `lasting_points` checkpoints in a row.
+    - Where no rank is that slow for that long: the slowest rank's step, whichever it is, takes more than `max_ratio` times the
+      median rank's (M47) at `min_points` points in a row.
+    - In the lab's dev split equal ranks that share a machine reach 1.07 five times in a row and 1.8 once; one that makes each
+      forward pass four times stays above 1.75.
     ## Why it matters
     All ranks wait for the slowest one: its lost time is multiplied by their number.
     ## False alarms
-    A single slow checkpoint is none.
+    A single slow checkpoint is not reported.
     """
     yield from too_few(ratio, min_points)
     if times is not None:

@@ -21,7 +21,7 @@ MIN_POINTS = 3
 
 
 MAX_LOST_SHARE = 0.05
-"""Share of a session's work that is not worth looking for once it is over."""
+"""A fall that is over and has cost no more than this share of its session's work is not worth a search."""
 
 WINDOW = 20
 """Points of a long series that are judged by their median."""
@@ -47,20 +47,27 @@ def throughput_drop(
 
     ## What it checks
     The utilisation of the hardware's peak (M41), or the tokens (M39) or samples per second, against the median of its first
-    third: lower by more than `min_drop`, `k` robust deviations of that third and three of the noise, at `lasting_points` points
-    in a row, is sev2 (the catalogue's bad series falls from 55 to 46 %); so is a slow slide that ends lower by `min_drop` and
-    five standard errors, of fewer than eight points by `min_drop_of_few`. Where it ends below `sev1_share` of what it was it is
-    sev1 (SEV1-4). Of more than 200 points medians of twenty are judged. Tokens per second of which a step has as many as ever are
-    judged by the time that it takes, another rule's business. What is sev2, and what is sev1 and passes, is a note where steps
-    are timed and less than `min_lost_seconds` seconds are lost; and so is a fall that has passed, and cost less than a
-    twentieth of the work of its session.
+    third. Of more than 200 points, medians of twenty are judged:
+
+    - Throughput is lower by more than `min_drop`, by `k` robust deviations of that third and by three deviations of the noise, at
+      `lasting_points` points in a row: sev2 (the catalogue's bad series falls from 55 to 46 %).
+    - A slow slide that ends lower by `min_drop` and five standard errors is sev2; in fewer than eight points, one that ends lower
+      by `min_drop_of_few`.
+    - A fall that ends below `sev1_share` of what throughput was is sev1 (SEV1-4).
+    - Tokens per second are left to another rule, on the time of a step, where a step has as many tokens as ever.
+    - In tokens or samples per second, a fall that is sev2, or sev1 and passes, is a note where steps are timed and it lost less
+      than `min_lost_seconds` seconds.
+    - A fall that has passed, and cost less than a twentieth of the work of its session, is a note.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
     ## False alarms
-    The first line of a start times what no later one does, such as an empty queue: where the second is far lower, it is left
-    out. Noise of the clock is in the deviations, and on a shared machine single points are far out. Shorter rows or smaller
-    batches use the hardware less, rightly. A run that was taken up again may have other hardware: each of its sessions is
-    judged by itself.
+    Some falls are right, or only in the clock:
+
+    - The first line of a start times what no later one does, such as an empty queue: where the second is far lower, the first is
+      left out.
+    - Noise of the clock is part of the deviations, and on a shared machine single points are far out.
+    - Shorter rows or smaller batches rightly use the hardware less.
+    - A run that was taken up again may have other hardware: each of its sessions is judged by itself.
     """
     is_made_of_clock = _is_made_of_clock(speed, time, tokens, min_drop)
     series = next((known for known in (used, None if is_made_of_clock else speed, samples) if known is not None), None)
@@ -87,13 +94,13 @@ def throughput_drop(
 
 
 def _settled(series: Series, rows: Steps, min_share: float) -> Steps:
-    """Return the rows of a session without its first, where the second has less than a share of what that has."""
+    """Return the rows of a session, without the first where the second has less than `min_share` of its throughput."""
     values = series.values[rows[:2], 0]
     return rows[1:] if len(values) > 1 and values[1] < min_share * values[0] else rows
 
 
 def _lost_seconds(hit: Hit, time: Series | None) -> float:
-    """Return what the steps of a fall took more than they would have before it; infinite where steps have no times."""
+    """Return by how many seconds the steps of a fall took longer than before it; infinite where steps have no times."""
     seconds = None if hit.first is None or hit.last is None else seconds_between(time, hit.first, hit.last)
     return np.inf if seconds is None or not hit.limit else seconds * (1 - (hit.value or 0.0) / hit.limit)
 

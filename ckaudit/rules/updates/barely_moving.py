@@ -29,17 +29,16 @@ ONE_UPDATE = 1e-5
 """Share of a tensor's size below which a whole way is less than one ordinary update (the lower end of update_out_of_band)."""
 
 OF_RATE = 0.1
-"""Adam moves weights of size one or less by a learning rate a step: a tenth of one is no way at all."""
+"""Adam moves weights of size one or less by one learning rate a step: a tenth of a rate is no way at all."""
 
 HALF_SPACING = 2.0**-24
 """Half of the distance from a float32 number to the next, over its size: a smaller update leaves it as it is."""
 
 MAX_BELOW_OTHERS = 10.0
-"""Under plain SGD an update is the rate times the gradient: within so many times what others make of theirs it is its own."""
-
+"""Under plain SGD an update is the rate times the gradient: one that is at most so many times smaller, per gradient, is well."""
 
 MIN_STILL_SHARE = 0.1
-"""Share of the record over which nothing changes at its end: a schedule that ends at zero does so with its last steps."""
+"""Least share of the record, at its end, over which nothing changes: a schedule that ends at zero rests for its last steps."""
 
 
 @rule(
@@ -81,29 +80,32 @@ def barely_moving(
     """A trainable tensor stands still, or nearly.
 
     ## What it checks
-    Updates of exactly zero at `min_points` checkpoints in a row, while the learning rate is not zero: sev1, for nothing is
-    applied (playbook D1.5); sev2 where the tensor's gradient is zero as well or is not made, for then the optimizer has nothing
-    to apply. Updates below `min_relative_movement` of the median tensor's, by the root mean square of their elements as well as
-    relative to the tensor's own size: sev2 (TRI-5; lab's healthy runs stay above 0.04). The first `warmup` steps are not judged.
-    Where no update was measured, what checkpoints show of the weights speaks, from `min_points` of them on: a tensor of which no
-    statistic and no sampled element changes from one to the next, or whose way since the first is below `min_relative_movement`
-    of the median tensor's. In any record one whose whole way is less than a single ordinary update. These are sev2, for nobody
-    said whether the tensor is to train; a note where its gradient is not recorded though others are. Where all have moved and
-    none does any more, it is sev2 over the last tenth of the record at least, while the loss does not fall on.
+    Each tensor that is to train must move, by its updates after `warmup` steps or, unmeasured, by what checkpoints show:
+
+    - Updates of exactly zero at `min_points` checkpoints in a row, while the learning rate is not zero, are sev1 (playbook D1.5),
+      but sev2 where the gradient is zero as well or is not made: then the optimizer has nothing to apply.
+    - Updates below `min_relative_movement` of the median tensor's, by the root mean square of their elements as well as relative
+      to the tensor's size, are sev2 (TRI-5; lab's healthy runs stay above 0.04).
+    - Without measured updates: over `min_points` checkpoints no statistic and no sampled element changes, or the way so far is
+      below `min_relative_movement` of the median tensor's. In any record: the whole way is less than one usual update.
+    - Such a tensor is sev2, for nobody said whether it is to train; a note where its gradient is not recorded though others are.
+    - Where all have moved and none still does, it is sev2 over the last tenth of the record or more, unless the loss still falls.
     ## Why it matters
     The tensor is not in the optimizer, is cut off from the loss, or its update is lost on the way.
     ## False alarms
-    Frozen tensors are left out where run.json says so, and those of which no gradient is to be expected. A tensor that began at
-    zero has no relative movement. Queries and keys wait for each other while all keys look alike, as in BERT under plain descent:
-    where both stand still and the value beside them moves, they are left out. So is what moves though no update of it was
-    measured: another optimizer has it. A gain of 1 that moves as far as weights of 0.02 moves by a fiftieth of what they do for
-    its size, and is well. An update of one element, as of a temperature, may be smaller than the spacing of its numbers: a note.
-    So is a gain of 1 in half precision, whose neighbours are 0.004 away: who trains in bfloat16 alone hardly ever moves one.
-    Where what other tensors move by is less than the spacing of a tensor's numbers in single precision, its update rounds to
-    none: sev2 where that is so of the whole record, for no rate is meant to be that low, else a note. Under plain SGD a small
-    gradient makes a small update: a tensor that moves as far by its gradient as the others is left to the rules on gradients.
-    Where the loss falls while no tensor at all moves, the record shows other weights than those that train: a note. So is what
-    stands still once a millionth of the first loss is left.
+    Many tensors rightly stand still; they are silent or a note:
+
+    - Frozen tensors of run.json, those without an expected gradient and those that an unmeasured optimizer moves are left out.
+    - A tensor that began at zero has no relative movement.
+    - Queries and keys wait while all keys look alike, as in BERT under plain descent: left out where the value beside them moves.
+    - A gain of 1 that moves as far as weights of 0.02 moves by a fiftieth of what they do for its size, and is well.
+    - An update of one element, as of a temperature, may be smaller than the spacing of its numbers: a note.
+    - A gain of 1 in half precision is a note: its neighbours are 0.004 away, and bfloat16 alone hardly ever moves it.
+    - Where other tensors move by less than the spacing of a tensor's numbers in single precision, its update rounds to none: sev2
+      over the whole record, for no rate is meant to be that low, else a note.
+    - Under plain SGD a small gradient makes a small update: one in proportion, as others have, is left to the rules on gradients.
+    - Where the loss falls while no tensor at all moves, the record shows other weights than those that train: a note.
+    - A tensor that stands still once a millionth of the first loss is left is a note.
     """
     if (norm is None or relative is None) and way is None and seen is None:
         yield needs_one_of(update_norm, relative_movement, weight_statistics_change)
@@ -236,7 +238,7 @@ def _unchanged(
 
 
 def _stops(seen: Series, span: Span, moves: Mask) -> bool:
-    """Tell whether what has moved stands still to the end, for longer than a rate is zero where a schedule ends."""
+    """Tell whether tensors that have moved stand still to the end, for longer than a schedule rests at zero."""
     stretch = seen.steps[-1] - span.first
     is_last = span.last == seen.steps[-1]
     return bool(is_last and moves[: span.rows[0]].any() and stretch >= MIN_STILL_SHARE * (seen.steps[-1] - seen.steps[0]))
@@ -322,7 +324,7 @@ def _falls(loss: Series, steps: Steps) -> bool:
 
 
 def _falls_on(loss: Series | None, span: Span, *, min_share: float = 0.1) -> bool:
-    """Tell whether the loss falls over a span by a tenth of all that it has fallen by then: other weights are trained, then."""
+    """Tell whether the loss falls over a span by a tenth of all that it fell before: then other weights are trained."""
     known = loss.finite[:, 0] if loss is not None else np.zeros(0, bool)
     if loss is None or not known[loss.steps < span.first].any() or known[loss.steps >= span.first].sum() < 3:
         return False
@@ -372,7 +374,7 @@ def _reason(span: Span, gradient: Series | None) -> tuple[Severity, str]:
 
 
 def _reason_without_gradient(span: Span, recorded: Mask, steps: Steps) -> tuple[Severity, str]:
-    """Return the same of a tensor of which no gradient is made while it stands, by when it has one."""
+    """Return how grave it is that a tensor has no gradient while it stands still, and what to say, by when it has one."""
     before, after = recorded[steps < span.first].any(), recorded[steps > span.last].any()
     if before and after:
         return "note", "{where} is not updated, and no gradient is made for it, as of a layer that is dropped at random"
@@ -391,7 +393,7 @@ def _judged(steps: Steps, rate: Series | None, warmup: int) -> Mask:
 
 
 def _of_median(relative: Series, by_element: Floats) -> Floats:
-    """Return how far each tensor moves over the median tensor, for its size or by element, which is more: shape (T, P)."""
+    """Return how far each tensor moves over the median tensor, for its size or by element, whichever is more, shape (T, P)."""
     moving = relative.finite & (relative.values > 0)
     with np.errstate(all="ignore"):  # a tensor may have no elements at all
         of_norm, elements = (np.where(moving, values, np.nan) for values in (relative.values, by_element))

@@ -21,13 +21,13 @@ from ckaudit.run.tensors import TensorTable, table_of, whole_parts
 
 MEANT = ("fixed_table", "unused")
 NOT_THE_MODEL = re.compile(r"(?i)(^|[._])(teachers?|targets?|ema|momentum|ref|reference|frozen)([._]|\d|$)")
-"""Names of parts that another one learns from, and that nothing is to train."""
+"""Names of parts that another part learns from, and that are not to be trained."""
 DECLARED = ("frozen", "trainable")
-"""Keys of the configuration in run.json that list patterns of names, of what is meant to stand still and of what is not."""
+"""Keys of the configuration in run.json: patterns of the names that are to stand still, and of those that are to train."""
 
 
 MIN_ELEMENTS = 64
-"""Of fewer elements the largest says little of how they are distributed."""
+"""The largest of fewer elements says little of their distribution."""
 
 
 @rule(
@@ -53,30 +53,41 @@ def frozen_parameter(
     """Tensors that neighbours of their kind train are not trained.
 
     ## What it checks
-    Tensors that do not ask for a gradient, and those that do but never got one nor an update at `min_points` checkpoints, while
-    others train. Fewer than `max_frozen_share` of all is sev2, for who freezes on purpose usually freezes most; else a note. It
-    is a note as well where the first loss is by `min_nats_below_guess` nats lower than a guess: then the model was trained
-    before. Most of a model, or a whole part, is sev2 all the same where it is still as it was drawn: the elements of each of its
-    normalizations are of one size at step 0, which training ends; or each frozen matrix is spread evenly between two ends: its
-    largest element is then the root of 3 times its root mean square, and at most `max_peak_of_draw` times. Not so where a
-    trained matrix has the shape of each: teachers and target networks begin as copies.
-    And tensors that had gradients and updates, and from some checkpoint on to the end neither, while others go on, were shut in
-    the midst of the training: sev2.
+    Tensors that do not ask for a gradient, and tensors that do but got neither a gradient nor an update at `min_points`
+    checkpoints, while others train:
+
+    - Fewer than `max_frozen_share` of all tensors are sev2, for freezing on purpose usually takes most of a model; more are a
+      note.
+    - Frozen tensors are a note as well where the first loss is lower than a guess by `min_nats_below_guess` nats: the model was
+      trained before.
+    - Most of a model, or a whole part of it, is sev2 all the same where it is still as it was drawn: the elements of each of its
+      normalizations are of one size at step 0, which training ends.
+    - A model is also as it was drawn where each frozen matrix is spread evenly between two ends: its largest element is then the
+      root of 3 times its root mean square, and at most `max_peak_of_draw` times.
+    - A model does not count as drawn where a trained matrix has the shape of each frozen one: teachers and target networks begin
+      as copies.
+    - Tensors that had gradients and updates, and have neither from some checkpoint on to the end while others go on, were frozen
+      in the midst of the training: sev2.
     ## Why it matters
-    They stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (once in a model of 175
-    billion, its table of positions).
+    The tensors stay as they were drawn, at random, and the loss falls nonetheless: nobody sees it (as once with the table of
+    positions in a model of 175 billion).
     ## False alarms
-    What run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) is meant, and so
-    is what is called a teacher, a target or a reference.
-    Fixed tables of sinusoids, parts that the forward pass does not use, an expert that no token was sent to, what is thawed
-    later, and a matrix with its bias beside
-    which two trained ones make up a product of its shape and lower rank (LoRA) are left out: what else stands still beside
-    adapters, or beside what was thawed as planned, is a note.
-    Where every block trains the same of its tensors and freezes the same, as where only biases or norms
-    are trained, it is a note. A part of the model with blocks of its own that is frozen as a whole, such as an image tower, a
-    teacher or the first stages, is a note, and so are single numbers and vectors, as a mean that is taken off or the lengths of a
-    head's rows: what they are is not drawn at random. What is random on purpose, as in a reservoir or random features, is to be
-    declared.
+    Many tensors stand still on purpose; they are left out or a note:
+
+    - Tensors that run.json's configuration declares in `frozen` or leaves out of `trainable` (lists of names or patterns) are
+      meant, and so are parts called a teacher, a target or a reference.
+    - Fixed tables of sinusoids, parts that the forward pass does not use, an expert that no token was sent to, and tensors that
+      are thawed later are left out.
+    - A matrix, with its bias, is left out where two trained matrices beside it make up a product of its shape and lower rank
+      (LoRA).
+    - What else stands still beside such adapters, or beside tensors that were thawed as planned, is a note.
+    - Where every block trains the same of its tensors and freezes the same, as where only biases or norms are trained, it is a
+      note.
+    - A part of the model with blocks of its own that is frozen as a whole, such as an image tower, a teacher or the first stages,
+      is a note.
+    - Single numbers and vectors are a note, as a mean that is taken off or the lengths of a head's rows: what they are is not
+      drawn at random.
+    - Weights that are random on purpose, as in a reservoir or random features, are to be declared.
     """
     yield from too_few(gradient, min_points)
     tensors = table_of(facts)
@@ -121,7 +132,7 @@ def frozen_parameter(
 def _frozen_later(
     gradient: Series, update: Series | None, facts: Manifest, tensors: TensorTable, *, min_rows: int = 3
 ) -> Iterator[Hit]:
-    """Yield what was trained at first and is not any more, while another tensor is, for `min_rows` checkpoints to the end."""
+    """Yield tensors that were trained at first and are not for the last `min_rows` checkpoints or more, while another one is."""
     if update is None or len(gradient.steps) <= min_rows or _are_thawed(gradient):
         return
     config = facts.config if isinstance(facts.config, dict) else {}
@@ -182,9 +193,9 @@ def _is_as_drawn(
     rms: Series | None,
     max_peak_of_draw: float,
 ) -> bool:
-    """Tell whether what is frozen is as it was drawn, and is no copy of what is trained.
+    """Tell whether frozen tensors are as they were drawn, and no copies of trained ones.
 
-    Its normalizations are all ones still, or all its matrices are spread evenly between two ends.
+    Each of their normalizations is still of one size, or all their matrices are spread evenly between two ends.
     """
     if largest is None or rms is None:
         return False
@@ -209,7 +220,7 @@ def _column(series: Series, name: str) -> list[float]:
 
 
 def _beside_adapters(still: Sequence[str], tensors: TensorTable) -> frozenset[str]:
-    """Return the frozen tensors of modules beside which two trained matrices make up a product of their shape and lower rank."""
+    """Return the frozen tensors of modules beside which two trained matrices multiply to the module's shape, at a lower rank."""
     trained: dict[str, set[tuple[int, ...]]] = {}
     for name, fact in tensors.facts.items():
         if name not in still and fact.shape and len(fact.shape) == 2:

@@ -19,11 +19,11 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
 MIN_MOVEMENT_SHARE = 1e-3
-"""Of the block that came furthest, or of embedding and head: a fine-tuning's smallest rate is above a hundredth of its largest,
-and healthy blocks of 19 families come at least 0.036 as far."""
+"""Least way of a block, over that of the part that came furthest: a fine-tuning's smallest rate is above a hundredth of its
+largest, and healthy blocks of 19 families come at least 0.036 as far."""
 
 OWN_WAY = 0.01
-"""Share of its own size that a block has come, and is trained by it, whatever a head that began at next to nothing has come."""
+"""A block that has come this share of its own size is trained, however far a head that began at next to nothing has come."""
 
 OUTSIDE = ("embedding", "head", "norm")
 
@@ -51,22 +51,28 @@ def layer_not_contributing(
     """One layer moves far less than its neighbours.
 
     ## What it checks
-    Each matrix's update over its weights, relative to the median of the same matrix in the blocks up to `blocks_around` before
-    and after it, and the same of its root mean square, whichever is larger; then the median over the matrices of one part of a
-    block (its attention, its MLP). Below `min_relative_update` at `min_points` checkpoints in a row, after `warmup` steps and
-    while the learning rate is not zero, that part does not contribute (D2.6; lab: healthy blocks at least 0.25, cut off or
-    frozen ones at most 0.02). It is a part of the model that is still recorded; one without any update is found by another rule
-    too. Where no update was measured, the way since the start stands in. And whatever the neighbours do: a block that has come
-    less than a thousandth as far as the one that came furthest, and blocks that have come less than that beside embedding,
-    norms and head (D3.4), by the root mean square of their elements as well as relative to their size, and by less than
-    `OWN_WAY` of themselves.
+    Each matrix's update, over its weights and by its root mean square, relative to the median of the same matrix in the blocks up
+    to `blocks_around` before and after it. The larger of the two ratios counts:
+
+    - A part of a block (its attention, its MLP) does not contribute where the median over its matrices is below
+      `min_relative_update` at `min_points` checkpoints in a row (D2.6; lab: healthy blocks at least 0.25, cut off or frozen ones
+      at most 0.02).
+    - Steps up to `warmup`, and steps with a learning rate of zero, are not judged.
+    - Only parts that are still recorded are compared; a part without any update is found by another rule too.
+    - Where no update was measured, the way since the start stands in.
+    - Whatever its neighbours do, a block stands still that has come less than a thousandth as far as the block that came
+      furthest, or as embedding, norms and head (D3.4), and by less than 0.01 of its own size.
+    - The way of a block is taken by the root mean square of its elements as well as relative to its size.
     ## Why it matters
     The budget trains a shallower model than was paid for.
     ## False alarms
-    Learning rates that fall from layer to layer change little between neighbours. Experts of a mixture are left out, and
-    so is a model of one block, and a layer that has no gradient by then and gets one later, for it is thawed, or dropped at
-    random; of the way, tensors without a
-    recorded gradient, as below an adapter, and a record in which nothing moves at all.
+    Some parts rightly move less:
+
+    - Learning rates that fall from layer to layer change little between neighbours.
+    - Experts of a mixture are left out, and so is a model of one block.
+    - A layer that has no gradient by then and gets one later is left out: it is thawed, or dropped at random.
+    - Of the way, tensors without a recorded gradient are left out, as below an adapter, and so is a record in which nothing moves
+      at all.
     """
     way = way and _where_it_has_a_gradient(way, gradient)
     update = update and _while_it_trains(update, gradient)
@@ -83,7 +89,7 @@ def layer_not_contributing(
     enough = min_points if update is not None else min_points - 1  # the way lacks the first checkpoint
     yield from too_few(matrices, enough)
     relative = _to_neighbours(matrices, tensors, blocks_around)
-    if rms is not None:  # Adam moves large weights and small ones by the same: a layer with larger ones does not rest
+    if rms is not None:  # Adam moves large and small weights by the same: a layer with larger ones does not stand still
         by_element = replace(matrices, values=matrices.values * cells_like(matrices, rms))
         relative = replace(relative, values=np.fmax(relative.values, _to_neighbours(by_element, tensors, blocks_around).values))
     parts = relative.grouped([f"{tensors.block(name)} {tensors.kind(name)}" for name in relative.labels], row_medians)
@@ -108,7 +114,7 @@ def layer_not_contributing(
 
 
 def _where_it_has_a_gradient(way: Series, gradient: Series | None) -> Series:
-    """Return the way of tensors at the checkpoints that hold a gradient of them, where gradients are recorded at all."""
+    """Return the way of each tensor at the checkpoints that hold its gradient; all of it where no gradients are recorded."""
     if gradient is None:
         return way
     trained = way.only(lambda name: name in gradient.labels)
@@ -179,8 +185,8 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
 def _to_neighbours(update: Series, tensors: TensorTable, near: int) -> Series:
     """Return each matrix's update over the median of the same matrix in the blocks beside it, of those that move.
 
-    Where shapes are known they are the same: layers of a list that are built differently learn at a pace of their own. Where
-    they are not, the layers of a plain stack, which have nothing in common but their place, are not compared.
+    Where shapes are known, only matrices of one shape are compared: layers of a list that are built differently learn at a pace
+    of their own. Where they are not known, layers of a plain stack, which share nothing but their place, are not compared.
     """
     values: Floats = np.where(update.finite, update.values, np.nan)
     depths = [tensors.depth(name) or 0 for name in update.labels]

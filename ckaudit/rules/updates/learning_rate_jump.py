@@ -33,18 +33,21 @@ def learning_rate_jump(
     """The learning rate jumps.
 
     ## What it checks
-    Steps at which the rate changes by more than `min_jump` of itself beyond what the slopes on both sides explain, and
-    `min_ratio_to_neighbours` times as much as at the steps around them (M06: a discontinuity at a restart). At a resume, at most
-    `steps_after_resume` steps after its seam and by more than at 95 of 100 steps before it, and upwards to more than
-    `max_ratio_at_resume` times all rates before, it is sev2; elsewhere it is noted, for stairs and warm restarts jump as they
-    are meant to; so does a warm-up that is taken by epoch, whose rate rises twice or more and is constant in between. In a log
-    too short for slopes a fall by more than `min_jump` from one step to the next is noted where the plan is so long that no
-    schedule falls by a tenth of that.
+    Steps at which the rate changes by more than `min_jump` of itself beyond what the slopes on both sides explain, and by
+    `min_ratio_to_neighbours` times as much as at the steps around them (M06: a discontinuity at a restart):
+
+    - A jump is sev2 at most `steps_after_resume` steps after the seam of a resume, where it is larger than the change at 95 of
+      100 steps before it.
+    - A jump upwards, to more than `max_ratio_at_resume` times all rates before, is sev2 anywhere.
+    - Any other jump is noted, for stairs and warm restarts jump as they are meant to.
+    - A warm-up that is taken by epoch is noted too: its rate rises twice or more and is constant in between.
+    - In a log too short for slopes, a fall by more than `min_jump` from one step to the next is noted where the plan is so long
+      that no schedule falls by a tenth of that.
     ## Why it matters
-    After a resume with another rate the run is another experiment; a rate that was never reached before is what no warm-up
-    has prepared.
+    After a resume with another rate the run is another experiment. No warm-up has prepared it for a rate that was never reached
+    before.
     ## False alarms
-    Jumps to a rate that run.json plans for the step, within `tolerance` of its peak, are left out. The first `min_points`
+    Jumps to a rate that run.json plans for the step, within `tolerance` of the planned peak, are left out. The first `min_points`
     points have no slope of their own. A rate that is printed in few decimals climbs in stairs of its last digit.
     """
     steps, values = rate.finite_points() if rate.labels else (rate.steps[:0], np.empty(0))
@@ -81,7 +84,7 @@ def _is_warmup_by_epoch(values: Floats, rises: NDArray[np.int64]) -> bool:
 
 
 def _is_unusual(steps: Steps, values: Floats, seam: int, *, share: float = 0.95) -> Mask:
-    """Return at which steps the rate changes by more than it does, per step, at that share of the steps before a seam."""
+    """Return the steps at which the rate changes, per step, by more than at `share` of the steps before a seam."""
     pace = np.abs(np.diff(values, prepend=values[:1])) / np.diff(steps, prepend=steps[0] - 1)
     before = pace[1:][steps[1:] <= seam]
     return np.asarray(pace > np.quantile(before, share)) if len(before) else np.ones(len(steps), bool)
@@ -106,8 +109,8 @@ def _in_few_lines(
 ) -> Hit | None:
     """Return the first fall between neighbouring steps that a schedule of the planned length cannot make.
 
-    A cosine falls by at most pi / 2 of its peak over the planned steps at each, a decay in the last tenth by ten times that:
-    `steep` is beyond both. What is `late` in the plan may decay to nothing.
+    In one step a cosine falls by at most pi / 2 of its peak over the planned steps, and a decay in their last tenth by ten
+    times as much: `steep` is beyond both. After `late` of the plan a rate may decay to nothing.
     """
     planned = facts.planned_steps if facts else UNSET
     if planned is UNSET or not planned or len(steps) < 2 or jump < 10 * steep / planned:
@@ -128,9 +131,10 @@ def _in_few_lines(
 def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
     """Return how far each point is from the lines through the two points before it and the two after it, over the larger rate.
 
-    The smaller of the two counts, for at a corner one of the two lines bends, without two units of the last digit that the
-    log has: a rounded warm-up is a staircase. A change between those of the two is a bend between two lines of the log, such as
-    the end of a warm-up; but where the rate only rises after it, it was set back. Shape (T,); 0 where a side has no line.
+    The smaller of the two distances counts, for at a corner one of the two lines bends. Two units of the log's last digit are
+    taken off it: a rounded warm-up is a staircase. A change between those of the two lines is a bend between two points of the
+    log, such as the end of a warm-up, unless the rate only rises after it: then it was set back. Shape (T,); 0 where a side has
+    no line.
     """
     distance = np.zeros(len(steps))
     digit = _last_digit(values)
@@ -141,7 +145,7 @@ def _beyond_slopes(steps: Steps, values: Floats) -> Floats:
 
 
 def _beyond_slopes_of_four(steps: Steps, values: Floats, digit: float) -> Floats:
-    """Return what _beyond_slopes does of each four points in a row: of the third of them, shape (T - 3,)."""
+    """Return what _beyond_slopes does, for the third of each four points in a row, shape (T - 3,)."""
     gaps = np.diff(steps).astype(float)
     slope = np.diff(values) / gaps
     change = np.diff(values)[1:-1]

@@ -26,8 +26,8 @@ def learning_rate_zero(
 
     ## What it checks
     Whether the largest rate of all parameter groups is below `zero_share` of the highest rate seen or planned, for `min_points`
-    points in a row and `min_share` of all points. A cosine to a hundredth, or a line to zero, comes near it in its last
-    steps only; trainproof's ZERO-LR needs the same rate throughout.
+    points in a row and `min_share` of all points. A cosine to a hundredth, or a line to zero, comes near that in its last steps
+    only; trainproof's ZERO-LR needs the same rate throughout.
     ## Why it matters
     Nothing is learnt any more, at full price: the schedule was given too few steps, or its rate never reaches the optimizer.
     ## False alarms

@@ -19,13 +19,13 @@ def missing_in_optimizer(
     """Trainable tensors are in no parameter group.
 
     ## What it checks
-    The tensors that ask for a gradient but that no group of the optimizer holds (the recorder compares the two lists: more
-    than `min_share` of a tensor is all of it).
+    The tensors that ask for a gradient but that no group of the optimizer holds: the recorder compares the two lists. A tensor is
+    missing where more than `min_share` of it is in no group, which stands for all of it.
     ## Why it matters
-    They keep their initial values for the whole run, and the loss may look healthy.
+    Such tensors keep their initial values for the whole run, and the loss may look healthy.
     ## False alarms
-    A second optimizer, which the recorder was not given, may hold them: tensors that move are left out. Tensors that are to
-    stand still should not ask for a gradient.
+    A second optimizer, which the recorder was not given, may hold them: tensors that move are left out. Tensors that are to stand
+    still should not ask for a gradient.
     """
     tensors = missing.only(lambda label: label != missing.name)
     still = tensors.values > min_share

@@ -18,7 +18,7 @@ MIN_TIMES_PLANNED, MIN_GROWTH = 2.0, 1.2
 """A warm-up never ends where at twice its planned length the rate still grows, and is a fifth higher than at its planned end."""
 
 POINTS_OF_A_SHAPE = 30
-"""Of fewer points a slope cannot be told from stairs."""
+"""With fewer points a slope cannot be told from stairs."""
 
 
 @rule(
@@ -44,20 +44,31 @@ def schedule_off_plan(
     """The learning rate is not the planned one.
 
     ## What it checks
-    The learning rate against the plan in run.json, at `min_points` points in a row: off by more than `max_off_between` of the
-    planned peak from the line between two planned steps, or by `max_off_outside` of it from both of them; over `sev1_ratio`
-    times that peak it is sev1, for after a spike a rate is lowered by three to ten times (TRI-2). Without a plan, whether the
-    rate has grown by a fifth since the end of the planned warm-up and still grows at twice its length (M06, M07), or by a fifth
-    in the second half of a training that has taken all its planned steps, up to the last of them. From 30 points
-    of the rate on, planned or not: whether a slope came down to a floor and the run goes on there for `max_beyond_end` of
-    the steps that it took to come down. Where nothing was planned, whether the rate has grown all the time while the last
-    quarter of the run brought less than `min_recent_fall` of what the loss has fallen.
+    The learning rate against the plan in run.json and, as far as nothing was planned, against what a schedule can be:
+
+    - The rate is off the plan at `min_points` points in a row: by more than `max_off_between` of the planned peak from the line
+      between two planned steps, or by more than `max_off_outside` of it from both of them.
+    - A rate off the plan that is over `sev1_ratio` times the planned peak is sev1, for after a spike a rate is lowered by three
+      to ten times (TRI-2).
+    - Without a plan, but with a planned warm-up: at twice its length the rate still grows, and it has grown by a fifth since its
+      end (M06, M07).
+    - Without either: the rate grows by a fifth in the second half of a training that has taken all its planned steps, up to the
+      last of them.
+    - From 30 points of the rate on, where it keeps to its plan or nothing was planned: a slope came down to a floor, and the run
+      goes on there for `max_beyond_end` of the steps until then.
+    - Where nothing was planned: the rate has grown all the time while the last quarter of the run brought less than
+      `min_recent_fall` of what the loss has fallen.
     ## Why it matters
-    A schedule that is never stepped, ends too early or warms up for ever costs a whole run, and the loss looks plausible.
+    A schedule that is never stepped, ends too early or warms up forever costs a whole run, and the loss looks plausible.
     ## False alarms
-    The plan is a few points, and between them a curve may bend: the lab's healthy schedules leave the line by 5 % of the
-    peak at most. Only the first group of several is compared. The rate of Brown et al. 2020 rests at its floor for 0.15
-    of its decay; half as long again is a schedule of another length (Hoffmann et al. 2022, appendix B). Stairs are no slope.
+    Some rates only look as if they were off:
+
+    - The plan is a few points, and between them a curve may bend: the lab's healthy schedules leave the line by 5 % of the peak
+      at most.
+    - Only the first group of several is compared.
+    - The rate of Brown et al. 2020 rests at its floor for 0.15 of its decay; a run half as long again as its decay has a schedule
+      of another length (Hoffmann et al. 2022, appendix B).
+    - Stairs are no slope.
     """
     steps, values = rate.finite_points() if rate.labels else (rate.steps[:0], np.empty(0))
     if len(steps) < min_points:
@@ -132,7 +143,7 @@ def _grows_to_the_end(steps: Steps, values: Floats, facts: Manifest) -> Hit | Sk
 
 
 def _by_shape(steps: Steps, values: Floats, loss: Series | None, beyond_end: float, stall: float) -> Iterator[Hit]:
-    """Yield what the curve of a rate says of its length; where the loss is given, of a rate that only grows, too."""
+    """Yield a decay that ended long before the run and, where the loss is given, a rate that only grows while the loss rests."""
     if len(steps) < POINTS_OF_A_SHAPE:
         return
     end = _end_of_slope(steps, values)
@@ -164,7 +175,7 @@ def _by_shape(steps: Steps, values: Floats, loss: Series | None, beyond_end: flo
 
 
 def _end_of_slope(steps: Steps, values: Floats, *, min_steps: int = 10, near: float = 1e-3) -> int | None:
-    """Return the row at which a rate that came down in at least so many steps reached the floor on which it ends."""
+    """Return the row at which a rate that fell at `min_steps` points or more reached the floor on which it ends."""
     top = len(values) - 1 - int(np.argmax(values[::-1]))
     floor = float(values[-1])
     away = np.flatnonzero(np.abs(values - floor) > near * values[top])
@@ -177,7 +188,7 @@ def _end_of_slope(steps: Steps, values: Floats, *, min_steps: int = 10, near: fl
 
 
 def _stalls_since(steps: Steps, loss: Series | None, stall: float, *, min_points: int = 200) -> int | None:
-    """Return the step from which the loss, in the last quarter of the steps, brought nothing more; None where it did."""
+    """Return the first step of the last quarter, where the loss hardly fell in it; None where it did, or climbed."""
     if loss is None:
         return None
     known = loss.finite[:, 0] & (loss.steps <= steps[-1])

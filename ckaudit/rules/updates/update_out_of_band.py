@@ -29,17 +29,17 @@ from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import table_of
 
 MIN_MEDIAN_RATIO = 2.5e-3
-"""Of the median tensor, while hardly anything is learnt: healthy runs that begin knowing nothing move by 0.005 (lab)."""
+"""Least ratio of the median tensor while hardly anything is learnt: healthy runs that begin knowing nothing have 0.005 (lab)."""
 
 MIN_DISTANCE = 1e-3
-"""Share of its size that the median tensor of a model drawn anew has come when its plan is done: of 424 healthy trainings, of 60
-steps and more, those by Adam and its kin come 0.0045 at least, and those by plain descent 0.0015."""
+"""Least share of its size that the median tensor of a freshly drawn model has come when its plan is done. Of 424 healthy
+trainings of 60 steps and more, those by Adam and its kin come 0.0045 at least, and those by plain descent 0.0015."""
 
 NO_DISTANCE = 1e-5
-"""A fine-tuning moves its weights by more than that as well: sixty updates of Adam at 1e-8 on weights of 0.05 come as far."""
+"""Even a fine-tuning moves its weights by more than that: sixty updates of Adam at 1e-8 on weights of 0.05 come as far."""
 
 MIN_EXPLAINED_SHARE = 0.5
-"""Share of a constant guess's loss that a model saves whose updates, however large, have led somewhere."""
+"""A model that saves this share of a constant guess's loss has learnt, however large its updates are."""
 
 LEARNT_SHARE = 0.1
 """Share of the first loss that is gone once something is learnt."""
@@ -86,23 +86,31 @@ def update_out_of_band(
     """An update is too large or too small for the weights it changes.
 
     ## What it checks
-    The norm of one update over the norm of all weights (M11) against the band from `min_ratio` to `max_ratio` (torchmortem uses
-    the same), at `min_points` points in a row; not in the first `warmup` steps and not while the learning rate is zero. Below
-    the band only while the rate is above `min_rate_share` of its peak and the loss above a tenth of its first. Where tensors
-    were recorded, the median tensor's ratio too: over `max_matrix_ratio` at `min_points` checkpoints in a row after the
-    `warmup` (lab: healthy runs at most 0.02, a learning rate ten times too high from 0.036), a note where the loss comes down
-    between them all the same, the model saves half of what a constant guess costs, or the returns of a policy have risen; and
-    below 0.0025 while the learning rate is above `min_rate_share` of its peak, in a run that began knowing nothing and has not
-    yet lost a tenth of its first loss (lab: healthy runs from 0.005). That counts in the last of those checkpoints too, for
-    what comes up in time was a beginning. While the learning rate still rises, what is small may be meant; a loss that falls by
-    a twentieth and beyond its noise, or faster in the last third of its points than in the first, is on its way, as is a model
-    that saves a tenth of what a constant guess costs.
+    The norm of one update over the norm of all weights (M11) against a band, at `min_points` points in a row after `warmup`
+    steps, while the learning rate is not zero (torchmortem uses the same band):
+
+    - An update above `max_ratio` of all weights is too large.
+    - An update below `min_ratio` of all weights is too small, while the rate is above `min_rate_share` of its peak and the loss
+      above a tenth of its first.
+    - Where tensors were recorded and the band holds, the median tensor's ratio is too large over `max_matrix_ratio` at
+      `min_points` checkpoints in a row after `warmup` steps (lab: healthy runs at most 0.02, a learning rate ten times too high
+      from 0.036).
+    - That is a note where the loss comes down over these checkpoints all the same, the model saves half of what a constant guess
+      costs, or the returns of a policy have risen.
+    - The median tensor's ratio is too small below 0.0025 while the rate is above `min_rate_share` of its peak, in a run that
+      began knowing nothing and has not yet lost a tenth of its first loss (lab: healthy runs from 0.005).
+    - The ratio must be that small in the last of those checkpoints too, for a ratio that comes up in time was a beginning.
+    - It is not too small while the learning rate still rises, for that may be meant.
+    - Nor is it where the model learns: the loss falls by a twentieth and beyond its noise, or faster in the last third of its
+      points than in the first, or the model saves a tenth of what a constant guess costs.
+    - Once all planned steps are taken, the whole way is too short where the median tensor has come by less than a thousandth of
+      its size in a freshly drawn model, or by less than 1e-5 of it in any model.
     ## Why it matters
     Above the band a few steps replace the weights altogether; below it the run stands still.
     ## False alarms
-    The first steps of a warm-up lie below the band and are not judged; nor is a decay to zero, nor an update of exactly
-    zero, which is another illness. Under plain descent updates vanish with the gradient once there is nothing left to
-    learn. A fine-tuning moves little by intent: it begins with a loss below that of a guess.
+    The first steps of a warm-up lie below the band and are not judged. Nor are a decay to zero and an update of exactly zero,
+    which is another illness. Under plain descent updates vanish with the gradient once nothing is left to learn. A fine-tuning
+    moves little by intent: it begins with a loss below that of a guess.
     """
     hit = _untrained(ratio, moved, facts)
     if hit and (float(hit.value or 0.0) < NO_DISTANCE or is_freshly_drawn(rms, largest, table_of(facts))):
@@ -144,7 +152,7 @@ def _of_matrices(
     limit: float,
     min_points: int,
 ) -> Iterator[Hit]:
-    """Yield where the median tensor's updates are too large for it, as a note where they have led somewhere all the same."""
+    """Yield where the median tensor's updates are too large for it, as a note where the model has learnt all the same."""
     usual = _median(tensors)
     for span in spans(usual, (usual.values > limit) & (usual.steps > warmup)[:, None], min_points=min_points):
         hit = _too_large(span, usual, limit, "the median tensor; above {limit:.0e} it does not settle")
@@ -191,7 +199,7 @@ def _falls(loss: Series | None, span: Span) -> bool:
 
 
 def _has_gained(returns: Series | None) -> bool:
-    """Tell whether what a policy's episodes are worth has risen beyond its noise, from its first third to its last."""
+    """Tell whether the return of a policy's episodes has risen beyond its noise, from its first third to its last."""
     if returns is None:
         return False
     gained = (returns.finite_points(column)[1] for column in range(len(returns.labels)))
@@ -228,7 +236,7 @@ def _rises(rate: Series | None) -> bool:
 
 
 def _has_learnt(steps: Steps, start: Series | None, loss: Series | None, share: float) -> Mask:
-    """Return by which steps the loss had fallen by a share; true where that is not known, and for a model trained before."""
+    """Return the steps by which the loss had fallen by a share; all where that is unknown, and for a model trained before."""
     unknown = start is None or not start.finite.any() or start.values[start.finite][0] < -0.5
     if unknown or loss is None or not loss.finite.any():
         return np.ones(len(steps), bool)

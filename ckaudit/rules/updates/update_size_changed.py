@@ -15,14 +15,15 @@ def update_size_changed(size: Series, *, max_change: float = 0.2, window: int = 
     """An update is made of more or fewer tokens than before.
 
     ## What it checks
-    The median of `window` updates against that of the `window` before them (M08: the size of an update is an invariant):
-    apart by more than `max_change` and by more than `mads` robust deviations of the sizes before. All are starting values.
+    The median of `window` updates against that of the `window` before them (M08: the size of an update is an invariant). The size
+    has changed where the two are apart by more than `max_change` and by more than `mads` robust deviations of the sizes before.
+    All are starting values.
     ## Why it matters
-    Noise of the gradient, fitting learning rate and loss per step change with it: what lies on the two sides of the change
-    does not compare, and neither do two runs of which one has it.
+    The noise of the gradient, the fitting learning rate and the loss per step change with the size of an update. The two sides of
+    the change do not compare, and neither do two runs of which only one has it.
     ## False alarms
-    Growing batches and growing rows are often planned: hence a note. Padding makes sizes wander, which is their deviation.
-    That no token is counted at all is another rule's business.
+    Growing batches and growing rows are often planned: hence a note. Padding makes sizes wander, which is part of their
+    deviation. Updates in which no token is counted at all are another rule's business.
     """
     rows = np.flatnonzero(size.finite[:, 0])
     count = len(rows) // window

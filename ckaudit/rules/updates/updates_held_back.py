@@ -27,17 +27,20 @@ def updates_held_back(
     """Under Adam, matrices do not move as far as the learning rate asks.
 
     ## What it checks
-    How far an element of each matrix moves in one update, over the learning rate; below `max_bound_share` in the median matrix,
-    at `min_points` checkpoints in a row after `warmup` steps. Under Adam it is a fifth to the whole of the rate, whatever the
-    size of the gradient (Kingma & Ba 2015, section 2.1; 230 healthy trainings of 50 families: the median matrix at 0.08 and
-    more over a run, an epsilon of 0.1 at most 0.03), as long as the gradient is what it was: checkpoints whose gradient norm is
-    below `min_gradient_share` of its root mean square so far are not judged.
+    How far an element of the median matrix moves in one update of Adam, over the learning rate:
+
+    - The element moves by less than `max_bound_share` of the rate at `min_points` checkpoints in a row after `warmup` steps.
+    - Under Adam an element moves by a fifth to the whole of the rate, whatever the size of the gradient, as long as the gradient
+      is what it was (Kingma & Ba 2015, section 2.1).
+    - In 230 healthy trainings of 50 families the median matrix moves by 0.08 and more of the rate over a run; an epsilon of 0.1
+      leaves at most 0.03.
+    - Checkpoints whose gradient norm is below `min_gradient_share` of its root mean square so far are not judged.
     ## Why it matters
-    Something stands beside the second moment and outweighs it, an epsilon mostly: the run learns at a fraction of the rate
-    that was chosen for it, and the curves only look slow.
+    Something beside the second moment outweighs it, mostly an epsilon: the run learns at a fraction of the rate that was chosen
+    for it, and the curves only look slow.
     ## False alarms
-    After a gradient out of all proportion the second moment remembers it for a thousand steps; those are the steps that are
-    not judged.
+    After a gradient out of all proportion, the second moment remembers it for a thousand steps: those are the steps that are not
+    judged.
     """
     if not (at(adapts, step.steps).values == 1).any():
         yield Skip("not_applicable", "the optimizer is not a variant of Adam")
@@ -59,7 +62,7 @@ def updates_held_back(
 
 
 def _of_usual(gradient: Series, steps: Steps) -> Floats:
-    """Return the gradient norm at steps over the root mean square of all before and there; NaN where it is not known."""
+    """Return the gradient norm at steps over its root mean square up to there; NaN where it is not known."""
     known = np.where(gradient.finite[:, 0], gradient.values[:, 0], np.nan)
     squares, count = np.nancumsum(known**2), np.cumsum(np.isfinite(known))
     with np.errstate(all="ignore"):

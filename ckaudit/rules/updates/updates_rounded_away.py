@@ -27,14 +27,15 @@ def updates_rounded_away(
     """Weights are kept in half precision, and most of what an update asks for rounds to none.
 
     ## What it checks
-    The share of the elements that have a gradient and that an update leaves as they were: more than `max_lost_share` of the
-    median matrix, at `min_points` checkpoints in a row at which the learning rate is above `min_rate_share` of its peak.
+    The share of the elements that have a gradient and that an update leaves as they were. Too many updates are lost above
+    `max_lost_share` in the median matrix, at `min_points` checkpoints in a row at which the learning rate is above
+    `min_rate_share` of its peak.
     ## Why it matters
-    An element of 0.02 in bfloat16 has neighbours 0.0001 away. A rate below half of that moves none of its size, step after step:
-    large weights stand still, small ones learn, and the curves only look slow.
+    An element of 0.02 in bfloat16 has neighbours 0.0001 away. A rate below half of that moves no element of this size, step after
+    step: large weights stand still, small ones learn, and the curves only look slow.
     ## False alarms
-    Towards the end of a schedule every update is small; those checkpoints are not judged. Who rounds stochastically, or keeps a
-    float32 copy for the optimizer, changes most elements, or none of those that are looked at.
+    Towards the end of a schedule every update is small: those checkpoints are not judged. A training that rounds stochastically,
+    or keeps a float32 copy for the optimizer, changes most elements, or none of those that are looked at.
     """
     if lost is None:
         yield _unknown(types)

@@ -29,17 +29,20 @@ def decay_outweighs_learning(
     """Weight decay makes a large part of each update.
 
     ## What it checks
-    What weight decay takes off a matrix in one update, over the length of that update; more than `max_decay_share` in the
-    median matrix at `min_points` checkpoints in a row, where all decay of the run takes more than `min_taken_off` off a weight.
+    What weight decay takes off a matrix in one update, over the length of that update. Decay is too large above `max_decay_share`
+    of an update in the median matrix, at `min_points` checkpoints in a row, where all decay of the run takes more than
+    `min_taken_off` off a weight.
     ## Why it matters
-    Weights keep their size where decay and what is learnt, which point in any direction, balance: decay is then the root of
-    half of rate times decay (Kosson et al. 2024), 0.007 of a rate of 0.001 and a decay of 0.1. A fifth would take rate times
-    decay of 0.08: each weight forgets within a dozen steps, and the model answers ever more alike.
+    Weights keep their size where decay balances what is learnt, which points in any direction. The share of decay is then the
+    root of half of rate times decay (Kosson et al. 2024): 0.007 for a rate of 0.001 and a decay of 0.1. A fifth would take a rate
+    times decay of 0.08: each weight forgets within a dozen steps, and the model answers ever more alike.
     ## False alarms
-    At the end of a schedule little is learnt, and decay shrinks with it, for both go by the rate (230 healthy trainings of 50
-    families: 0.09 at most, of plain SGD after the loss had come to nothing). Where an optimizer hardly
-    moves anything, its decay is much of that and takes nothing off: the run is not judged. Nor is a step at which the loss is
-    below a tenth of its first: of a task that is solved decay is all that is left.
+    A large share of decay may be harmless:
+
+    - At the end of a schedule little is learnt, and decay shrinks with it, for both go by the rate (230 healthy trainings of 50
+      families: 0.09 at most, of plain SGD after the loss had come to nothing).
+    - Where an optimizer hardly moves anything, decay is much of that and takes nothing off: the run is not judged.
+    - A step at which the loss is below a tenth of its first is not judged: once a task is solved, decay is all that is left.
     """
     if share is None:
         no_decay = Skip("not_applicable", "updates are recorded, and no weight decay in them")

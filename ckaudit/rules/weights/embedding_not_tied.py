@@ -23,9 +23,9 @@ def embedding_not_tied(norm: Series, facts: Manifest) -> Iterator[Hit]:
     (`tie_word_embeddings` and the like).
     ## Why it matters
     The tie was lost when the model was built, loaded or wrapped. The two matrices drift apart, the model is larger than planned,
-    and whoever loads it by its configuration drops one of them.
+    and loading it by its configuration drops one of them.
     ## False alarms
-    A configuration that ties on paper alone, as one taken over from another model.
+    A configuration may tie the two on paper alone, as one that was taken over from another model.
     """
     if not _says_tied(facts) or not len(norm.steps):
         return

@@ -19,15 +19,18 @@ def initialization_lost(
 
     ## What it checks
     How far the matrices have come from where they started, over their initial norm (playbook D2.6), at the first checkpoint
-    within `first_steps` steps: the median of at least `min_matrices` of them above `max_movement` (lab: healthy runs come to 0.4
-    in ten steps).
+    within `first_steps` steps. The initialization is lost where the median of at least `min_matrices` of them is above
+    `max_movement` (lab: healthy runs come to 0.4 in ten steps).
     ## Why it matters
-    The scale of the initial weights is what keeps signals and gradients in range; an optimizer that has seen ten gradients
-    knows no better one. Training often goes on, from a worse start.
+    The scale of the initial weights keeps signals and gradients in range; an optimizer that has seen ten gradients knows no
+    better scale. Training often goes on, from a worse start.
     ## False alarms
-    Vectors and tensors that start at zero are left out. A model of tables alone, as of users and items, keeps no signal in
-    range by them: their rows are drawn small to be lost. Where most of a model is frozen, the matrices beside it are adapters,
-    which begin small so that they can be lost: a note.
+    Some weights begin small so that they can be lost:
+
+    - Vectors and tensors that start at zero are left out.
+    - A model of tables alone, as of users and items, is not judged: its tables keep no signal in range, and their rows are drawn
+      small to be lost.
+    - Where most of a model is frozen, the matrices beside it are adapters, which begin small so that they can be lost: a note.
     """
     table = table_of(facts)
     matrices = moved.only(lambda name: _is_matrix(name, table))

@@ -14,14 +14,14 @@ def parameter_count_changed(norm: Series, *, min_points: int = 2) -> Iterator[Hi
     """The tensors are not those that were there before.
 
     ## What it checks
-    Which weight tensors each checkpoint names. A tensor that is in all checkpoints from some step on and in none before, or
-    the other way round, came or went (at least `min_points` checkpoints are compared).
+    Which weight tensors each checkpoint names. A tensor came or went where it is in all checkpoints from some step on and in none
+    before, or the other way round. At least `min_points` checkpoints are compared.
     ## Why it matters
-    A tie between embedding and head was lost at a resume, or another model was loaded: two matrices drift apart where one
-    was meant, and the optimizer knows nothing of the new one.
+    A tie between embedding and head was lost at a resume, or another model was loaded: two matrices drift apart where one was
+    meant, and the optimizer knows nothing of the new one.
     ## False alarms
     A writer that names other tensors each time tells nothing: only a single change that splits the run in two counts. A model
-    that grows on purpose changes its tensors too.
+    that grows on purpose changes its tensors too, and is reported.
     """
     yield from too_few(norm, min_points)
     rows = norm.recorded_rows()
@@ -30,7 +30,7 @@ def parameter_count_changed(norm: Series, *, min_points: int = 2) -> Iterator[Hi
     changes = np.flatnonzero((rows.recorded[1:] != rows.recorded[:-1]).any(axis=1)) + 1
     if len(changes) != 1:
         return
-    switch = int(changes[0])  # all tensors that come or go do so at this row
+    switch = int(changes[0])  # the row at which all tensors come or go
     step = int(rows.steps[switch])
     for came, what in ((True, "new"), (False, "gone")):
         names = [label for label, has_changed in zip(rows.labels, rows.recorded[switch] == came, strict=True) if has_changed]

@@ -18,14 +18,14 @@ def spectral_norm_runaway(
 
     ## What it checks
     The spectral norm of each recorded matrix against its lowest of the last `within_steps` steps, or of the checkpoint before
-    where they lie further apart: `max_ratio` as large, and over `min_norm` (DR-2: from 1.2 to 14 by step 500 is of high
-    concern).
+    where checkpoints lie further apart. The norm runs away where it is at least `max_ratio` times as large and above `min_norm`
+    (DR-2: from 1.2 to 14 by step 500 is of high concern).
     ## Why it matters
-    Attention logits scale with the product of two such norms: softmax saturates soon after. Look at the entropy of the
-    same layer and at its largest logit.
+    Attention logits scale with the product of two such norms: softmax saturates soon after. Look at the entropy of the same layer
+    and at its largest logit.
     ## False alarms
-    A matrix that begins at zero or far below its usual scale grows many times over without harm: what counts besides is that
-    it stretches some vector more than `min_norm` times. In long runs norms grow tenfold over tens of thousands of steps.
+    A matrix that begins at zero or far below its usual scale grows many times over without harm: it must also stretch some vector
+    more than `min_norm` times. In long runs norms grow tenfold over tens of thousands of steps.
     """
     yield from too_few(norm, 2)
     ratio = _over_recent(norm.steps, np.where(norm.finite & (norm.values > 0), norm.values, np.nan), within_steps)

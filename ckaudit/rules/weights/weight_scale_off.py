@@ -17,19 +17,19 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import table_of
 
 MAX_INPUTS = 2.0**14
-"""Inputs of one output that most matrices have at most: the width of Llama 3 405B. A gain is a spread of 1/128 of it at least."""
+"""Most matrices have no more inputs of one output: the width of Llama 3 405B. So the spread is 1/128 of the gain at least."""
 
 MIN_INPUTS = 4.0
-"""Inputs of one output that all but toys have."""
+"""Least inputs of one output, toys left aside."""
 
 MIN_SPREAD_SHARE = 0.9
-"""Share of their size that the spread of weights is that were drawn about zero; a gain of one has none to speak of."""
+"""Weights that were drawn about zero have a spread of this share of their size at least; a gain of one has hardly any spread."""
 
 MIN_SHARE_BEYOND = 0.6
 """Share of the weights that must lie beyond a bound: half of them may be biases that began at zero."""
 
 MIN_MATRICES = 4
-"""Fewer weights say nothing of most."""
+"""Of fewer weights nothing can be said of most."""
 
 LARGEST_GUESS = 12.5
 """Nats that a guess among the 262,144 tokens of the largest vocabularies costs."""
@@ -47,7 +47,7 @@ USUAL_GAIN = 0.1
 """The least gain of the usual ways to draw a matrix."""
 
 EARLY_STEPS = 100
-"""Steps after which nobody who has no checkpoint before them knows how weights began."""
+"""A first checkpoint after more steps no longer shows how weights began."""
 
 
 @rule(
@@ -68,23 +68,31 @@ def weight_scale_off(
     r"""Initial weights are far from the usual scale.
 
     ## What it checks
-    At step 0 the gain of each matrix, $\sigma\sqrt{\mathrm{fan\,in}}$: 0.58 for the default of PyTorch, 1 and 1.4 after Glorot
-    and He, 0.02 times the root of the width for the GPTs (0.14 to 1.3). The median matrix below `min_gain` or above `max_gain`,
-    twice the largest of these, is sev2 (300 healthy trainings of 50 families: 0.15 to 0.83); a single matrix above
-    `single_ratio` times the highest, or above `max_gain` while the median is not, is noted. Where nobody tells shapes, or step 0
-    is missing, the spread at the first checkpoint of the first hundred steps speaks alone: six tenths of all weights below
-    that of a gain of 0.1 in a layer of 16,384 inputs, or above that of `max_gain` in one of 4, are sev2 (480 healthy trainings:
-    0.018 to 1). Where neither says so, the signal does: weights are drawn so that each layer hands on what it gets at about the
-    same scale (He et al. 2015). From the first third of six layers and more to the last the median output is more than
-    `max_signal_growth` times as large at step 0 or 1, and the first loss is above what any guess costs: sev2 (300 trainings, up
-    to step 10: 0.006 to 17).
+    The gain of each matrix at step 0, $\sigma\sqrt{\mathrm{fan\,in}}$: 0.58 for the default of PyTorch, 1 and 1.4 after Glorot
+    and He, 0.02 times the root of the width for the GPTs (0.14 to 1.3):
+
+    - The gain of the median matrix below `min_gain` or above `max_gain`, twice the largest of these, is sev2 (300 healthy
+      trainings of 50 families: 0.15 to 0.83).
+    - A single matrix above `max_gain` is noted while the median gain is at most 1; above 1, a single matrix is noted above
+      `single_ratio` times `max_gain`.
+    - Where nobody tells shapes, or step 0 is missing, the spread at the first checkpoint of the first hundred steps speaks alone.
+    - Six tenths of all weights are sev2 below the spread of a gain of 0.1 in a layer of 16,384 inputs, or above that of
+      `max_gain` in one of 4 (480 healthy trainings: 0.018 to 1).
+    - Where neither says so, the signal does: weights are drawn so that each layer hands on what it gets at about the same scale
+      (He et al. 2015).
+    - The signal is off (sev2) where, from the first third of six layers and more to the last, the median output grows more than
+      `max_signal_growth` times at step 0 or 1, and the first loss is above what any guess costs.
+    - Healthy signals grow 0.006 to 17 times (300 trainings, up to step 10).
     ## Why it matters
-    Far too large, outputs saturate and the first losses are huge; far too small, hardly any gradient comes back.
+    Weights that are far too large saturate outputs and make the first losses huge; weights that are far too small let hardly any
+    gradient come back.
     ## False alarms
-    Projections that start at zero by design are left out, and so are embeddings and what does not multiply its inputs; a single
-    matrix has no layer behind it. A run that goes on from trained weights has none of the usual scales, and is judged by the
-    same wide band. Logistic units have gains of four: up to there a model whose first loss is like those of its first tenth
-    has a note.
+    Some models begin at a scale of their own:
+
+    - Projections that start at zero by design are left out, and so are embeddings and tensors that do not multiply their inputs.
+    - A single matrix has no layer behind it, and is not judged by its gain.
+    - A run that goes on from trained weights has none of the usual scales, and is judged by the same wide band.
+    - Logistic units have gains of four: up to there, a model whose first loss is like those of its first tenth has a note.
     """
     outcomes = list(_by_weights(std, rms, facts, loss, min_gain, max_gain, single_ratio))
     yield from outcomes
@@ -93,7 +101,7 @@ def weight_scale_off(
 
 
 def _by_signal(outputs: Series, facts: Manifest | None, loss: Series | None, max_growth: float) -> Iterator[Hit]:
-    """Yield that what the layers put out grows with depth before anything is learnt, and that the first loss tells of it.
+    """Yield where the outputs of layers grow with depth before anything is learnt, and the first loss shows it.
 
     A loss is always taken before the first update, and a writer may run the model behind it.
     """
@@ -160,7 +168,7 @@ def _known_losses(loss: Series | None) -> Floats:
 
 
 def _by_spread(std: Series, rms: Series | None, facts: Manifest | None, max_gain: float) -> Iterator[Hit | Skip]:
-    """Judge the spread of all weights at an early checkpoint, whatever their shapes: gains and biases are told by their mean."""
+    """Judge the spread of all weights at an early checkpoint, whatever their shapes; gains and biases are known by their mean."""
     if not len(std.steps) or std.steps[0] > EARLY_STEPS or rms is None:
         yield Skip(
             "not_recorded", f"needs a checkpoint of the first {EARLY_STEPS} steps; the shapes of the matrices would say more"

@@ -28,18 +28,25 @@ def weights_alike(
     r"""The rows or columns of a weight matrix are all equal.
 
     ## What it checks
-    The standard deviation of each trainable matrix over the root mean square of its elements: below `min_relative_std` (the
-    rounding of float32) at `min_points` checkpoints in a row, all its elements are one number. Step 0 is enough for a weight of
-    several rows and columns that is no gain: its columns may part later, as the inputs do, and its rows never. Where elements
-    were sampled, rows or columns that differ by no more than that at `min_points` checkpoints in a row. And all matrices but
-    embeddings, two at least, are zero at the first checkpoint.
+    Whether the elements, the rows or the columns of trainable matrices are all equal:
+
+    - The standard deviation of a matrix over the root mean square of its elements is below `min_relative_std` (the rounding of
+      float32) at `min_points` checkpoints in a row: all its elements are one number.
+    - Step 0 is enough for a weight of several rows and columns that is no gain: its columns may part later, as the inputs do, and
+      its rows never.
+    - Where elements were sampled: the rows, or the columns, differ by less than `min_relative_std` at `min_points` checkpoints in
+      a row.
+    - All matrices but embeddings, two at least, are zero at the first checkpoint.
     ## Why it matters
     Units with equal weights get equal gradients and stay copies of each other: the matrix has rank one for good.
     ## False alarms
-    Gains and biases start equal, as they should, in tables of many layers too, and so do rates of state-space models: only
-    matrices are judged that belong to no normalisation, and at step 0 or by samples those that multiply an input, which are
-    called a weight or a kernel. One matrix of zeros among others is how adapters and residual branches begin, and all that a
-    linear model has. One matrix alone of equal rows and unknown shape may have a single row: a note.
+    Some tensors begin with equal elements, as they should:
+
+    - Gains and biases start equal, in tables of many layers too, and so do rates of state-space models: only matrices that belong
+      to no normalization are judged.
+    - At step 0, and by samples, only matrices that multiply an input are judged: those that are called a weight or a kernel.
+    - One matrix of zeros among others is how adapters and residual branches begin, and all that a linear model has.
+    - One matrix alone of equal rows and unknown shape may have a single row: a note.
     """
     yield from too_few(std, min_points)
     tensors = table_of(facts)

@@ -16,10 +16,10 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
 MIN_EXPLAINED_SHARE = 0.5
-"""Share of a constant guess's loss that a model saves: weights that make so much of their inputs have grown to good use."""
+"""Where a model saves this share of a constant guess's loss, its weights have grown to good use."""
 
 ABSURD_STD = 1000.0
-"""Standard deviation that no tensor has, initial or trained: one checkpoint of it tells."""
+"""Standard deviation that no tensor has, initial or trained: one checkpoint of it is enough."""
 
 
 @rule("WGT002", severity="sev2", needs=[weight_std], wants=[FACTS, explained_share], unit="1")
@@ -38,20 +38,27 @@ def weights_grow(
     r"""Weights grow without bound.
 
     ## What it checks
-    The gain of each matrix, $\sigma\sqrt{\mathrm{fan\,in}}$, about what it multiplies the size of its input by. Where the median
-    matrix's gain is over `max_gain` and over `max_growth` times what it began with, all of them run away (lab: healthy runs end
-    at up to 1.1, or grow by less than a half; learning rates ten times too high come to 1.7 to 3.2). A single matrix over
-    `max_single_gain` that grew `max_single_growth` times, its largest step left out, runs away alone. Both at `min_points`
-    checkpoints. Where no shapes are known, the median tensor's standard deviation speaks: above `max_std`, ten times that of the
-    widest usual initialization, and `max_single_growth` times what it began with; above a thousand always.
+    The gain of each matrix, $\sigma\sqrt{\mathrm{fan\,in}}$: about how many times it multiplies the size of its input. Weights
+    run away where one of these holds at `min_points` checkpoints in a row:
+
+    - All weights: the median gain is over `max_gain`, and the median growth over `max_growth` times the first gain (lab: healthy
+      runs end at up to 1.1, or grow by less than a half; learning rates ten times too high come to 1.7 to 3.2).
+    - A single matrix: its gain is over `max_single_gain`, and it grew `max_single_growth` times, its largest step left out.
+    - Where no shapes are known: the median tensor's standard deviation is above `max_std`, ten times that of the widest usual
+      initialization, and `max_single_growth` times what it began with.
+    - A median standard deviation above a thousand is reported always, where no shapes are known.
     ## Why it matters
     Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
     ## False alarms
-    A small initialization grows many times over without harm; what counts is where it comes to. Embeddings have no gain, nor has
-    what does not multiply its inputs; what a recurrent cell puts out is bounded by its gates; and a linear model has no layer
-    behind its one matrix. So has the matrix of a head or of a single output, as of a value or a reward, which grows to the size
-    of its targets: alone it is a note. Targets in the thousands need such weights: where the model saves half of what a constant
-    guess costs at its end, all matrices together are a note.
+    Some weights grow and are well:
+
+    - A small initialization grows many times over without harm; what counts is where it comes to.
+    - Embeddings have no gain, nor have tensors that do not multiply their inputs. What a recurrent cell puts out is bounded by
+      its gates, and a linear model has no layer behind its one matrix.
+    - The matrix of a head or of a single output, as of a value or a reward, has no layer behind it either and grows to the size
+      of its targets: alone it is a note.
+    - Targets in the thousands need such weights: where the model saves half of what a constant guess costs at its end, all
+      matrices together are a note.
     """
     yield from too_few(std, min_points)
     gains = _gains(std, facts)

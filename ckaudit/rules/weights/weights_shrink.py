@@ -15,7 +15,7 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 MIN_DECAYED_SHARE = 0.6
-"""No decay takes 40 % off a weight in one update: what does, sets it, as clamping, projecting or loading weights."""
+"""Least share of a weight that a decay leaves in one update: what takes 40 % off is clamping, projecting or loading weights."""
 
 
 @rule("WGT001", severity="sev2", needs=[], wants=[weight_norm, weight_rms, train_loss_raw, decayed_share, FACTS], unit="1")
@@ -34,18 +34,24 @@ def weights_shrink(
     """Weight norms decay steadily everywhere.
 
     ## What it checks
-    Each trainable tensor's norm over its largest so far, or the root mean square of its elements where no norm is recorded, and
-    the median tensor's of it: below `min_norm_share` at `min_points` checkpoints in a row, after `min_falls` falls in a row and
-    smaller than at the start, the weights decay (lab: the median tensor of a healthy run has at least 0.94 of its largest norm;
-    under too much weight decay it comes to 0.05).
+    The norm of each trainable tensor over its largest so far, as the median over the tensors; where no norm is recorded, the root
+    mean square of their elements. The weights decay where all of these hold:
+
+    - The median share is below `min_norm_share` at `min_points` checkpoints in a row (lab: the median tensor of a healthy run has
+      at least 0.94 of its largest norm; under too much weight decay it comes to 0.05).
+    - The median share fell `min_falls` times in a row before.
+    - The median tensor is smaller than at the start.
     ## Why it matters
     Weight decay, or something that acts like it, outweighs what is learnt: the model forgets (M11).
     ## False alarms
-    Single tensors shrink in healthy runs; the median tensor does not. Weights that had run away may come back. A jump to
-    smaller weights is not a decay, nor is what takes 40 % off in one update, as clamping does. Weights that began too large
-    for the task, as embeddings of deviation 1, get smaller because that is learnt: where more than `max_learnt_share` of the
-    loss has gone since, it is a note (wild draws: under too much decay at most 2 % goes). So it is where the optimizer is seen
-    to decay nothing.
+    Some weights shrink and are well:
+
+    - Single tensors shrink in healthy runs; the median tensor does not.
+    - Weights that had run away may come back.
+    - A jump to smaller weights is not a decay, nor is a loss of 40 % in one update, as by clamping.
+    - Weights that began too large for the task, as embeddings of deviation 1, get smaller because that is learnt: it is a note
+      where more than `max_learnt_share` of the loss has gone since (wild draws: under too much decay at most 2 % goes).
+    - It is a note as well where the optimizer is seen to decay nothing.
     """
     size = norm if norm is not None else rms
     if size is None:
@@ -83,7 +89,7 @@ def weights_shrink(
 def _since_set(steps: Steps, values: Floats) -> tuple[Steps, Floats]:
     """Return steps and norms from the last checkpoint on at which the median tensor had lost 40 % in each update.
 
-    Weights are set once, and stay: what goes on at that pace at the checkpoint before or after is no setting.
+    Weights are set once, and stay: a loss that goes on at that pace at the checkpoint before or after is not of that kind.
     """
     with np.errstate(all="ignore"):
         kept = row_medians(values[1:] / values[:-1]) ** (1 / np.diff(steps))
