@@ -265,3 +265,9 @@ def test_a_docstring_is_taken_apart_without_loss(name):
         each for each, parameter in inspect.signature(function).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
     }
     assert names <= set(told.arguments)
+
+
+@for_each("name", [*rules(), *causes(), *questions()])
+def test_no_paragraph_is_longer_than_a_tired_reader_holds(name):
+    longest = max((part for section in only(name).sections for part in section.paragraphs), key=lambda part: len(part.split()))
+    assert len(longest.split()) <= 70, longest

@@ -66,7 +66,7 @@ def test_every_question_says_what_it_looks_at_and_what_is_good_and_explains_its_
     assert "## Looks at" in question.doc
     assert "## Good" in question.doc
     assert "## Bad" in question.doc or "## Watch" in question.doc
-    assert f"playbook {'D' if row.startswith('D') else 'MP'}" in question.doc
+    assert f"playbook {'D' if row.startswith('D') else 'MP'}" in " ".join(question.doc.split())
     for name, default in question.thresholds.items():
         assert default is not None
         assert f"`{name}`" in question.doc, f"{row} does not explain {name}"
