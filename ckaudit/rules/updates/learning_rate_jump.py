@@ -24,7 +24,7 @@ def learning_rate_jump(
     facts: Manifest | None,
     *,
     min_jump: float = 0.01,
-    max_ratio_at_resume: float = 1.2,
+    max_ratio_to_past: float = 1.2,
     steps_after_resume: int = 5,
     tolerance: float = 0.05,
     min_ratio_to_neighbours: float = 5.0,
@@ -38,7 +38,7 @@ def learning_rate_jump(
 
     - A jump is sev2 at most `steps_after_resume` steps after the seam of a resume, where it is larger than the change at 95 of
       100 steps before it.
-    - A jump upwards, to more than `max_ratio_at_resume` times all rates before, is sev2 anywhere.
+    - A jump upwards, to more than `max_ratio_to_past` times all rates before, is sev2 anywhere.
     - Any other jump is noted, for stairs and warm restarts jump as they are meant to.
     - A warm-up that is taken by epoch is noted too: its rate rises twice or more and is constant in between.
     - In a log too short for slopes, a fall by more than `min_jump` from one step to the next is noted where the plan is so long
@@ -68,7 +68,7 @@ def learning_rate_jump(
     after_seam = np.zeros(len(steps), bool)
     for seam in resume_steps(facts):
         after_seam |= (steps > seam) & (steps <= seam + steps_after_resume) & _is_unusual(steps, values, seam)
-    serious = jumps & (after_seam | (values > max_ratio_at_resume * highest))
+    serious = jumps & (after_seam | (values > max_ratio_to_past * highest))
     if _is_warmup_by_epoch(values, np.flatnonzero(serious & ~after_seam)):
         serious &= after_seam
     for row in map(int, np.flatnonzero(serious)):
