@@ -69,6 +69,9 @@ MIN_LEVEL_POINTS = 3
 POINTS_FOR_A_LEVEL = 20
 """Of so many points one that was easy makes no level; of fewer it may be all there is."""
 
+STEEP_POINTS = 4
+"""A loss falls fastest in its first points, where no second one lies near the lowest; later a single low one is a lucky batch."""
+
 CORRELATED = 1.0
 """Standard errors, 1 / sqrt(N), from which on the noise of neighbours goes together, as that of a moving average."""
 
@@ -263,10 +266,12 @@ def _is_above_past(values: Floats, onset: int, late: Rise) -> bool:
 def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:
     """Tell whether a curve ends above the level before its rise, and more than one easy batch made that level.
 
-    A rise that is clear by itself, and a level of parts of several points, need not be held by more.
+    The level of a part of several points need not be held by more, nor that of a curve which fell to it in its first points, and
+    rises clearly.
     """
-    in_doubt = best.deviations < CLEAR_DEVIATIONS and POINTS_FOR_A_LEVEL <= len(values) < MIN_LEVEL_POINTS * PARTS
-    if in_doubt and (before < (best.low + best.end) / 2).sum() < 2:
+    falls_fast = best.row <= STEEP_POINTS and best.deviations >= CLEAR_DEVIATIONS
+    is_judged_by_points = POINTS_FOR_A_LEVEL <= len(values) < MIN_LEVEL_POINTS * PARTS
+    if is_judged_by_points and not falls_fast and (before < (best.low + best.end) / 2).sum() < 2:
         return False
     return bool(median(values[-MIN_LEVEL_POINTS:]) > scale * best.low)
 

@@ -52,3 +52,15 @@ def test_the_unit_does_not_matter(scale):
 
 def test_a_spike_that_was_given_back_is_no_rise():
     assert sustained_rise(np.array([4.0, 3.0, 2.0, 9.0, 2.1, 2.0, 1.9, 1.9, 1.8, 1.9])) is None
+
+
+def test_a_single_lucky_batch_is_no_level_that_the_loss_rises_from():
+    tails = np.random.default_rng(3)
+    rises = []
+    for _ in range(300):  # Student's noise of three degrees of freedom: single batches lie far below the others
+        places = np.arange(50) / 50
+        values = 1.1 + 0.3 * np.exp(-5 * places) + 0.05 * tails.standard_t(3, 50)
+        rises.append(sustained_rise(values) is not None)
+    assert sum(rises) <= 9
+    values[20] = 0.4
+    assert sustained_rise(np.append(values[:40], values[40:] + 0.6)) is not None
