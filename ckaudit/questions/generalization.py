@@ -17,7 +17,7 @@ from ckaudit.questions.learning import STANDSTILL_RULES, against_floor
 from ckaudit.questions.question import SeriesAnswer, lenient_before, not_applicable, not_recorded, question, word_if_high
 from ckaudit.questions.values import MIN_SHOWN_RATIO, above_best, changes_of_data, largest, last_row, points
 from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
-from ckaudit.rules.loss.overfitting import overfitting
+from ckaudit.rules.loss.overfitting import is_grave_rise, overfitting
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.rises import is_negligible, sustained_rise
@@ -33,7 +33,7 @@ MIN_EVALS: int = overfitting.thresholds["min_evals"]
 @question(
     "D5.1",
     needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
-    wants=[train_loss_raw],
+    wants=[train_loss_raw, FACTS],
     rules=(
         "overfitting",
         "gap_widens",
@@ -53,6 +53,7 @@ def overfitted(
     gap: Series,
     rise: Series,
     logged: Series | None,
+    facts: Manifest | None,
     *,
     max_rise: float = RISE,
     evals: int = MIN_EVALS,
@@ -73,7 +74,8 @@ def overfitted(
 
     - The training loss falls and the held-out loss rises or stands, as overfitting has it.
     - The held-out loss ends above its best by more than noise (sustained_rise) and by more than 2 % of what has been learnt, or 5
-      % of it where the best is near zero, as LOSS002 has it. The gap is wide besides.
+      % of it where the best is near zero, as LOSS002 has it; of a loss that is not known to be of tokens, by more than 10 % of
+      its best. The gap is wide besides.
     - A held-out loss that ends below `solved` of its first is not bad: the task is solved.
     """
     steps, values = points(val)
@@ -90,7 +92,7 @@ def overfitted(
     since = len(values) - 1 - lowest
     is_wide = apart > wide * abs(end)
     rising = risen > max_rise and since >= evals
-    rose = rising and is_wide and _rises(values, logged) and end > solved * float(values[0])
+    rose = rising and is_wide and is_grave_rise(risen, facts) and _rises(values, logged) and end > solved * float(values[0])
     word: Word = "bad" if rose else "watch" if rising or is_wide else "good"
     return SeriesAnswer(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
 

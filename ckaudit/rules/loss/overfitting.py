@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.divergence import divergence_step
@@ -22,7 +23,8 @@ EVALS_PER_QUARTER = 3
 """Fewest evaluations in a quarter whose median shows that a validation loss stands."""
 
 LARGE_RISE = 0.1
-"""A rise of less than a tenth must stand out of the noise further than a larger one."""
+"""A rise of less than a tenth must stand out of the noise further than a larger one. Of a loss that is not known to be of tokens
+it is a note: a classifier that gets surer of the same answers pays as much (Guo et al. 2017)."""
 
 CARRIED, CARRIED_OF_MUCH, CARRIED_OF_ALL = 0.05, 0.25, 0.5
 """Share of the training loss's fall that shows on held-out data. Below the first nothing carries over. Below the second most of
@@ -94,6 +96,8 @@ def overfitting(
     ## False alarms
     A higher validation loss is not always memory:
 
+    - A loss that is not known to be of tokens is a note where it ends less than 10 % above its lowest: the log
+      likelihood of a classifier rises as it gets surer of the same answers (Guo et al. 2017).
     - Healthy runs end 0.1 to 0.3 % above their lowest validation loss; both bounds lie above that.
     - A held-out loss that rises in one jump and falls on from there comes from another evaluation, not from memory.
     - Where the files of the evaluation were hashed, only what follows their last change is judged.
@@ -105,7 +109,7 @@ def overfitting(
         return
     level = None if train is None else train.values[known, 0]
     standing = (max_gain, min_train_fall, min_gap_share)
-    outcomes = list(_by_course(steps, losses, level, logged, min_evals, min_rise, standing))
+    outcomes = list(_by_course(steps, losses, level, logged, facts, min_evals, min_rise, standing))
     yield from outcomes
     little = _carries_little_over(steps, losses, logged, facts) or _never_beats_guess(steps, losses, logged, explained, facts)
     if little is not None and not any(isinstance(outcome, Hit) for outcome in outcomes):
@@ -117,6 +121,7 @@ def _by_course(
     losses: Floats,
     level: Floats | None,
     logged: Series | None,
+    facts: Manifest | None,
     min_evals: int,
     min_rise: float,
     standing: tuple[float, float, float],
@@ -130,11 +135,24 @@ def _by_course(
     if risen is not None and is_negligible(risen.end - risen.low, losses, logged):
         return
     if risen is None or (is_lower and falls_on(losses[risen.onset :], risen)):
-        yield from _stands(steps, losses, level, logged, *standing)
+        above = float(losses[-1] / losses.min() - 1) if losses.min() > 0 else 0.0
+        for hit in _stands(steps, losses, level, logged, *standing):
+            yield hit if is_grave_rise(above, facts) else replace(hit, severity="note")
         return
     if level is not None and _rises_along(level[np.isfinite(level)], risen, min_rise):
         return
-    yield _rises(steps, losses, level, risen)
+    hit = _rises(steps, losses, level, risen)
+    share = (risen.end - risen.low) / abs(risen.low) if risen.low else math.inf
+    yield hit if is_grave_rise(share, facts) else replace(hit, severity="note")
+
+
+def is_grave_rise(share: float, facts: Manifest | None) -> bool:
+    """Tell whether a held-out loss that ends so far above its lowest, as a share of it, is more than a note.
+
+    Of tokens any rise beyond noise counts, and a loss that stands: their log likelihood is what is trained for. A record without
+    run.json is one of tokens, as the contract defines the loss.
+    """
+    return share > LARGE_RISE or facts is None or loss_kind_of(facts) == "nats_per_token"
 
 
 def _rises(steps: Steps, losses: Floats, train: Floats | None, risen: Rise) -> Hit:
