@@ -73,3 +73,36 @@ def test_a_second_optimizer_goes_on_and_steps_that_begin_anew_are_another_run(tm
 def test_what_only_looks_alike_is_left(imported: Import, text: str) -> None:
     with pytest.raises(UnreadableError, match="no log that is known"):
         imported(text, "train.log")
+
+
+FILE = """\
+# step, loss_train, loss_test, metrics_test
+0.000000000000000000e+00 4.500000000000000000e+01 5.0e-01 4.70e+01 2.5e-01 1.03e+00
+1.000000000000000000e+03 2.500000000000000000e-01 1.25e-01 5.00e-01 1.25e-01 3.59e-03
+"""
+
+
+def test_a_file_of_losses_has_as_many_terms_for_training_as_for_testing(imported: Import) -> None:
+    run = imported(FILE, "loss.dat")
+    assert run.source == "DeepXDE table"
+    assert curve(run, "train_loss_raw") == {0: 45.5, 1000: 0.375}
+    assert curve(run, "val_loss") == {0: 47.25, 1000: 0.625}
+
+
+def test_a_loss_on_the_training_points_is_no_held_out_loss(tmp_path: Path, imported: Import) -> None:
+    same = "# step, loss_train, loss_test, metrics_test\n" + "".join(
+        f"{step:.6e} {2 / step:.6e} {2 / step:.6e}\n" for step in (1, 10, 100, 1000)
+    )
+    run = imported(same, "loss.dat")
+    assert curve(run, "train_loss_raw") == {1: 2.0, 10: 0.2, 100: 0.02, 1000: 0.002}
+    assert not curve(run, "val_loss")
+    assert any("the same points" in note for note in run.notes)
+    path = tmp_path / "loss.dat"
+    path.write_text(same)
+    assert "DATA005" not in {finding.code for finding in triage(path).findings}
+
+
+def test_a_file_of_losses_that_is_cut_off_keeps_its_whole_rows(imported: Import) -> None:
+    run = imported(FILE + "2.000000000000000000e+03 1.25e-01 6.2\noops 1.0 1.0 1.0 1.0\n", "loss.dat")
+    assert curve(run, "train_loss_raw")[1000] == 0.375
+    assert 2000 not in curve(run, "val_loss") or math.isfinite(curve(run, "val_loss")[2000])

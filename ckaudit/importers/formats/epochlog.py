@@ -40,7 +40,7 @@ NAME = "epoch text log"
 GENERIC = True
 DETECTION_BYTES = 2**21  # bytes in which a log of this kind has shown two epochs
 _EPOCH = re.compile(
-    r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|episode\b|pass\b(?= \d+ ?/)|train:(?= \d+ \[))"
+    r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|episode\b|ep\b\.?(?= ?#?\d)|pass\b(?= \d+ ?/)|train:(?= \d+ \[))"
     r"[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
     re.IGNORECASE,
 )
@@ -58,6 +58,7 @@ _NUMBER_OF_CLASS = re.compile(r"(?:np\.float(?:16|32|64)\()?(nan|\d{1,3}(?:\.\d{
 _LIST = re.compile(
     r"(?<![\w.])([A-Za-z]{1,12}): (-?\d{1,9}\.\d{1,20}(?:, -?\d{1,9}\.\d{1,20}){1,31}) \|"
 )  # as ComboGAN writes it
+_SHORT_MARK = re.compile(rb"(?<![A-Za-z_])[Ee]p\.? ?#?\d")
 _SAMPLES = re.compile(r"\A[^\[]*\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*(?:\(\s*\d+(?:\.\d+)?\s*%\s*\)\s*\]|\]\s*\Z)")
 _DAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun) [a-z]{3}")  # before the number of the day, in the head of a log
 _BEGINS = re.compile(
@@ -80,6 +81,7 @@ def detects(source: Source) -> bool:
         or b"Train: " in source.data
         or b"pass " in source.data[:DETECTION_BYTES]
         or _PLACE_MARK.search(source.data[:DETECTION_BYTES])
+        or _SHORT_MARK.search(source.data[:DETECTION_BYTES])
     ):
         return False
     lines, _ = _with_errors(gathered(_lines(source.data[:DETECTION_BYTES])))
