@@ -1,4 +1,4 @@
-"""What the names of losses say of each other: which is the only one, which a policy learns from, which play against each other.
+"""What the names of losses say of them: which is the only one, which a policy learns from, which play against each other.
 
 The loss of a policy, of values or of a temporal difference has data and targets that change with the policy. A generator and
 what tells its pictures from real ones play against each other: neither loss need fall.
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, loss_part_of, players_of
+from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, adversarial_sides, loss_part_of
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
 from ckaudit.importers.other_languages import in_english
@@ -64,7 +64,7 @@ _NO_TERM = frozenset(
     total sum scale weight weights coef avg average mean smooth smoothed train training epoch step batch
     """.split()  # noqa: SIM905
 )
-_AGAINST = frozenset("adv adversarial gan g d gen generator dis disc discriminator critic".split())  # noqa: SIM905
+_ADVERSARIAL = frozenset("adv adversarial gan g d gen generator dis disc discriminator critic".split())  # noqa: SIM905
 
 
 class OnlyLoss(Struct, frozen=True):
@@ -79,7 +79,7 @@ class OnlyLoss(Struct, frozen=True):
     val: int | None = None
 
 
-class AdversarialLosses(Struct, frozen=True):
+class AdversarialPair(Struct, frozen=True):
     """Positions of the losses of a generator and of what tells its products from real ones."""
 
     generator: int
@@ -107,10 +107,10 @@ def may_be_a_cost(name: str) -> bool:
     >>> may_be_a_cost("val/mse"), may_be_a_cost("objective"), may_be_a_cost("fit_err"), may_be_a_cost("lr")
     (True, True, True, False)
     """
-    return bool(words_of(name) & (LOSS_WORDS | _ERROR_WORDS | _COUNTED_ERRORS))
+    return bool(words_in(name) & (LOSS_WORDS | _ERROR_WORDS | _COUNTED_ERRORS))
 
 
-def words_of(name: str) -> set[str]:
+def words_in(name: str) -> set[str]:
     """Return the words of a name, in small letters."""
     return set(re.split(r"[^a-z0-9]+", CAMEL.sub(" ", in_english(name)).lower()))
 
@@ -121,7 +121,7 @@ def looks_like_a_loss(name: str) -> bool:
     >>> looks_like_a_loss("step objective"), looks_like_a_loss("val_cost"), looks_like_a_loss("reader_cost")
     (True, False, False)
     """
-    words = words_of(name)
+    words = words_in(name)
     if words & _TIME_WORDS or {"batch", "cost"} <= words or words & _HELD_OUT or is_of_policy(name):
         return False
     return bool(words & (LOSS_WORDS | _ERROR_WORDS)) or {"cross", "entropy"} <= words
@@ -171,8 +171,8 @@ def of_policy(names: Sequence[str]) -> list[int]:
     >>> of_policy(["step", "td_loss"]), of_policy(["actor_loss", "critic_loss"]), of_policy(["g_loss", "critic_loss"])
     ([1], [0, 1], [])
     """
-    against = adversarial_losses(names)
-    apart = () if against is None else (against.generator, against.discriminator)
+    pair = adversarial_pair(names)
+    apart = () if pair is None else (pair.generator, pair.discriminator)
     return [
         position
         for position, name in enumerate(names)
@@ -180,18 +180,18 @@ def of_policy(names: Sequence[str]) -> list[int]:
     ]
 
 
-def adversarial_losses(names: Sequence[str]) -> AdversarialLosses | None:
-    """Return the losses that play against each other, None where there are not exactly two such.
+def adversarial_pair(names: Sequence[str]) -> AdversarialPair | None:
+    """Return where the loss of a generator and of a discriminator stand, None where there is not exactly one of each.
 
-    >>> adversarial_losses(["step", "train/g_loss", "train/d_loss"])
-    AdversarialLosses(generator=1, discriminator=2)
-    >>> adversarial_losses(["Loss_D", "Loss_G"]), adversarial_losses(["d_loss", "loss"])
-    (AdversarialLosses(generator=1, discriminator=0), None)
+    >>> adversarial_pair(["step", "train/g_loss", "train/d_loss"])
+    AdversarialPair(generator=1, discriminator=2)
+    >>> adversarial_pair(["Loss_D", "Loss_G"]), adversarial_pair(["d_loss", "loss"])
+    (AdversarialPair(generator=1, discriminator=0), None)
     """
     forms = [_TRAIN.sub("", _form(name)) for name in names]
     generators = [position for position, form in enumerate(forms) if GENERATOR.fullmatch(form)]
     others = [position for position, form in enumerate(forms) if DISCRIMINATOR.fullmatch(form)]
-    return AdversarialLosses(generators[0], others[0]) if len(generators) == len(others) == 1 else None
+    return AdversarialPair(generators[0], others[0]) if len(generators) == len(others) == 1 else None
 
 
 def loss_parts(names: Sequence[str]) -> dict[str, int]:
@@ -212,14 +212,15 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
     if paired or not any(map(_SUM.fullmatch, forms)):
         return paired
     terms = {match[1] or match[2]: place for place, form in enumerate(forms) if (match := _TERM.fullmatch(form))}
-    terms = {term: place for term, place in terms.items() if not {*term.split("_")} & (_PARTS | _HELD_OUT | _AGAINST | _NO_TERM)}
+    apart = _PARTS | _HELD_OUT | _ADVERSARIAL | _NO_TERM
+    terms = {term: place for term, place in terms.items() if not {*term.split("_")} & apart}
     return {f"loss_part/{term}": place for term, place in terms.items()} if len(terms) > 1 else {}
 
 
-def take_turns(names: Iterable[str]) -> bool:
+def have_adversarial_losses(names: Iterable[str]) -> bool:
     """Tell whether a log's names say that its losses play against each other."""
     names = list(names)
-    return adversarial_losses(names) is not None or players_of(names) is not None
+    return adversarial_pair(names) is not None or adversarial_sides(names) is not None
 
 
 def only_loss(names: Sequence[str]) -> OnlyLoss | None:
@@ -243,7 +244,7 @@ def only_loss(names: Sequence[str]) -> OnlyLoss | None:
         return _only_measure([_form(name) for name in names]) or _only_cost(names)
     forms = {position: form for position, name in enumerate(names) if (form := _form(name)).endswith("_loss")}
     words = {position: set(form.split("_")) for position, form in forms.items()}
-    if any(parts & _AGAINST for parts in words.values()):
+    if any(parts & _ADVERSARIAL for parts in words.values()):
         return None
     whole = [position for position, parts in words.items() if not parts & (_HELD_OUT | _PARTS)]
     if len(whole) != 1:
@@ -266,11 +267,11 @@ def _only_measure(forms: Sequence[str]) -> OnlyLoss | None:
 
 def _only_cost(names: Sequence[str]) -> OnlyLoss | None:
     """Return the one column with another word for a loss, and its twin of validation; an error that is counted must have one."""
-    apart = _PARTS | _AGAINST | {"elbo"}  # of a bound, more is better, unless somebody has turned its sign
-    costs = [place for place, name in enumerate(names) if looks_like_a_loss(name) and not words_of(name) & apart]
+    apart = _PARTS | _ADVERSARIAL | {"elbo"}  # of a bound, more is better, unless somebody has turned its sign
+    costs = [place for place, name in enumerate(names) if looks_like_a_loss(name) and not words_in(name) & apart]
     if not costs:
-        counted = [place for place, name in enumerate(names) if words_of(name) & _COUNTED_ERRORS]
-        costs = [place for place in counted if not words_of(names[place]) & _HELD_OUT and held_out_twin(names[place], names)]
+        counted = [place for place, name in enumerate(names) if words_in(name) & _COUNTED_ERRORS]
+        costs = [place for place in counted if not words_in(names[place]) & _HELD_OUT and held_out_twin(names[place], names)]
     if len(costs) != 1:
         return None
     twin = held_out_twin(names[costs[0]], names)
@@ -287,10 +288,10 @@ def held_out_twin(name: str, names: Sequence[str]) -> str:
     return next((other for other in names if _validated(_form(other)) == stem), "")
 
 
-def data_named_alone(names: Sequence[str]) -> tuple[str, str] | None:
-    """Return the names that are those of training and of held-out data and no more, None where there are no two such.
+def train_and_val_columns(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the two columns whose whole names are words for training and for held-out data, None where one is missing.
 
-    >>> data_named_alone(["epoch", "train", "valid"]), data_named_alone(["epoch", "train"])
+    >>> train_and_val_columns(["epoch", "train", "valid"]), train_and_val_columns(["epoch", "train"])
     (('train', 'valid'), None)
     """
     trained = next((name for name in names if _form(name) in _TRAIN_WORDS), "")
@@ -321,6 +322,7 @@ def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
     """
     names = list(names)
     plain = [NO_LETTERS.sub("_", CAMEL.sub("_", name).lower()).strip("_") for name in names]
-    if any(pattern.search(name) for name in plain for pattern in (REWARDS, _OTHER_LOSS, _OF_PICTURES)) or players_of(names):
+    of_no_text = (REWARDS, _OTHER_LOSS, _OF_PICTURES)
+    if any(pattern.search(name) for name in plain for pattern in of_no_text) or adversarial_sides(names):
         return "other"
     return "nats_per_token" if any(_OF_TOKENS.search(name) for name in plain) else None

@@ -19,7 +19,7 @@ from ckaudit.importers.kinds_of_loss import (
     loss_parts,
     of_policy,
     only_loss,
-    words_of,
+    words_in,
 )
 from ckaudit.importers.other_languages import in_english
 from ckaudit.wording import first_names
@@ -210,7 +210,7 @@ def is_named_like_a_score(header: str) -> bool:
     >>> is_named_like_a_score("val_acc"), is_named_like_a_score("mean reward"), is_named_like_a_score("reward_loss")
     (True, True, False)
     """
-    words = words_of(header)
+    words = words_in(header)
     return bool(words & SCORE_WORDS) and not words & LOSS_WORDS
 
 

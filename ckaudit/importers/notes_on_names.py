@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
 
 from ckaudit.importers.kinds_of_loss import (
-    adversarial_losses,
-    data_named_alone,
+    adversarial_pair,
     held_out_twin,
     is_of_policy,
     logs_rollouts,
     looks_like_a_loss,
+    train_and_val_columns,
 )
 from ckaudit.importers.names import SLICE, catalogue_name, is_named_like_a_score, list_names, policy_losses, shorten_name
 
@@ -77,10 +77,10 @@ def policy_note(names: Sequence[str], losses: Sequence[str] | None = None) -> li
 
 def offer_of(names: Sequence[str]) -> str:
     """Return the option that takes the first name that may be the training loss; empty where none may be."""
-    against = adversarial_losses(names)
-    apart = () if against is None else (names[against.generator], names[against.discriminator])
+    adversaries = adversarial_pair(names)
+    apart = () if adversaries is None else (names[adversaries.generator], names[adversaries.discriminator])
     losses = [name for name in names if looks_like_a_loss(name) and name not in apart]
-    pair = (losses[0], held_out_twin(losses[0], names)) if losses else data_named_alone(names)
+    pair = (losses[0], held_out_twin(losses[0], names)) if losses else train_and_val_columns(names)
     if pair is None:
         return ""
     loss, twin = pair

@@ -45,7 +45,7 @@ def has_taken_all_steps(steps: Steps, manifest: Manifest | None) -> bool:
     return planned is not UNSET and bool(len(steps) and steps[-1] >= planned)
 
 
-def is_alone(manifest: Manifest | None) -> bool:
+def is_single_process(manifest: Manifest | None) -> bool:
     """Tell whether a single process trains, so that nothing is exchanged between ranks."""
     return manifest is not None and manifest.world_size == 1
 

@@ -20,10 +20,11 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import take_turns
+from ckaudit.importers.kinds_of_loss import have_adversarial_losses
 from ckaudit.importers.names import factor_of, shorten_name
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, step_number
+from ckaudit.importers.text.adversarial_losses import average_sides, take_adversarial_pair
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
@@ -48,7 +49,6 @@ from ckaudit.importers.text.line_values import (
     with_unit,
 )
 from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
-from ckaudit.importers.text.players import game_of, take_game
 
 NAME = "key:value text log"
 GENERIC = True
@@ -126,7 +126,7 @@ def _known_cells(line: str, start: int) -> list[Cell] | None:
     cells = _cells(line, start)
     if not cells or any(name_of(cell.key) or cell.key in CLOCKS for cell in cells):
         return cells
-    return cells if take_turns(cell.key for cell in cells) else None
+    return cells if have_adversarial_losses(cell.key for cell in cells) else None
 
 
 def _cells(line: str, start: int) -> list[Cell] | None:
@@ -205,11 +205,11 @@ def is_derived(key: str) -> bool:
 
 def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]) -> NamedLines:
     """Give the columns their names and units, and convert steps to finished updates."""
-    game = game_of(rows.columns)
-    raw = game.columns
+    averaged = average_sides(rows.columns)
+    raw = averaged.columns
     columns: Columns = {}
     taken = []
-    parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()} | {**game.parts}
+    parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()} | {**averaged.parts}
     mapped = {**parts, **with_only_loss(raw, with_test_loss(raw, mapped))}
     hidden = losses_of_policy(raw, mapped)
     scores = bare_scores(raw)
@@ -222,13 +222,13 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
             taken.append(f"{name} from {shorten_name(key)}")
     if "total" in raw:
         columns[".planned"] = raw["total"]
-    summed, pair = take_game(columns, raw)
-    notes = [*game.notes, *summed, *policy_note(list(raw), hidden), *_estimates(columns, raw, mapped)]
+    summed, pair = take_adversarial_pair(columns, raw)
+    notes = [*averaged.notes, *summed, *policy_note(list(raw), hidden), *_estimates(columns, raw, mapped)]
     timed, together = take_data_time(columns, raw)
     notes += timed + _durations(columns, rows) + take_rate(columns, raw)
     notes += _tokens(columns, rows, facts)
     steps, step_notes = _steps(rows, columns)
-    used = (*parts, *together, *game.used, *pair, *mapped)
+    used = (*parts, *together, *averaged.used, *pair, *mapped)
     return NamedLines(
         StepLines(steps, rows.origin, columns),
         [f"taken: {', '.join(taken)}", *step_notes, *notes],

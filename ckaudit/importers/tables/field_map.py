@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec import Struct
 
 from ckaudit.contract.schema.loss_names import loss_part_of
-from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
+from ckaudit.importers.kinds_of_loss import adversarial_pair, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     catalogue_name,
@@ -20,7 +20,7 @@ from ckaudit.importers.names import (
 )
 from ckaudit.importers.notes_on_names import could_be, notes_on_left_out
 from ckaudit.importers.notes_on_names import note_on_taken as taken_note
-from ckaudit.importers.tables.curves import broken_losses, drop_placeholders, take_sum
+from ckaudit.importers.tables.curves import broken_losses, drop_placeholders, take_adversarial_sum
 from ckaudit.importers.tables.data_loading_time import may_time_a_step, named_times, take_times
 from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import Numbers, fullest_column
@@ -123,10 +123,10 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
         values = rows.columns[key]
         keys[name], series[name] = key, values if factor == 1 else values.times(factor)
     notes = drop_placeholders(series, keys)
-    against = adversarial_losses(rows.keys)
-    if against and "train_loss_raw" not in series:
-        pair = rows.keys[against.generator], rows.keys[against.discriminator]
-        notes += take_sum(series, pair, [rows.column(key) for key in pair])
+    adversaries = adversarial_pair(rows.keys)
+    if adversaries and "train_loss_raw" not in series:
+        pair = rows.keys[adversaries.generator], rows.keys[adversaries.discriminator]
+        notes += take_adversarial_sum(series, pair, [rows.column(key) for key in pair])
         silent = {*silent, *pair}
     offered = {key for candidates in choices.values() for key in candidates}
     times = named_times([key for key in rows.columns if key not in names and key not in mapped.values()])

@@ -8,18 +8,18 @@ from functools import lru_cache
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.loss_names import loss_part_of, may_be_of_players
+from ckaudit.contract.schema.loss_names import loss_part_of, may_be_adversarial
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.names import catalogue_name, factor_of, is_test_loss, list_names, policy_losses, shorten_name, test_loss_of
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
+from ckaudit.importers.text.adversarial_losses import average_sides, discriminator_accuracies, take_adversarial_pair
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, no_run_facts, parsed_dialect, read_scanned
-from ckaudit.importers.text.players import accuracies_of_judges, game_of, take_game
 from ckaudit.importers.text.prefix import MAX_LINE
 
 PAIR = re.compile(
@@ -139,7 +139,7 @@ def is_wanted(key: str) -> bool:
         or is_test_loss(key)
         or loss_part_of(key) is not None
         or counts_steps(key)
-        or may_be_of_players(key)
+        or may_be_adversarial(key)
         or _may_be_of_a_loss(key)
     )
 
@@ -152,7 +152,7 @@ def _may_be_of_a_loss(key: str) -> bool:
 def unused_keys(columns: Columns, used: Collection[str]) -> tuple[str, ...]:
     """Return the keys that were read for they might be of a loss, and that nothing was taken from."""
     free = (key for key in columns if name_of(key) is None and key not in used)
-    return tuple(key for key in free if _may_be_of_a_loss(key) or may_be_of_players(key))
+    return tuple(key for key in free if _may_be_of_a_loss(key) or may_be_adversarial(key))
 
 
 def with_only_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
@@ -207,9 +207,9 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     """
     columns: Columns = {}
     taken = []
-    game = game_of(rows.columns)
-    rows = replace(rows, columns=game.columns)
-    parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()} | {**game.parts}
+    averaged = average_sides(rows.columns)
+    rows = replace(rows, columns=averaged.columns)
+    parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()} | {**averaged.parts}
     mapped = {**parts, **with_only_loss(rows.columns, with_test_loss(rows.columns, mapped))}
     of_policy = losses_of_policy(rows.columns, mapped)
     scores = bare_scores(rows.columns)
@@ -234,9 +234,9 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     )
     timed, together = take_data_time(columns, rows.columns)
     naming_notes += timed + take_rate(columns, rows.columns)
-    summed, pair = take_game(columns, rows.columns)
-    naming_notes += [*game.notes, *summed]
-    used = (*parts, *together, *game.used, *pair, *mapped)
+    summed, pair = take_adversarial_pair(columns, rows.columns)
+    naming_notes += [*averaged.notes, *summed]
+    used = (*parts, *together, *averaged.used, *pair, *mapped)
     return NamedLines(
         StepLines(rows.steps, rows.origin, columns), [*naming_notes, *notes], used, unused_keys(rows.columns, {*used, *hidden})
     )
@@ -262,7 +262,7 @@ def bare_scores(keys: Iterable[str]) -> frozenset[str]:
     """
     keys = set(keys)
     has_loss = any("loss" in key and name_of(key) in ("train_loss_raw", "val_loss") for key in keys)
-    return frozenset(keys & {"train", "val"}) if has_loss else accuracies_of_judges(keys)
+    return frozenset(keys & {"train", "val"}) if has_loss else discriminator_accuracies(keys)
 
 
 def parts_of(columns: Columns) -> dict[str, str]:

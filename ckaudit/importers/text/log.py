@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from ckaudit.contract.schema.manifest import Manifest, Session, StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import loss_kind_of_names, take_turns
+from ckaudit.importers.kinds_of_loss import have_adversarial_losses, loss_kind_of_names
 from ckaudit.importers.names import list_names, name_to_copy, resolve_columns, slices_of
 from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of
@@ -174,7 +174,7 @@ def _manifest(name: str, keys: Iterable[str], meaning: NamedLines) -> Manifest:
         schema_version="ck.run.v1",
         source=name,
         loss_kind=loss_kind_of_names(keys) or UNSET,
-        takes_turns=take_turns(keys) or UNSET,
+        takes_turns=have_adversarial_losses(keys) or UNSET,
         step_unit=meaning.step_unit,
     )
 

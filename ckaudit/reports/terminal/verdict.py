@@ -18,7 +18,7 @@ from ckaudit.reports.report_sections import (
     resume_checkpoints,
     why_suppressed,
 )
-from ckaudit.reports.terminal.charts import curve, waterfall
+from ckaudit.reports.terminal.charts import draw_curve, waterfall
 from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.screen_text import MAX_COLUMNS, badge, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
@@ -140,9 +140,9 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
             lines = waterfall(drawn, width=width - 2, unicode=view.unicode)
         elif chart.finding is not None:
             first = report.findings[chart.finding].first_step
-            lines = curve(drawn, [first], sign="^", width=width - 2, height=PICTURE_ROWS, unicode=view.unicode)
+            lines = draw_curve(drawn, [first], sign="^", width=width - 2, height=PICTURE_ROWS, unicode=view.unicode)
         else:
-            lines = curve(drawn, marks, width=width - 2, unicode=view.unicode)
+            lines = draw_curve(drawn, marks, width=width - 2, unicode=view.unicode)
         caption = [paint(f"  {line}", "dim", view) for line in wrap(lines[-1], width - 2)]
         heading = [_title(line, view) for line in wrap(printable(chart.title, view), width)]
         yield [*heading, *(f"  {line}" for line in lines[:-1]), *caption]

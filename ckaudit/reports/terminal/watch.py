@@ -18,7 +18,7 @@ NAME_COLUMNS, VALUE_COLUMNS, UNIT_COLUMNS = 23, 10, 11
 PAINT = re.compile("\x1b\\[[0-9;]*m")
 
 
-def line(event: WatchEvent, view: View, *, with_cause: bool = True) -> str:
+def event_lines(event: WatchEvent, view: View, *, with_cause: bool = True) -> str:
     """Return an event as one line, and where a cause is likely, a second that says what to do.
 
     Only what the run itself tells stands in it, no clock, so that the same run gives the same lines.
