@@ -71,7 +71,7 @@ def _verdict(report: Report, view: View, width: int) -> list[str]:
     lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
     lines += [" " * (len(word) + 2) + paint(line, "bold", view) for line in rest]
     step = "" if report.step is None else f" at step {report.step}"
-    if report.to_judge_more and report.severity in (None, "note"):
+    if report.to_judge_more and not report.is_ill:
         lines += paragraph(printable(f"To judge more: {report.to_judge_more}", view), width, indent=" " * (len(word) + 2))
     about = f"{report.command} {report.subject}{step}, {plural(report.files, 'file')} read, {report.tool}"
     return lines + [paint(line, "dim", view) for line in wrap(printable(about, view), width)]
