@@ -12,6 +12,7 @@ from msgspec import Struct
 from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, adversarial_sides, loss_part_of
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
+from ckaudit.importers.column_name import DATA_WORDS, TRAIN, own_name
 from ckaudit.importers.other_languages import in_english
 
 COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|avr|average|mean|batch|minibatch|step|elbo|vae)_)?"
@@ -29,9 +30,8 @@ _OF_TOKENS = re.compile(
     r"(^|_)(ppl|perplexity|bpb|bpc|mfu|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)"
 )
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_HELD_OUT = frozenset({*HELD_OUT.split("|"), "test", "testing"})
+_HELD_OUT = frozenset(word for word, data in DATA_WORDS.items() if data != TRAIN)
 _VALIDATION = re.compile(rf"(?:{HELD_OUT})_(.+)|(.+)_(?:{HELD_OUT})")
-_TEST_LOSS = re.compile(rf"(?:test|testing)_{COMPONENT}loss(?:es)?|{COMPONENT}loss(?:es)?_(?:test|testing)")
 _TRAIN = re.compile(r"(?:train|training|tr|fit)_(?=.)")
 _MEASURE = re.compile(r"(?:mse|rmse|mae|huber|smooth_l1|l1|l2|bce|elbo)")
 _TRAIN_WORDS = frozenset({"train", "training", "tr"})
@@ -84,15 +84,6 @@ class AdversarialPair(Struct, frozen=True):
 
     generator: int
     discriminator: int
-
-
-def is_test_loss_name(name: str) -> bool:
-    """Tell whether a name, in small letters and with underscores, is that of a loss on a test set.
-
-    >>> is_test_loss_name("test_loss"), is_test_loss_name("loss_test"), is_test_loss_name("test_acc")
-    (True, True, False)
-    """
-    return _TEST_LOSS.fullmatch(name) is not None
 
 
 def may_be_a_loss(name: str) -> bool:
@@ -306,7 +297,7 @@ def _validated(form: str) -> str:
 
 
 def _form(name: str) -> str:
-    return NO_LETTERS.sub("_", CAMEL.sub("_", in_english(name.rsplit(" - ", 1)[-1])).lower()).strip("_")
+    return NO_LETTERS.sub("_", CAMEL.sub("_", own_name(name)).lower()).strip("_")
 
 
 def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:

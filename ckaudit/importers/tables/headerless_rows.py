@@ -7,9 +7,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ckaudit.importers.column_name import TRAIN
 from ckaudit.importers.names import list_names
 from ckaudit.importers.tables.curves import UNIX_TIME
-from ckaudit.importers.tables.loss_file_names import TRAIN, NamedLoss, loss_named_by_file
+from ckaudit.importers.tables.loss_file_names import NamedLoss, loss_named_by_file
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from
 
 _UNNAMED = "nothing names the columns"

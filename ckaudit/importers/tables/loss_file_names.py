@@ -4,21 +4,16 @@ import re
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.score_names import HELD_OUT, SCORE_WORDS
+from ckaudit.contract.schema.score_names import SCORE_WORDS
+from ckaudit.importers.column_name import DATA_WORDS, TRAIN
 from ckaudit.importers.kinds_of_loss import CAMEL, NO_LETTERS
 from ckaudit.importers.names import catalogue_name, recognise_columns
 from ckaudit.importers.other_languages import in_english
 
-TRAIN, VAL, TEST = "train", "val", "test"
 MAX_NAME = 255
 """Characters of a name that are looked at: no file system of today allows for more."""
 
-_DATA_WORDS = {
-    **dict.fromkeys(("tr", "train", "training", "trn"), TRAIN),
-    **dict.fromkeys(HELD_OUT.split("|"), VAL),
-    **dict.fromkeys(("test", "testing"), TEST),
-}
-_WRITTEN_TOGETHER = re.compile(rf"({'|'.join(_DATA_WORDS)})?(loss)(?:es)?(\d{{0,6}})")
+_WRITTEN_TOGETHER = re.compile(rf"({'|'.join(DATA_WORDS)})?(loss)(?:es)?(\d{{0,6}})")
 _VERSION = re.compile(r"v\d{1,3}|\d{1,20}")
 _ENDINGS = frozenset("txt text csv tsv json log out dat npy npz pth pt pkl list lst gz zst".split())  # noqa: SIM905
 _ABOUT_A_LOSS = frozenset(
@@ -63,7 +58,7 @@ def loss_named_by_file(name: str) -> NamedLoss | None:
     [None, None, None, None, None]
     """
     words = words_in_file_name(name)
-    data = tuple(dict.fromkeys(_DATA_WORDS[word] for word in words if word in _DATA_WORDS))
+    data = tuple(dict.fromkeys(DATA_WORDS[word] for word in words if word in DATA_WORDS))
     wanted = NamedLoss("", data).catalogue_name
     if "loss" not in words:
         ends = ("_".join(words[begin:]) for begin in range(len(words)))
@@ -83,7 +78,7 @@ def names_a_training_log(name: str) -> bool:
     (True, True, False)
     """
     words = set(words_in_file_name(name, endings=frozenset()))
-    return any(_DATA_WORDS.get(word) == TRAIN for word in words) and bool(words & _LOG_WORDS)
+    return any(DATA_WORDS.get(word) == TRAIN for word in words) and bool(words & _LOG_WORDS)
 
 
 def words_in_file_name(name: str, *, endings: frozenset[str] = _ENDINGS) -> list[str]:
@@ -102,7 +97,7 @@ def words_in_file_name(name: str, *, endings: frozenset[str] = _ENDINGS) -> list
 
 def _without_data_and_versions(words: list[str]) -> list[str]:
     """Return words without those of data and of versions."""
-    return [word for word in words if word not in _DATA_WORDS and not _VERSION.fullmatch(word)]
+    return [word for word in words if word not in DATA_WORDS and not _VERSION.fullmatch(word)]
 
 
 def _is_whole_loss(before: list[str], after: list[str]) -> bool:
