@@ -145,22 +145,23 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
     return by_episodes or both or any(_ROLLOUTS.search(name) for name in plain)
 
 
-def episode_of(names: Sequence[str]) -> int | None:
+def episode_counter(names: Sequence[str]) -> int | None:
     """Return the position of the name of a count of episodes, None where there is none.
 
-    >>> episode_of(["Episode", "reward"]), episode_of(["i_episode"]), episode_of(["episode_reward", "ep"])
+    >>> episode_counter(["Episode", "reward"]), episode_counter(["i_episode"]), episode_counter(["episode_reward", "ep"])
     (0, 0, None)
     """
     return next((place for place, name in enumerate(names) if _EPISODE.fullmatch(_form(name))), None)
 
 
-def of_policy(names: Sequence[str]) -> list[int]:
+def losses_named_after_policy(names: Sequence[str]) -> list[int]:
     """Return the positions of the losses that are a policy's or its values' by their own names.
 
     Beside a generator and a discriminator a loss of Q is that of a third network (InfoGAN).
 
-    >>> of_policy(["step", "td_loss"]), of_policy(["actor_loss", "critic_loss"]), of_policy(["g_loss", "critic_loss"])
-    ([1], [0, 1], [])
+    >>> logs = ["step", "td_loss"], ["actor_loss", "critic_loss"], ["g_loss", "critic_loss"]
+    >>> [losses_named_after_policy(names) for names in logs]
+    [[1], [0, 1], []]
     """
     pair = adversarial_pair(names)
     apart = () if pair is None else (pair.generator, pair.discriminator)
@@ -195,7 +196,7 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
     >>> loss_parts(["total_loss", "loss_cls", "loss_mask", "loss_scale"]), loss_parts(["box_loss", "cls_loss"])
     ({'loss_part/cls': 1, 'loss_part/mask': 2}, {})
     """
-    if logs_rollouts(names) or of_policy(names):
+    if logs_rollouts(names) or losses_named_after_policy(names):
         return {}
     places = {part: place for place, name in enumerate(names) if (part := loss_part_of(name))}
     paired = {f"loss_part/{part}": places[part] for pair in PAIRED_LOSS_TERMS if set(pair) <= set(places) for part in pair}
@@ -215,7 +216,7 @@ def have_adversarial_losses(names: Iterable[str]) -> bool:
 
 
 def only_loss(names: Sequence[str]) -> OnlyLoss | None:
-    """Return the only loss of a log by a name that ends in `_loss`, parts of a loss set aside; None where it is not the only one.
+    """Return the only loss of a log by a name that ends in `_loss`, parts of a loss set aside; None: there is none, or several.
 
     Where no name has the word loss, it is the one measure of error that was taken in training and in validation, or else the one
     name with another word for a loss.
@@ -229,7 +230,7 @@ def only_loss(names: Sequence[str]) -> OnlyLoss | None:
     >>> only_loss(["mse_loss", "l1_loss"]), only_loss(["kl_loss"]), only_loss(["pretext_loss", "value_loss"])
     (None, None, None)
     """
-    if of_policy(names):
+    if losses_named_after_policy(names):
         return None
     if not any(map(may_be_a_loss, names)):
         return _only_measure([_form(name) for name in names]) or _only_cost(names)

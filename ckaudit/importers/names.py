@@ -13,10 +13,10 @@ from ckaudit.importers.column_name import DATA_WORDS, TEST, TRAIN, VAL, own_name
 from ckaudit.importers.kinds_of_loss import (
     COMPONENT,
     LOSS_WORDS,
-    episode_of,
+    episode_counter,
     logs_rollouts,
     loss_parts,
-    of_policy,
+    losses_named_after_policy,
     only_loss,
     words_in,
 )
@@ -169,10 +169,10 @@ def catalogue_name(header: str) -> str | None:
     return next((known for known, alias in _ALIASES.items() if alias.fullmatch(name.normal_form)), None)
 
 
-def test_loss_of(headers: Sequence[str]) -> int | None:
+def only_test_loss(headers: Sequence[str]) -> int | None:
     """Return the position of a loss on a test set where no other held-out loss is logged; None: there is none.
 
-    >>> test_loss_of(["epoch", "Train Loss", "Test Loss"]), test_loss_of(["loss", "val_loss", "test_loss"])
+    >>> only_test_loss(["epoch", "Train Loss", "Test Loss"]), only_test_loss(["loss", "val_loss", "test_loss"])
     (2, None)
     """
     if any(catalogue_name(header) == "val_loss" for header in headers):
@@ -241,7 +241,7 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
         positions["train_loss_raw"] = [lone.train]
         if lone.val is not None:
             positions.setdefault("val_loss", [lone.val])
-    if "val_loss" not in positions and (tested := test_loss_of(headers)) is not None:
+    if "val_loss" not in positions and (tested := only_test_loss(headers)) is not None:
         positions["val_loss"] = [tested]
     return positions | {name: [position] for name, position in loss_parts(headers).items()}
 
@@ -251,7 +251,7 @@ def reward_columns(headers: Sequence[str], known: Iterable[str]) -> dict[str, li
 
     Beside a known return of an episode, `reward` is that of a step.
     """
-    if episode_of(headers) is None or not any(name.lower() in _OF_EPISODE for name in headers):
+    if episode_counter(headers) is None or not any(name.lower() in _OF_EPISODE for name in headers):
         return {} if (reward := mean_reward(headers)) is None else {MEAN_REWARD: [reward]}
     if any(EPISODE_RETURN.search(name.partition("/")[2]) for name in known):
         return {}
@@ -276,12 +276,12 @@ def policy_losses(headers: Sequence[str]) -> list[int]:
     """Return the positions of the columns that are a policy's loss by their names, or as a training loss beside its rewards.
 
     The data and the targets of a policy's loss change with the policy, so that neither its fall nor its rise says how the
-    training goes: such a column is taken only where it holds what is no number, for that is an illness of any loss.
+    training goes: such a column is taken only where it holds NaN or infinity, for that is an illness of any loss.
 
     >>> policy_losses(["train/loss", "rollout/ep_rew_mean"]), policy_losses(["loss", "reward"]), policy_losses(["td_loss"])
     ([0], [], [0])
     """
-    named = of_policy(headers)
+    named = losses_named_after_policy(headers)
     if not logs_rollouts(headers):
         return named
     lone = only_loss(headers)

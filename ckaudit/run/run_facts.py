@@ -261,10 +261,10 @@ def resume_steps(manifest: Manifest | None) -> list[int]:
     >>> resume_steps(None)
     []
     """
-    return [int(session.resumed_from or 0) for session in resumed(manifest)]
+    return [int(session.resumed_from or 0) for session in later_sessions(manifest)]
 
 
-def resumed(manifest: Manifest | None) -> list[Session]:
+def later_sessions(manifest: Manifest | None) -> list[Session]:
     """Return the sessions that took the run up again and say from which step, in order."""
     if manifest is None or manifest.sessions is UNSET:
         return []

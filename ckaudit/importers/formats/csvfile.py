@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import adversarial_pair, episode_of, train_and_val_columns, words_in
+from ckaudit.importers.kinds_of_loss import adversarial_pair, episode_counter, train_and_val_columns, words_in
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     SHORT_NAMES,
@@ -26,7 +26,7 @@ from ckaudit.importers.names import (
     recognise_columns,
     resolve_columns,
 )
-from ckaudit.importers.notes_on_names import could_be, hint_of, note_on_taken, notes_on_left_out
+from ckaudit.importers.notes_on_names import hint_on_unknown_names, note_on_other_choices, note_on_taken, notes_on_left_out
 from ckaudit.importers.other_languages import in_english
 from ckaudit.importers.tables.curves import (
     CALLS,
@@ -223,7 +223,7 @@ def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]])
     """Return the columns to read: those of `choices`, of tensors and layers, and what may count steps where no column does."""
     chosen = {position for positions in choices.values() for position in positions}
     counters = {position for position, name in enumerate(header) if may_count_steps(name)}
-    passes = {place for place in (epoch_of(header), episode_of(header)) if place is not None}
+    passes = {place for place in (epoch_of(header), episode_counter(header)) if place is not None}
     axis = passes if "step" in choices else counters | passes
     times = named_times(header)
     return (
@@ -261,14 +261,14 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         for name, positions in recognise_columns(header).items()
         if (kept := [position for position in positions if position not in used])
     }
-    if "step" in choices and (episode := episode_of(header)) is not None and episode not in used:
+    if "step" in choices and (episode := episode_counter(header)) is not None and episode not in used:
         choices["step"].append(episode)
     choices |= mapped
     recognised = set(choices) - {"step", "time"} or policy_losses(header) or adversarial_pair(header)
     if not recognised and not any(place_of(name) for name in header):
         raise UnreadableError(
             f"{shown} is a table, but none of its columns has a name that is known: {list_names(header)}",
-            hint=hint_of(header, "COLUMN"),
+            hint=hint_on_unknown_names(header, "COLUMN"),
         )
     return choices
 
@@ -345,7 +345,7 @@ def _take_adversaries(table: NumberTable, series: dict[str, Numbers]) -> list[st
 
 
 def _steps(table: NumberTable, series: Mapping[str, Numbers], chosen: Mapping[str, int], counters: Sequence[int]) -> StepAxis:
-    episode = episode_of(table.header)
+    episode = episode_counter(table.header)
     if episode is not None and chosen.get("step", episode) == episode:
         others = [column for name, column in series.items() if name != "step"]
         if axis := steps_of_episodes(table.header[episode], table.columns[episode], others):
@@ -377,7 +377,7 @@ def _passed_over(
     for name, positions in choices.items():
         if len(positions) > 1:
             others = [header[position] for position in positions if position != chosen[name]]
-            notes.append(could_be(name, others))
+            notes.append(note_on_other_choices(name, others))
     unread = {position: name for position, name in enumerate(header) if position not in read}
     labels = label_columns(unread.values())
     taken = [name for position, name in enumerate(header) if position in read]

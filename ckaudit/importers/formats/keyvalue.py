@@ -35,14 +35,14 @@ from ckaudit.importers.text.line_values import (
     SECONDS,
     UNIT,
     Columns,
-    bare_scores,
+    is_seconds_per_step,
     is_wanted,
     losses_of_policy,
     name_of,
-    names_seconds,
     parts_of,
+    scores_to_leave_out,
     take_data_time,
-    take_rate,
+    take_step_time_of_speed,
     unused_keys,
     with_only_loss,
     with_test_loss,
@@ -212,7 +212,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()} | {**averaged.parts}
     mapped = {**parts, **with_only_loss(raw, with_test_loss(raw, mapped))}
     hidden = losses_of_policy(raw, mapped)
-    scores = bare_scores(raw)
+    scores = scores_to_leave_out(raw)
     for key, column in raw.items():
         if key in scores and key not in mapped:
             continue
@@ -225,7 +225,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     summed, pair = take_adversarial_pair(columns, raw)
     notes = [*averaged.notes, *summed, *policy_note(list(raw), hidden), *_estimates(columns, raw, mapped)]
     timed, together = take_data_time(columns, raw)
-    notes += timed + _durations(columns, rows) + take_rate(columns, raw)
+    notes += timed + _durations(columns, rows) + take_step_time_of_speed(columns, raw)
     notes += _tokens(columns, rows, facts)
     steps, step_notes = _steps(rows, columns)
     used = (*parts, *together, *averaged.used, *pair, *mapped)
@@ -242,7 +242,7 @@ def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
     match = UNIT.fullmatch(key)
     unit = (match[2] or "").lower() if match else ""
     if name == "step_time":
-        factor = SECONDS.get(unit or ("s" if names_seconds(key) else ""))
+        factor = SECONDS.get(unit or ("s" if is_seconds_per_step(key) else ""))
         return None if factor is None else Numbers(column.values * factor, column.recorded & np.isfinite(column.values))
     if name == "mfu":
         values = column.values / 100 if unit == "%" else column.values

@@ -25,7 +25,7 @@ from ckaudit.importers.tables.headerless_numbers import (
 )
 from ckaudit.importers.tables.headerless_rows import ColumnRoles, roles_of
 from ckaudit.importers.tables.loss_file_names import loss_named_by_file, names_a_training_log
-from ckaudit.importers.tables.numbers import Numbers, whole
+from ckaudit.importers.tables.numbers import Numbers, recorded_in_full
 from ckaudit.importers.tables.numpy_arrays import ARCHIVE, ARRAY, WRITE_CSV, array_of, names_of_arrays, unpacked
 from ckaudit.importers.tables.table import NumberTable
 from ckaudit.importers.tables.table_header import text_of
@@ -63,7 +63,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         return _archived(source, columns)
     if source.head.startswith(ARRAY):
         array = array_of(source.data, source.shown)
-        headerless = HeaderlessColumns([whole(array)] if array.ndim == 1 else [], range(1, array.size + 1))
+        headerless = HeaderlessColumns([recorded_in_full(array)] if array.ndim == 1 else [], range(1, array.size + 1))
     else:
         headerless = _text_columns(source)
     if not headerless.columns or headerless.columns[0].count < MIN_NUMBERS:
@@ -126,7 +126,7 @@ def _archived(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     longest = max(map(len, (of_losses or arrays).values()))
     others = [name for name, array in arrays.items() if len(array) != longest]
     notes = [f"of another length, and left out: {list_names(others)}"] if others else []
-    taken = {name: whole(array) for name, array in arrays.items() if len(array) == longest}
+    taken = {name: recorded_in_full(array) for name, array in arrays.items() if len(array) == longest}
     if len(taken) == 1:
         ((name, only),) = taken.items()
         return _counted(source, name, HeaderlessColumns([only], range(1, longest + 1), notes), columns)

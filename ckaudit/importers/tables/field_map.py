@@ -12,13 +12,13 @@ from ckaudit.importers.names import (
     factor_of,
     is_test_loss,
     may_be_a_reward,
+    only_test_loss,
     policy_losses,
     resolve_columns,
     reward_columns,
-    test_loss_of,
     writable,
 )
-from ckaudit.importers.notes_on_names import could_be, notes_on_left_out
+from ckaudit.importers.notes_on_names import note_on_other_choices, notes_on_left_out
 from ckaudit.importers.notes_on_names import note_on_taken as taken_note
 from ckaudit.importers.tables.curves import broken_losses, drop_placeholders, take_adversarial_sum
 from ckaudit.importers.tables.data_loading_time import may_time_a_step, named_times, take_times
@@ -150,7 +150,7 @@ def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collec
         choices["train_loss_raw"] = [free[lone.train]]
         if lone.val is not None:
             choices.setdefault("val_loss", [free[lone.val]])
-    if "val_loss" not in choices and (tested := test_loss_of(free)) is not None:
+    if "val_loss" not in choices and (tested := only_test_loss(free)) is not None:
         choices["val_loss"] = [free[tested]]
     of_policy = [key for position in policy_losses(rows.keys) if (key := rows.keys[position]) in free]
     broken = [of_policy[place] for place in broken_losses([rows.columns[key] for key in of_policy])]
@@ -170,6 +170,6 @@ def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[s
     notes = taken_note(keys)
     for name, candidates in choices.items():
         if len(candidates) > 1:
-            notes.append(could_be(name, [key for key in candidates if key != keys[name]]))
+            notes.append(note_on_other_choices(name, [key for key in candidates if key != keys[name]]))
     offered = {key for candidates in choices.values() for key in candidates}
     return notes + notes_on_left_out([key for key in rows.keys if key not in offered and key not in mapped], offered)

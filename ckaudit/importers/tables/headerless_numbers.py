@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec import Struct, field
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.tables.growing import GrowingColumn
+from ckaudit.importers.tables.growing_column import GrowingColumn
 from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, number, numbers
 from ckaudit.importers.tables.printed_tensors import number_in_tensor, with_plain_numbers
 from ckaudit.importers.tables.table import column
@@ -50,7 +50,7 @@ class HeaderlessColumns(Struct, frozen=True):
 
 
 def is_list(head: str) -> bool:
-    r"""Tell whether a text begins as a list of numbers alone, or of lists of numbers; one without brackets is a single line.
+    r"""Tell whether a text begins as a list of numbers alone, or of lists of numbers; without brackets it has to be one line.
 
     >>> is_list("[0.5, 0.4, NaN, 0.2, 0.1, 0."), is_list("array([0.5 0.4 0.3 0.2 0.1])"), is_list('[{"loss": 1}]')
     (True, True, False)
@@ -147,7 +147,7 @@ def read_lines(text: str, header: str, shown: str) -> HeaderlessColumns:
 
 
 def row_width(lines: Sequence[str]) -> int:
-    """Return how many numbers stand in each of some lines; 0 where they hold others, or not all as many.
+    """Return how many numbers stand in each of some lines; 0 where one holds anything else, or more or fewer than another.
 
     >>> row_width(["0.5 ,0.4"] * 5), row_width(["1 0.5 0.9"] * 5), row_width(["step loss", *["1 0.5"] * 5])
     (2, 3, 0)

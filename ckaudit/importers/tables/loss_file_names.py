@@ -48,7 +48,7 @@ class NamedLoss(Struct, frozen=True):
 
 
 def loss_named_by_file(name: str) -> NamedLoss | None:
-    """Return the loss that a file's name says its numbers are, None where it says none, or no whole one.
+    """Return the loss that a file's name says its numbers are, None where it names none, or a part of one alone.
 
     >>> loss_named_by_file("train_losses.npy.txt"), loss_named_by_file("run3-val-loss.txt")
     (NamedLoss(column='train_loss', data=('train',)), NamedLoss(column='val_loss', data=('val',)))
@@ -112,7 +112,7 @@ def _is_whole_loss(before: list[str], after: list[str]) -> bool:
 
 
 def _column_name(words: list[str], data: tuple[str, ...]) -> str:
-    """Return the longest end of a name that is that of a loss on some data, else that of any loss on it."""
+    """Return the longest end of a name that is known as a loss on its data, else the word for the data and "loss"."""
     wanted = NamedLoss("", data).catalogue_name
     words = [word for word in words if not _VERSION.fullmatch(word)]
     ends = ("_".join(words[begin:]) for begin in range(len(words)))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ckaudit.importers.kinds_of_loss import CAMEL, episode_of
+from ckaudit.importers.kinds_of_loss import CAMEL, episode_counter
 from ckaudit.importers.tables.curves import StepAxis, steps_of_epochs
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, fullest_column, steps_from
 
@@ -46,18 +46,18 @@ def only_counter(header: Sequence[str], columns: Mapping[int, Numbers]) -> int |
 
 
 def counts_up(column: Numbers, *, min_rising_share: float = 0.5) -> bool:
-    """Tell whether whole numbers never fall and rise from row to row; a count of what was skipped stands most of the time."""
+    """Tell whether whole numbers never fall, and rise in most rows, as a count of skipped updates does not."""
     steps = steps_from(column)[column.recorded]
     rises = np.diff(steps)
     return bool((steps != NO_STEP).all() and len(rises) and (rises >= 0).all() and (rises > 0).mean() >= min_rising_share)
 
 
 def fullest_counter(header: Sequence[str], positions: Sequence[int], columns: Mapping[int, Numbers]) -> int:
-    """Return the fullest of some columns; the count of episodes where it is among them, rises, and the fullest other does not.
+    """Return the fullest of some columns that may count steps; the count of episodes only where the fullest other does not count.
 
-    What goes by the name of steps beside episodes may be how many each took.
+    Beside episodes, a column called steps may hold how many each episode took.
     """
-    episode = episode_of(header)
+    episode = episode_counter(header)
     others = [position for position in positions if position != episode]
     fullest = fullest_column(others or positions, columns)
     if episode is None or episode not in positions or counts_up(columns[fullest]):

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, float_of, from_arrow, number, numbers, whole
+from ckaudit.importers.tables.numbers import (
+    MISSING_WORDS,
+    Numbers,
+    counted,
+    float_of,
+    from_arrow,
+    number,
+    numbers,
+    recorded_in_full,
+)
 from ckaudit.importers.tables.printed_tensors import note_on_printed_tensors, number_in_tensor
 from ckaudit.importers.tables.table_header import DELIMITERS, SAMPLE_LINES, header_place, names_of, text_of
 
@@ -120,7 +129,7 @@ def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: s
     if len(data) < LEAST_BYTES or not 0 < start < len(data) or not _is_plain(data, start):
         return None
     count = data.count(b"\n", start)
-    columns = {position: whole(np.empty(count)) for position in sorted(wanted)}
+    columns = {position: recorded_in_full(np.empty(count)) for position in sorted(wanted)}
     done = 0
     for piece in _pieces(data, start):
         read = _plain_piece(piece, width, sorted(wanted), delimiter)

@@ -15,7 +15,7 @@ from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of
 from ckaudit.importers.tables.table_header import UTF16_MARKS, is_table
 from ckaudit.importers.tables.torn_steps import note_on_torn
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of, without_torn
-from ckaudit.importers.text.errors import add_rates, clock_of, error_events, of_last_day
+from ckaudit.importers.text.error_events import add_rates, clock_of, error_events, of_last_day
 from ckaudit.importers.text.line_patterns import Cell, Floats
 from ckaudit.importers.text.line_reader import Dialect, LogContent, RunFact, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time

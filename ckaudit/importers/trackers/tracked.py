@@ -23,11 +23,10 @@ from ckaudit.importers.names import (
     slices_of,
     writable,
 )
-from ckaudit.importers.notes_on_names import could_be, note_on_taken, notes_on_left_out
+from ckaudit.importers.notes_on_names import note_on_other_choices, note_on_taken, notes_on_left_out
 from ckaudit.importers.tables.curves import broken_losses
 from ckaudit.importers.tables.merge import merge_notes
-from ckaudit.importers.tables.numbers import number, step_number
-from ckaudit.importers.tables.numbers import whole as recorded_in_full
+from ckaudit.importers.tables.numbers import number, recorded_in_full, step_number
 from ckaudit.importers.trackers.points import LoggedSeries, is_all_at_step_zero, merge_series, renumbered
 
 MAX_SETTINGS = 1000
@@ -199,7 +198,7 @@ def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, s
         several = [names[position] for position in positions]
         chosen[name] = max(several, key=lambda foreign: len(tracked.series[foreign].steps))
         if len(several) > 1:
-            notes.append(could_be(name, [other for other in several if other != chosen[name]]))
+            notes.append(note_on_other_choices(name, [other for other in several if other != chosen[name]]))
     of_policy = [names[position] for position in policy_losses(names)]
     for place in broken_losses([recorded_in_full(tracked.series[foreign].values) for foreign in of_policy]):
         if "train_loss_raw" not in decided:
