@@ -27,7 +27,7 @@ from ckaudit.contract.schema.import_options import ImportOptions  # noqa: E402
 from ckaudit.contract.schema.report import Report  # noqa: E402
 from ckaudit.errors import CkauditError  # noqa: E402
 from ckaudit.importers import import_runs  # noqa: E402
-from ckaudit.run.robust import wilson  # noqa: E402
+from ckaudit.run.robust import wilson_interval  # noqa: E402
 
 INDEX = Path(__file__).with_suffix(".json")
 KEPT = ROOT / "fixtures"
@@ -163,7 +163,7 @@ def share(hits: int, of: int) -> str:
     """
     if not of:
         return "none"
-    low, high = wilson(hits, of)
+    low, high = wilson_interval(hits, of)
     return f"{hits} of {of}, {100 * hits / of:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
 
 

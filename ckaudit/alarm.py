@@ -289,6 +289,6 @@ def _known(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def _text(event: WatchEvent) -> str:
-    from ckaudit.reports.terminal.watch import line
+    from ckaudit.reports.terminal.watch import event_lines
 
-    return line(event, PLAIN)
+    return event_lines(event, PLAIN)

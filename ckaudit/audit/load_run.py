@@ -158,10 +158,10 @@ def scalars_of(
         UnreadableError: Where there is no run, or none with a scalar.
         UsageError: Where `import_options` fits nothing that is there.
     """
-    from ckaudit.run.scalars import FILLED, logged
+    from ckaudit.run.scalars import FILLED, logged_scalars
 
     logs = SessionLogs()
-    scalars = logged(open_run(path, reads=FILLED, import_options=import_options, progress=progress, logs=logs), logs)
+    scalars = logged_scalars(open_run(path, reads=FILLED, import_options=import_options, progress=progress, logs=logs), logs)
     if not scalars:
         raise UnreadableError(f"{path} holds no scalar", hint="Only scalars are exported; ckaudit metrics writes what follows.")
     return scalars

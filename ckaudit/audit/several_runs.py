@@ -36,7 +36,7 @@ def gravest_of_runs(runs: Iterable[tuple[str, Run]], judge: Callable[[Run], Repo
     if len(reports) == 1:
         return report
     which = f"{ranked[-1]}, of {len(reports)} runs"
-    verdict = f"{which} the gravest: {report.verdict}" if _is_ill(report) else f"{which} of which none is ill: {report.verdict}"
+    verdict = f"{which} the gravest: {report.verdict}" if report.is_ill else f"{which} of which none is ill: {report.verdict}"
     return replace(report, verdict=verdict, notes=[_others(reports), *report.notes])
 
 
@@ -46,16 +46,12 @@ def _gravity(report: Report) -> tuple[int, int]:
     return severity, JUDGED.index(report.judged)
 
 
-def _is_ill(report: Report) -> bool:
-    return report.severity not in (None, "note")
-
-
 def _others(reports: dict[str, Report]) -> str:
     """Return a sentence on how each run is."""
     kinds: dict[str, list[str]] = {}
     for name, report in reports.items():
         kind = (
-            str(report.severity) if _is_ill(report) else "nothing could be judged" if report.judged == "nothing" else "no illness"
+            str(report.severity) if report.is_ill else "nothing could be judged" if report.judged == "nothing" else "no illness"
         )
         kinds.setdefault(kind, []).append(name)
     said = "; ".join(f"{kind}: {first_names(names, 6)}" for kind, names in sorted(kinds.items(), reverse=True))

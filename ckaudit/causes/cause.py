@@ -157,10 +157,10 @@ def places_of(findings: Iterable[Finding]) -> set[str]:
     return {place for finding in findings for place in (finding.where, *finding.also) if place}
 
 
-def named(places: Collection[str]) -> str:
+def first_and_others(places: Collection[str]) -> str:
     """Return the first of some places in alphabetical order, and how many others there are, for a sentence.
 
-    >>> named(["b", "a", "c"])
+    >>> first_and_others(["b", "a", "c"])
     'a and 2 more'
     """
     return first_names(sorted(places), 1)

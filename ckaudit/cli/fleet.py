@@ -215,7 +215,7 @@ def progress_bar() -> "Iterator[Progress | None]":
 
         def report_progress(done: int, total: int, rows: "Sequence[FleetRun]") -> None:
             nonlocal ill
-            ill += sum(row.severity not in (None, "note") for row in rows)
+            ill += sum(row.is_ill for row in rows)
             bar.update(task, completed=done, total=total, ill=ill)
 
         yield report_progress

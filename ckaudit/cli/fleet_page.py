@@ -61,7 +61,7 @@ def write(fleet: "Fleet", html: str, reports: str, import_options: "ImportOption
 
     links: dict[str, str] = {}
     if reports:
-        ill = [run for run in fleet.runs if run.status == "audited" and run.severity not in (None, "note")]
+        ill = [run for run in fleet.runs if run.is_ill]
         links = _write_reports(ill, Path(reports), Path(html).parent, import_options, criteria)
     with open_output(html) as stream:
         stream.write(page(fleet, links).encode(errors="backslashreplace"))

@@ -250,7 +250,7 @@ def _all_of(*sayers: "Callable[[WatchEvent], None]") -> "Callable[[WatchEvent], 
 def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]":
     """Return what writes an event to standard output, at once."""
     from ckaudit.cli.output import fit_to_stdout
-    from ckaudit.reports.terminal.watch import line
+    from ckaudit.reports.terminal.watch import event_lines
     from ckaudit.reports.view import View
 
     view, encoding = fit_to_stdout(View(), drawn=shown == "text")
@@ -266,7 +266,7 @@ def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]"
             again = event.likely is not None and causes.get(event.run) == event.likely.cause
             if event.likely is not None:
                 causes[event.run] = event.likely.cause
-            data = (line(event, view, with_cause=not again) + "\n").encode(encoding, "backslashreplace")
+            data = (event_lines(event, view, with_cause=not again) + "\n").encode(encoding, "backslashreplace")
         _write_to_stdout(data, stop_unread=stop_unread)
 
     return write
@@ -362,9 +362,9 @@ def _live(rounds: "WatchRounds | ManyRuns", handle: "Callable[[WatchEvent], None
 
 
 def _print_findings(events: "Iterable[WatchEvent]", view: "View") -> None:
-    from ckaudit.reports.terminal.watch import line
+    from ckaudit.reports.terminal.watch import event_lines
 
     for event in events:
         if event.severity is not None:
-            sys.stdout.write(line(event, view) + "\n")
+            sys.stdout.write(event_lines(event, view) + "\n")
     sys.stdout.flush()

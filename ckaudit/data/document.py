@@ -14,7 +14,7 @@ from ckaudit.contract.violations import ViolationKind
 from ckaudit.material.columns import Columns, WrongValue
 from ckaudit.material.files import WRONG_TYPE, FaultReporter
 from ckaudit.material.records import Record
-from ckaudit.run.robust import wilson
+from ckaudit.run.robust import wilson_interval
 
 COLUMNS = Columns(
     {
@@ -162,7 +162,7 @@ class SampleGauge(Protocol):
 
 def rate(name: str, row: str, hits: int, of: int, detail: str | None = None) -> Measure:
     """Return a share of `of` documents in percent, as the catalogue has its rates, with the interval that goes with it."""
-    low, high = wilson(hits, of)
+    low, high = wilson_interval(hits, of)
     return Measure(name=name, row=row, value=100 * hits / of, unit="%", points=of, low=100 * low, high=100 * high, detail=detail)
 
 

@@ -22,7 +22,7 @@ from ckaudit.rules.resume.weights_not_as_saved import weights_not_as_saved
 from ckaudit.rules.updates.learning_rate_jump import learning_rate_jump
 from ckaudit.run.memory import ResultCache
 from ckaudit.run.run import Labels, Run
-from ckaudit.run.run_facts import resumed as later_sessions
+from ckaudit.run.run_facts import later_sessions
 from ckaudit.run.series import Series
 from ckaudit.wording import plural
 

@@ -198,8 +198,8 @@ def verdict(runs: Sequence[FleetRun]) -> str:
     """Return a sentence on what an audit of many runs comes to."""
     failed = sum(run.status != "audited" for run in runs)
     audited = len(runs) - failed
-    ill = sum(is_ill(run) for run in runs)
-    limited = sum(run.status == "audited" and run.judged != "all" and not is_ill(run) for run in runs)
+    ill = sum(run.is_ill for run in runs)
+    limited = sum(run.status == "audited" and run.judged != "all" and not run.is_ill for run in runs)
     if not runs:
         return "No run is left to tell of"
     verb = "is" if ill == 1 else "are"
@@ -223,7 +223,7 @@ def ranked(runs: Iterable[FleetRun]) -> list[FleetRun]:
 
 def urgency(run: FleetRun) -> Urgency:
     """Return the key that a run is ranked by."""
-    sure = run.confidence if is_ill(run) and run.confidence is not None else 0.0
+    sure = run.confidence if run.is_ill and run.confidence is not None else 0.0
     return _rank(run), -sure, -lasting_share(run), -float(run.written), run.run
 
 
@@ -234,11 +234,6 @@ def _rank(run: FleetRun) -> int:
     if run.severity is not None:
         return SEVERITIES.index(run.severity) + (run.severity == "note")
     return len(SEVERITIES) + (2 if run.judged == "all" else 1)
-
-
-def is_ill(run: FleetRun) -> bool:
-    """Tell whether a run was audited and has a finding that is more than a note."""
-    return run.status == "audited" and run.severity not in (None, "note")
 
 
 def lasting_share(run: FleetRun) -> float:
@@ -288,7 +283,7 @@ def groups_of(runs: Iterable[FleetRun], fields: Sequence[str]) -> list[FleetGrou
 
 def _group(values: Values, runs: Sequence[FleetRun]) -> FleetGroup:
     audited = [run for run in runs if run.status == "audited"]
-    ill = [run for run in audited if is_ill(run)]
+    ill = [run for run in audited if run.is_ill]
     causes = Counter(first_cause(run) for run in ill)
     cause, count = min(causes.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
     return FleetGroup(

@@ -20,8 +20,8 @@ from ckaudit.importers.log_search import BESIDE, FoundLogs, find_logs, holds_log
 from ckaudit.importers.names import list_names, name_to_copy, shorten_name
 from ckaudit.importers.policy_columns import read_with
 from ckaudit.importers.tables.table_header import UTF16_MARKS, text_of
+from ckaudit.importers.text.error_events import summary_of
 from ckaudit.importers.text.error_lines import error_lines
-from ckaudit.importers.text.errors import summary_of
 from ckaudit.importers.text.line_values import repeated_names
 
 __all__ = ["ImportOptions", "Imported", "import_runs", "import_source", "importers", "is_known", "logs_below", "run_named"]

@@ -85,7 +85,7 @@ def updates_per_row(rows: Sequence[Object], profile: Object, summary: Object) ->
     return int(whole // part)
 
 
-class Curve(Struct, frozen=True):
+class LossCurve(Struct, frozen=True):
     """Updates of a curve as columns.
 
     Attributes:
@@ -97,7 +97,7 @@ class Curve(Struct, frozen=True):
     values: dict[str, list[float | None]]
 
 
-def curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeholders) -> Curve:
+def loss_curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeholders) -> LossCurve:
     """Return the updates of a curve.
 
     Args:
@@ -113,7 +113,7 @@ def curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeholders
         for name, column in values.items():
             empty.summary += column.count(0.0)
             values[name] = [None if value == 0 else value for value in column]
-    return _joined(steps, values) if span > 1 else Curve(steps, values)
+    return _joined(steps, values) if span > 1 else LossCurve(steps, values)
 
 
 def members(rows: Sequence[Object], key: str) -> list[float | None]:
@@ -144,14 +144,14 @@ def _columns(rows: Sequence[Object], empty: Placeholders) -> dict[str, list[floa
     }
 
 
-def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> Curve:
+def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> LossCurve:
     """Return the micro-steps of each update as one; where an update comes again, the run went back."""
     starts = [place for place, step in enumerate(steps) if not place or step != steps[place - 1]]
     ends = [*starts[1:], len(steps)][: len(starts)]  # no step, no end
     columns = {
         name: [_over(name, column[start:end]) for start, end in zip(starts, ends, strict=True)] for name, column in values.items()
     }
-    return Curve([steps[start] for start in starts], columns)
+    return LossCurve([steps[start] for start in starts], columns)
 
 
 def _over(name: str, values: Sequence[float | None]) -> float | None:

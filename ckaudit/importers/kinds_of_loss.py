@@ -1,4 +1,4 @@
-"""What the names of losses say of each other: which is the only one, which a policy learns from, which play against each other.
+"""What the names of losses say of them: which is the only one, which a policy learns from, which play against each other.
 
 The loss of a policy, of values or of a temporal difference has data and targets that change with the policy. A generator and
 what tells its pictures from real ones play against each other: neither loss need fall.
@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, loss_part_of, players_of
+from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, adversarial_sides, loss_part_of
 from ckaudit.contract.schema.manifest import LossKind
 from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
+from ckaudit.importers.column_name import DATA_WORDS, TRAIN, own_name
 from ckaudit.importers.other_languages import in_english
 
 COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|avr|average|mean|batch|minibatch|step|elbo|vae)_)?"
@@ -29,9 +30,8 @@ _OF_TOKENS = re.compile(
     r"(^|_)(ppl|perplexity|bpb|bpc|mfu|lm_loss|mlm_loss|(num_|n_|total_|consumed_)?tokens?(_seen|_per_.*)?)(_|$)"
 )
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_HELD_OUT = frozenset({*HELD_OUT.split("|"), "test", "testing"})
+_HELD_OUT = frozenset(word for word, data in DATA_WORDS.items() if data != TRAIN)
 _VALIDATION = re.compile(rf"(?:{HELD_OUT})_(.+)|(.+)_(?:{HELD_OUT})")
-_TEST_LOSS = re.compile(rf"(?:test|testing)_{COMPONENT}loss(?:es)?|{COMPONENT}loss(?:es)?_(?:test|testing)")
 _TRAIN = re.compile(r"(?:train|training|tr|fit)_(?=.)")
 _MEASURE = re.compile(r"(?:mse|rmse|mae|huber|smooth_l1|l1|l2|bce|elbo)")
 _TRAIN_WORDS = frozenset({"train", "training", "tr"})
@@ -64,7 +64,7 @@ _NO_TERM = frozenset(
     total sum scale weight weights coef avg average mean smooth smoothed train training epoch step batch
     """.split()  # noqa: SIM905
 )
-_AGAINST = frozenset("adv adversarial gan g d gen generator dis disc discriminator critic".split())  # noqa: SIM905
+_ADVERSARIAL = frozenset("adv adversarial gan g d gen generator dis disc discriminator critic".split())  # noqa: SIM905
 
 
 class OnlyLoss(Struct, frozen=True):
@@ -79,20 +79,11 @@ class OnlyLoss(Struct, frozen=True):
     val: int | None = None
 
 
-class AdversarialLosses(Struct, frozen=True):
+class AdversarialPair(Struct, frozen=True):
     """Positions of the losses of a generator and of what tells its products from real ones."""
 
     generator: int
     discriminator: int
-
-
-def is_test_loss_name(name: str) -> bool:
-    """Tell whether a name, in small letters and with underscores, is that of a loss on a test set.
-
-    >>> is_test_loss_name("test_loss"), is_test_loss_name("loss_test"), is_test_loss_name("test_acc")
-    (True, True, False)
-    """
-    return _TEST_LOSS.fullmatch(name) is not None
 
 
 def may_be_a_loss(name: str) -> bool:
@@ -107,10 +98,10 @@ def may_be_a_cost(name: str) -> bool:
     >>> may_be_a_cost("val/mse"), may_be_a_cost("objective"), may_be_a_cost("fit_err"), may_be_a_cost("lr")
     (True, True, True, False)
     """
-    return bool(words_of(name) & (LOSS_WORDS | _ERROR_WORDS | _COUNTED_ERRORS))
+    return bool(words_in(name) & (LOSS_WORDS | _ERROR_WORDS | _COUNTED_ERRORS))
 
 
-def words_of(name: str) -> set[str]:
+def words_in(name: str) -> set[str]:
     """Return the words of a name, in small letters."""
     return set(re.split(r"[^a-z0-9]+", CAMEL.sub(" ", in_english(name)).lower()))
 
@@ -121,7 +112,7 @@ def looks_like_a_loss(name: str) -> bool:
     >>> looks_like_a_loss("step objective"), looks_like_a_loss("val_cost"), looks_like_a_loss("reader_cost")
     (True, False, False)
     """
-    words = words_of(name)
+    words = words_in(name)
     if words & _TIME_WORDS or {"batch", "cost"} <= words or words & _HELD_OUT or is_of_policy(name):
         return False
     return bool(words & (LOSS_WORDS | _ERROR_WORDS)) or {"cross", "entropy"} <= words
@@ -154,25 +145,26 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
     return by_episodes or both or any(_ROLLOUTS.search(name) for name in plain)
 
 
-def episode_of(names: Sequence[str]) -> int | None:
+def episode_counter(names: Sequence[str]) -> int | None:
     """Return the position of the name of a count of episodes, None where there is none.
 
-    >>> episode_of(["Episode", "reward"]), episode_of(["i_episode"]), episode_of(["episode_reward", "ep"])
+    >>> episode_counter(["Episode", "reward"]), episode_counter(["i_episode"]), episode_counter(["episode_reward", "ep"])
     (0, 0, None)
     """
     return next((place for place, name in enumerate(names) if _EPISODE.fullmatch(_form(name))), None)
 
 
-def of_policy(names: Sequence[str]) -> list[int]:
+def losses_named_after_policy(names: Sequence[str]) -> list[int]:
     """Return the positions of the losses that are a policy's or its values' by their own names.
 
     Beside a generator and a discriminator a loss of Q is that of a third network (InfoGAN).
 
-    >>> of_policy(["step", "td_loss"]), of_policy(["actor_loss", "critic_loss"]), of_policy(["g_loss", "critic_loss"])
-    ([1], [0, 1], [])
+    >>> logs = ["step", "td_loss"], ["actor_loss", "critic_loss"], ["g_loss", "critic_loss"]
+    >>> [losses_named_after_policy(names) for names in logs]
+    [[1], [0, 1], []]
     """
-    against = adversarial_losses(names)
-    apart = () if against is None else (against.generator, against.discriminator)
+    pair = adversarial_pair(names)
+    apart = () if pair is None else (pair.generator, pair.discriminator)
     return [
         position
         for position, name in enumerate(names)
@@ -180,18 +172,18 @@ def of_policy(names: Sequence[str]) -> list[int]:
     ]
 
 
-def adversarial_losses(names: Sequence[str]) -> AdversarialLosses | None:
-    """Return the losses that play against each other, None where there are not exactly two such.
+def adversarial_pair(names: Sequence[str]) -> AdversarialPair | None:
+    """Return where the loss of a generator and of a discriminator stand, None where there is not exactly one of each.
 
-    >>> adversarial_losses(["step", "train/g_loss", "train/d_loss"])
-    AdversarialLosses(generator=1, discriminator=2)
-    >>> adversarial_losses(["Loss_D", "Loss_G"]), adversarial_losses(["d_loss", "loss"])
-    (AdversarialLosses(generator=1, discriminator=0), None)
+    >>> adversarial_pair(["step", "train/g_loss", "train/d_loss"])
+    AdversarialPair(generator=1, discriminator=2)
+    >>> adversarial_pair(["Loss_D", "Loss_G"]), adversarial_pair(["d_loss", "loss"])
+    (AdversarialPair(generator=1, discriminator=0), None)
     """
     forms = [_TRAIN.sub("", _form(name)) for name in names]
     generators = [position for position, form in enumerate(forms) if GENERATOR.fullmatch(form)]
     others = [position for position, form in enumerate(forms) if DISCRIMINATOR.fullmatch(form)]
-    return AdversarialLosses(generators[0], others[0]) if len(generators) == len(others) == 1 else None
+    return AdversarialPair(generators[0], others[0]) if len(generators) == len(others) == 1 else None
 
 
 def loss_parts(names: Sequence[str]) -> dict[str, int]:
@@ -204,7 +196,7 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
     >>> loss_parts(["total_loss", "loss_cls", "loss_mask", "loss_scale"]), loss_parts(["box_loss", "cls_loss"])
     ({'loss_part/cls': 1, 'loss_part/mask': 2}, {})
     """
-    if logs_rollouts(names) or of_policy(names):
+    if logs_rollouts(names) or losses_named_after_policy(names):
         return {}
     places = {part: place for place, name in enumerate(names) if (part := loss_part_of(name))}
     paired = {f"loss_part/{part}": places[part] for pair in PAIRED_LOSS_TERMS if set(pair) <= set(places) for part in pair}
@@ -212,18 +204,19 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
     if paired or not any(map(_SUM.fullmatch, forms)):
         return paired
     terms = {match[1] or match[2]: place for place, form in enumerate(forms) if (match := _TERM.fullmatch(form))}
-    terms = {term: place for term, place in terms.items() if not {*term.split("_")} & (_PARTS | _HELD_OUT | _AGAINST | _NO_TERM)}
+    apart = _PARTS | _HELD_OUT | _ADVERSARIAL | _NO_TERM
+    terms = {term: place for term, place in terms.items() if not {*term.split("_")} & apart}
     return {f"loss_part/{term}": place for term, place in terms.items()} if len(terms) > 1 else {}
 
 
-def take_turns(names: Iterable[str]) -> bool:
+def have_adversarial_losses(names: Iterable[str]) -> bool:
     """Tell whether a log's names say that its losses play against each other."""
     names = list(names)
-    return adversarial_losses(names) is not None or players_of(names) is not None
+    return adversarial_pair(names) is not None or adversarial_sides(names) is not None
 
 
 def only_loss(names: Sequence[str]) -> OnlyLoss | None:
-    """Return the only loss of a log by a name that ends in `_loss`, parts of a loss set aside; None where it is not the only one.
+    """Return the only loss of a log by a name that ends in `_loss`, parts of a loss set aside; None: there is none, or several.
 
     Where no name has the word loss, it is the one measure of error that was taken in training and in validation, or else the one
     name with another word for a loss.
@@ -237,13 +230,13 @@ def only_loss(names: Sequence[str]) -> OnlyLoss | None:
     >>> only_loss(["mse_loss", "l1_loss"]), only_loss(["kl_loss"]), only_loss(["pretext_loss", "value_loss"])
     (None, None, None)
     """
-    if of_policy(names):
+    if losses_named_after_policy(names):
         return None
     if not any(map(may_be_a_loss, names)):
         return _only_measure([_form(name) for name in names]) or _only_cost(names)
     forms = {position: form for position, name in enumerate(names) if (form := _form(name)).endswith("_loss")}
     words = {position: set(form.split("_")) for position, form in forms.items()}
-    if any(parts & _AGAINST for parts in words.values()):
+    if any(parts & _ADVERSARIAL for parts in words.values()):
         return None
     whole = [position for position, parts in words.items() if not parts & (_HELD_OUT | _PARTS)]
     if len(whole) != 1:
@@ -266,11 +259,11 @@ def _only_measure(forms: Sequence[str]) -> OnlyLoss | None:
 
 def _only_cost(names: Sequence[str]) -> OnlyLoss | None:
     """Return the one column with another word for a loss, and its twin of validation; an error that is counted must have one."""
-    apart = _PARTS | _AGAINST | {"elbo"}  # of a bound, more is better, unless somebody has turned its sign
-    costs = [place for place, name in enumerate(names) if looks_like_a_loss(name) and not words_of(name) & apart]
+    apart = _PARTS | _ADVERSARIAL | {"elbo"}  # of a bound, more is better, unless somebody has turned its sign
+    costs = [place for place, name in enumerate(names) if looks_like_a_loss(name) and not words_in(name) & apart]
     if not costs:
-        counted = [place for place, name in enumerate(names) if words_of(name) & _COUNTED_ERRORS]
-        costs = [place for place in counted if not words_of(names[place]) & _HELD_OUT and held_out_twin(names[place], names)]
+        counted = [place for place, name in enumerate(names) if words_in(name) & _COUNTED_ERRORS]
+        costs = [place for place in counted if not words_in(names[place]) & _HELD_OUT and held_out_twin(names[place], names)]
     if len(costs) != 1:
         return None
     twin = held_out_twin(names[costs[0]], names)
@@ -287,10 +280,10 @@ def held_out_twin(name: str, names: Sequence[str]) -> str:
     return next((other for other in names if _validated(_form(other)) == stem), "")
 
 
-def data_named_alone(names: Sequence[str]) -> tuple[str, str] | None:
-    """Return the names that are those of training and of held-out data and no more, None where there are no two such.
+def train_and_val_columns(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the two columns whose whole names are words for training and for held-out data, None where one is missing.
 
-    >>> data_named_alone(["epoch", "train", "valid"]), data_named_alone(["epoch", "train"])
+    >>> train_and_val_columns(["epoch", "train", "valid"]), train_and_val_columns(["epoch", "train"])
     (('train', 'valid'), None)
     """
     trained = next((name for name in names if _form(name) in _TRAIN_WORDS), "")
@@ -305,7 +298,7 @@ def _validated(form: str) -> str:
 
 
 def _form(name: str) -> str:
-    return NO_LETTERS.sub("_", CAMEL.sub("_", in_english(name.rsplit(" - ", 1)[-1])).lower()).strip("_")
+    return NO_LETTERS.sub("_", CAMEL.sub("_", own_name(name)).lower()).strip("_")
 
 
 def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
@@ -321,6 +314,7 @@ def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
     """
     names = list(names)
     plain = [NO_LETTERS.sub("_", CAMEL.sub("_", name).lower()).strip("_") for name in names]
-    if any(pattern.search(name) for name in plain for pattern in (REWARDS, _OTHER_LOSS, _OF_PICTURES)) or players_of(names):
+    of_no_text = (REWARDS, _OTHER_LOSS, _OF_PICTURES)
+    if any(pattern.search(name) for name in plain for pattern in of_no_text) or adversarial_sides(names):
         return "other"
     return "nats_per_token" if any(_OF_TOKENS.search(name) for name in plain) else None

@@ -9,19 +9,17 @@ from difflib import get_close_matches
 
 from ckaudit.contract.schema.score_names import EPISODE_RETURN, HELD_OUT, SCORE_WORDS, is_score
 from ckaudit.errors import UsageError
+from ckaudit.importers.column_name import DATA_WORDS, TEST, TRAIN, VAL, own_name, parse_column_name
 from ckaudit.importers.kinds_of_loss import (
-    CAMEL,
     COMPONENT,
     LOSS_WORDS,
-    episode_of,
-    is_test_loss_name,
+    episode_counter,
     logs_rollouts,
     loss_parts,
-    of_policy,
+    losses_named_after_policy,
     only_loss,
-    words_of,
+    words_in,
 )
-from ckaudit.importers.other_languages import in_english
 from ckaudit.wording import first_names
 
 CATALOGUE = frozenset(
@@ -52,31 +50,30 @@ _OF_EPISODE = frozenset({"reward", "rewards"})
 SHORT_NAMES = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 MAX_SHOWN = 48
 MAX_COPIED = 400
-_TRAIN = "tr|train|training"
 _SPEED = "perf_|speed_|time_|throughput_|curr_|(?:avg_)?ips_"
+_TRAINING = "|".join(word for word, data in DATA_WORDS.items() if data == TRAIN)
 _PATTERNS = {
     "step": (
         r"(?:train(?:er|ing)?_)?(?:global_)?steps?|it|itr|(?:n_)?iter(?:ation)?s?|(?:num_)?updates?|num_steps"
         r"|optimizer_step|_step|time_batch"
     ),
     "train_loss_raw": (
-        rf"(?:reduced_)?(?:(?:{_TRAIN}|trn)_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_(?:step|epoch))?"
-        rf"|loss_train(?:ing)?(?:_total)?|loss_tr|(?:(?:{_TRAIN})_)?(?:loss|l)_(?:total|sum|vae|elbo)(?:_loss)?|(?:{_TRAIN})_epoch_loss"
-        rf"|(?:(?:{_TRAIN})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)|j_?(?:{_TRAIN})"
+        rf"(?:reduced_)?(?:(?:{_TRAINING})_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_(?:step|epoch))?"
+        rf"|loss_train(?:ing)?_total|(?:(?:{_TRAINING})_)?(?:loss|l)_(?:total|sum|vae|elbo)(?:_loss)?|(?:{_TRAINING})_epoch_loss"
+        rf"|(?:(?:{_TRAINING})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)|j_?(?:{_TRAINING})"
     ),
-    "train_ppl": rf"(?:(?:{_TRAIN})_)?(?:ppl|perplexity)",
+    "train_ppl": rf"(?:(?:{_TRAINING})_)?(?:ppl|perplexity)",
     "val_ppl": rf"(?:{HELD_OUT})_(?:ppl|perplexity)",
     "val_loss": (
-        rf"(?:ema_)?(?:{HELD_OUT})_(?:epoch_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch|_total)?|loss_(?:{HELD_OUT})"
-        rf"|metrics_eval_(?:language)?crossentropy"
-        rf"|(?:{HELD_OUT})_(?:nll|ce|xent|(?:token_)?cross_?entropy)|j_?(?:{HELD_OUT})"
+        rf"(?:ema_)?(?:{HELD_OUT})_(?:epoch_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_epoch|_total)?"
+        rf"|(?:{HELD_OUT})_(?:nll|ce|xent|(?:(?:token|language)_)?cross_?entropy)|j_?(?:{HELD_OUT})"
     ),
     "learning_rate": (
         r"(?:train_|opt_|optim_|optimizer_|charts_|actor_|act_)?(?:lr|learning_rate)(?:_(?:(?:param_)?group|pg)_?0)?"
-        r"|lr_(?:decoupled)?(?:adamw?|lionw?|sgdw?)(?:_pg1|_group0)?"
+        r"|lr_(?:decoupled_?)?(?:adamw?|lionw?|sgdw?)(?:_pg1|_group0)?"
     ),
     "grad_global_norm": (
-        r"(?:train_|optim_|actor_)?(?:total_|global_)?(?:grad|gradient)_(?:global_|2_0_)?norm(?:_total)?|gnorm"
+        r"(?:train_|optim_|actor_)?(?:total_|global_)?(?:grad|gradient)_(?:global_|2_0_)?norm(?:_total)?|g_?norm"
         r"|l2_norm_grad_global|gradnorm"
     ),
     "tokens_seen": r"(?:train_|throughput_)?(?:num_|n_|total_|consumed_|num_input_)?tokens(?:_seen)?|time_token",
@@ -104,14 +101,9 @@ _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _BYTES = re.compile(r"(?:mem|memory|vram)(?:[\W_][a-z]+)?[\W_]+([gm]i?b)\W*|(max)[\W_]mem|(peak)_memory")
 _BYTES_IN = {"gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20}
 _BYTES_IN |= {"max": 2.0**20, "peak": 2.0**30}  # torchvision's `max mem` and torchtune's `peak_memory_active` name no unit
-_SLICE = re.compile(r"(?:val|valid|validation|eval|evaluation)/(.+)/(?:(?:lm|cross_?entropy)_?)?loss", re.IGNORECASE)
-_OF_VERBS = re.compile(rf"(?:train(?:ing)?_|{'_|'.join(HELD_OUT.split('|'))}_)?(?:loss_((?:ir)?regular)|((?:ir)?regular)_loss)")
+_OF_VERBS = re.compile(r"loss_((?:ir)?regular)|((?:ir)?regular)_loss")
+_WHOLE_LOSS = re.compile(rf"{COMPONENT}loss")
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
-_UNLIKE_LETTERS = re.compile(r"[\s./\-()\[\]]+")
-_UNIT = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
-_AVERAGE = re.compile(r"^(?:avg|average|mean)_(?=.*loss)|(?<=loss)_(?:avg|average|mean)$")
-_GROUP = re.compile(r"\A(?:(?:epoch|metrics)/|scalars[/_])|(?<=[a-z]_)metrics/", re.IGNORECASE)  # says nothing of what it groups
-_DATA_LAST = re.compile(rf"((?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|perplexity|acc|accuracy))_({_TRAIN}|{HELD_OUT}|test|testing)")
 
 
 def shorten_name(text: str) -> str:
@@ -163,30 +155,24 @@ def catalogue_name(header: str) -> str | None:
     >>> catalogue_name("mem_MB"), catalogue_name("GPU memory used [GiB]"), catalogue_name("memory")
     ('gpu_mem_used', 'gpu_mem_used', None)
     """
-    column = in_english(header.rsplit(" - ", 1)[-1].strip())
+    column = own_name(header)
     family, _, label = column.partition("/")
     if family in CATALOGUE and (label or "/" not in column):
         return column
-    if match := _SLICE.fullmatch(column):
-        return f"{SLICE}{match[1]}"
-    bare = _UNIT.sub("", column).strip()
-    spellings = [form for name in dict.fromkeys((bare, _GROUP.sub("", bare))) for form in (name, CAMEL.sub("_", name))]
-    forms = [_UNLIKE_LETTERS.sub("_", form.lower()).rstrip("_") for form in spellings]
-    forms = [f"{form.removesuffix('losses')}loss" if form.endswith("losses") else form for form in forms]
-    forms += [f"{match[2]}_{match[1]}" for form in forms if (match := _DATA_LAST.fullmatch(form))]
-    forms += [_AVERAGE.sub("", form) for form in forms]
-    if scored := [form for form in forms if is_score(form)]:
-        return f"microbench_score/{max(scored, key=len)}"
-    if match := _OF_VERBS.fullmatch(forms[0]):
-        held_out = forms[0].startswith(tuple(HELD_OUT.split("|")))
-        return f"{SLICE if held_out else 'loss_'}{match[1] or match[2]}"
-    return next((name for form in forms for name, alias in _ALIASES.items() if alias.fullmatch(form)), None)
+    name = parse_column_name(header)
+    if name.slice:
+        return f"{SLICE}{name.slice}"
+    if is_score(name.normal_form):
+        return f"microbench_score/{name.normal_form}"
+    if name.data != TEST and (match := _OF_VERBS.fullmatch(name.measured)):
+        return f"{SLICE if name.data == VAL else 'loss_'}{match[1] or match[2]}"
+    return next((known for known, alias in _ALIASES.items() if alias.fullmatch(name.normal_form)), None)
 
 
-def test_loss_of(headers: Sequence[str]) -> int | None:
+def only_test_loss(headers: Sequence[str]) -> int | None:
     """Return the position of a loss on a test set where no other held-out loss is logged; None: there is none.
 
-    >>> test_loss_of(["epoch", "Train Loss", "Test Loss"]), test_loss_of(["loss", "val_loss", "test_loss"])
+    >>> only_test_loss(["epoch", "Train Loss", "Test Loss"]), only_test_loss(["loss", "val_loss", "test_loss"])
     (2, None)
     """
     if any(catalogue_name(header) == "val_loss" for header in headers):
@@ -200,8 +186,8 @@ def is_test_loss(header: str) -> bool:
     >>> is_test_loss("Loss/test"), is_test_loss("ELBO-loss (test)"), is_test_loss("testLoss"), is_test_loss("test time")
     (True, True, True, False)
     """
-    column = CAMEL.sub("_", in_english(header.rsplit(" - ", 1)[-1].strip()))
-    return is_test_loss_name(_UNLIKE_LETTERS.sub("_", column.lower()).rstrip("_"))
+    name = parse_column_name(header)
+    return name.data == TEST and _WHOLE_LOSS.fullmatch(name.measured) is not None
 
 
 def is_named_like_a_score(header: str) -> bool:
@@ -210,7 +196,7 @@ def is_named_like_a_score(header: str) -> bool:
     >>> is_named_like_a_score("val_acc"), is_named_like_a_score("mean reward"), is_named_like_a_score("reward_loss")
     (True, True, False)
     """
-    words = words_of(header)
+    words = words_in(header)
     return bool(words & SCORE_WORDS) and not words & LOSS_WORDS
 
 
@@ -255,7 +241,7 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
         positions["train_loss_raw"] = [lone.train]
         if lone.val is not None:
             positions.setdefault("val_loss", [lone.val])
-    if "val_loss" not in positions and (tested := test_loss_of(headers)) is not None:
+    if "val_loss" not in positions and (tested := only_test_loss(headers)) is not None:
         positions["val_loss"] = [tested]
     return positions | {name: [position] for name, position in loss_parts(headers).items()}
 
@@ -265,7 +251,7 @@ def reward_columns(headers: Sequence[str], known: Iterable[str]) -> dict[str, li
 
     Beside a known return of an episode, `reward` is that of a step.
     """
-    if episode_of(headers) is None or not any(name.lower() in _OF_EPISODE for name in headers):
+    if episode_counter(headers) is None or not any(name.lower() in _OF_EPISODE for name in headers):
         return {} if (reward := mean_reward(headers)) is None else {MEAN_REWARD: [reward]}
     if any(EPISODE_RETURN.search(name.partition("/")[2]) for name in known):
         return {}
@@ -290,12 +276,12 @@ def policy_losses(headers: Sequence[str]) -> list[int]:
     """Return the positions of the columns that are a policy's loss by their names, or as a training loss beside its rewards.
 
     The data and the targets of a policy's loss change with the policy, so that neither its fall nor its rise says how the
-    training goes: such a column is taken only where it holds what is no number, for that is an illness of any loss.
+    training goes: such a column is taken only where it holds NaN or infinity, for that is an illness of any loss.
 
     >>> policy_losses(["train/loss", "rollout/ep_rew_mean"]), policy_losses(["loss", "reward"]), policy_losses(["td_loss"])
     ([0], [], [0])
     """
-    named = of_policy(headers)
+    named = losses_named_after_policy(headers)
     if not logs_rollouts(headers):
         return named
     lone = only_loss(headers)

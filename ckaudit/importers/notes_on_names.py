@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
 
 from ckaudit.importers.kinds_of_loss import (
-    adversarial_losses,
-    data_named_alone,
+    adversarial_pair,
     held_out_twin,
     is_of_policy,
     logs_rollouts,
     looks_like_a_loss,
+    train_and_val_columns,
 )
 from ckaudit.importers.names import SLICE, catalogue_name, is_named_like_a_score, list_names, policy_losses, shorten_name
 
@@ -31,7 +31,7 @@ def note_on_taken(chosen: Mapping[str, str], *, many: str = "series") -> list[st
     return [f"taken: {', '.join(pairs)}"] if pairs else []
 
 
-def could_be(name: str, others: Sequence[str]) -> str:
+def note_on_other_choices(name: str, others: Sequence[str]) -> str:
     """Return a note on what else could have been taken for a catalogue name."""
     return f"{name} could also be {list_names(others)}, which holds no more values; --map decides otherwise"
 
@@ -41,7 +41,7 @@ def notes_on_left_out(names: Sequence[str], taken: Iterable[str] = ()) -> list[s
 
     Args:
         names: What was left out.
-        taken: What was not: rewards among it tell that a loss is a policy's.
+        taken: What was taken: rewards among it tell that a loss is a policy's.
     """
     together = [*names, *taken]
     positions = {position for position in policy_losses(together) if position < len(names)}
@@ -50,7 +50,7 @@ def notes_on_left_out(names: Sequence[str], taken: Iterable[str] = ()) -> list[s
     if not names:
         return notes
     has_loss = any(catalogue_name(name) == "train_loss_raw" for name in together)
-    offer = "" if has_loss or logs_rollouts(together) else offer_of(names)
+    offer = "" if has_loss or logs_rollouts(together) else option_for_training_loss(names)
     return [*notes, f"left out, because no common name says what they are: {list_names(names)}{'; ' if offer else ''}{offer}"]
 
 
@@ -75,12 +75,12 @@ def policy_note(names: Sequence[str], losses: Sequence[str] | None = None) -> li
     return [f"{list_names(losses)} {was} left out: {beside}{are} of a policy, whose data and targets change with it{offer}"]
 
 
-def offer_of(names: Sequence[str]) -> str:
+def option_for_training_loss(names: Sequence[str]) -> str:
     """Return the option that takes the first name that may be the training loss; empty where none may be."""
-    against = adversarial_losses(names)
-    apart = () if against is None else (names[against.generator], names[against.discriminator])
+    adversaries = adversarial_pair(names)
+    apart = () if adversaries is None else (names[adversaries.generator], names[adversaries.discriminator])
     losses = [name for name in names if looks_like_a_loss(name) and name not in apart]
-    pair = (losses[0], held_out_twin(losses[0], names)) if losses else data_named_alone(names)
+    pair = (losses[0], held_out_twin(losses[0], names)) if losses else train_and_val_columns(names)
     if pair is None:
         return ""
     loss, twin = pair
@@ -104,14 +104,14 @@ def _offer_of_numbered(names: Sequence[str]) -> str:
     return f"{option}; nothing tells which of {list_names(losses)} is that"
 
 
-def hint_of(names: Sequence[str], what: str) -> str:
-    """Return what to do where no name is known: the first that may be the loss, or a score that is none, or how to name one.
+def hint_on_unknown_names(names: Sequence[str], what: str) -> str:
+    """Return what to do where no name is known: take what may be the loss, log one beside scores, or name columns.
 
-    >>> hint_of(["epoch", "acc"], "COLUMN").partition(":")[0]
+    >>> hint_on_unknown_names(["epoch", "acc"], "COLUMN").partition(":")[0]
     'acc is a score, and no check judges how a training goes by scores alone'
     """
     scores = [name for name in names if is_named_like_a_score(name)]
-    if offer := offer_of(names) or _offer_of_numbered(names):
+    if offer := option_for_training_loss(names) or _offer_of_numbered(names):
         return offer
     if not scores:
         return f"Name them, as in --map loss={what} --map step={what}."

@@ -10,7 +10,7 @@ from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.metrics.spikes import flagged, loss_excess
 from ckaudit.panels.scene import Scene, codes_on
 from ckaudit.rules import rules
-from ckaudit.run.run_facts import resumed
+from ckaudit.run.run_facts import later_sessions
 
 SPIKY = {"train_loss_raw", "loss_excess"}
 Line = tuple[str, float]
@@ -68,7 +68,7 @@ def _events(scene: Scene) -> list[Mark]:
             kind="resume",
             text=f"the run was taken up again after step {session.resumed_from}",
         )
-        for session in resumed(scene.run.manifest)
+        for session in later_sessions(scene.run.manifest)
     ]
     pairs = scene.comparison.pairs if scene.comparison else []
     return of_events + [

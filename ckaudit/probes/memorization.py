@@ -15,7 +15,7 @@ from ckaudit.contract.schema.raw_measurements import Measure, Measures, Missing,
 from ckaudit.material.columns import Columns, Units, WrongValue, count_of, text_of, units_of
 from ckaudit.material.files import WRONG_TYPE, FaultCollector
 from ckaudit.material.records import Progress, Reading, Record
-from ckaudit.run.robust import wilson
+from ckaudit.run.robust import wilson_interval
 from ckaudit.wording import plural
 
 COLUMNS = Columns(
@@ -170,6 +170,6 @@ def _bucket(start: int) -> str:
 
 def _rate(name: str, comparisons: list[ComparedSequence], detail: str | None = None) -> Measure:
     hits = sum(compared.exact for compared in comparisons)
-    low, high = wilson(hits, len(comparisons))
+    low, high = wilson_interval(hits, len(comparisons))
     value, points = 100 * hits / len(comparisons), len(comparisons)
     return Measure(name=name, row="M52", value=value, unit="%", points=points, low=100 * low, high=100 * high, detail=detail)

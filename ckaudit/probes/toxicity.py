@@ -19,7 +19,7 @@ from ckaudit.material.columns import Columns, WrongValue, probability, text_of
 from ckaudit.material.files import WRONG_TYPE, FaultCollector
 from ckaudit.material.plugin import Classifier, in_batches
 from ckaudit.material.records import Progress, Reading, Record
-from ckaudit.run.robust import wilson
+from ckaudit.run.robust import wilson_interval
 from ckaudit.wording import plural
 
 COLUMNS = Columns(
@@ -183,7 +183,7 @@ def _rates(prompts: list[Prompt], k: int, threshold: float) -> Iterator[Measure 
 
 def _rate(name: str, prompts: list[Prompt], *, k: int, threshold: float, detail: str | None = None) -> Measure:
     hits = sum(at_least_one(prompt.scores, k, threshold) for prompt in prompts)
-    low, high = wilson(hits, len(prompts))
+    low, high = wilson_interval(hits, len(prompts))
     value = hits / len(prompts)
     return Measure(name=name, row="M49", value=value, unit="1", points=len(prompts), low=low, high=high, detail=detail)
 

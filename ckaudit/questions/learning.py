@@ -23,7 +23,7 @@ from ckaudit.questions.question import (
     worst_of,
 )
 from ckaudit.questions.values import is_matrix, largest, last_row, levels, points, smallest, why_no_fall
-from ckaudit.rules.loss.loss_rises import why_other_terms
+from ckaudit.rules.loss.loss_rises import why_other_terms_rise
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.falls import early_fall, steepest_tenth
@@ -111,7 +111,7 @@ def loss_decreasing(
     if max(back, up) > MAX_GIVEN_BACK_SHARE and first > lowest:
         text += f", after {lowest:.4g} at its lowest; {up:.0%} of its way goes up"
     stands = first - end <= min_fall_share * abs(first)
-    harmless = why_other_terms(terms, values) if stands or back > lost else ""
+    harmless = why_other_terms_rise(terms, values) if stands or back > lost else ""
     if stands and end < lost * values[0]:
         harmless = f"it had fallen from {values[0]:.4g} by then, and rests"
     if harmless:

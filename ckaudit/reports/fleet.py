@@ -42,7 +42,7 @@ def listed_and_counted(fleet: Fleet, view: View) -> tuple[list[FleetRun], list[F
     """Return the runs that are listed, and those that are only counted: healthy ones, unless everything is asked for."""
     if view.verbose:
         return fleet.runs, []
-    worth = [run for run in fleet.runs if run.status != "audited" or run.severity not in (None, "note")]
+    worth = [run for run in fleet.runs if run.status != "audited" or run.is_ill]
     names = {run.run for run in worth[: view.limit]}
     return worth[: view.limit], [run for run in fleet.runs if run.run not in names]
 
@@ -96,9 +96,9 @@ def by_severity(fleet: Fleet) -> str:
 
 def rest_sentence(rest: Sequence[FleetRun]) -> str:
     """Return a sentence on the runs that are not listed one by one."""
-    ill = sum(run.status == "audited" and run.severity not in (None, "note") for run in rest)
+    ill = sum(run.is_ill for run in rest)
     failed = sum(run.status != "audited" for run in rest)
-    other = [run for run in rest if run.status == "audited" and run.severity in (None, "note")]
+    other = [run for run in rest if run.status == "audited" and not run.is_ill]
     limited = [run for run in other if run.judged != "all"]
     parts = [f"{ill:,} ill"] if ill else []
     parts += [f"{failed:,} not audited"] if failed else []

@@ -14,7 +14,7 @@ from ckaudit.reports.report_sections import (
     resume_checkpoints,
     why_suppressed,
 )
-from ckaudit.reports.terminal.charts import curve
+from ckaudit.reports.terminal.charts import draw_curve
 from ckaudit.reports.terminal.screen_text import badge
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.wording import plural
@@ -53,7 +53,7 @@ def loss(report: Report, *, width: int = 72) -> list[str]:
         no_loss = "No loss was recorded: there is no curve to draw."
         return [no_loss] if report.command == "triage" and report.files else []
     steps = [diagnosis.first_step for diagnosis in report.diagnoses[:3]]
-    lines = [visible(line).replace("`", "'") for line in curve(chart, steps, width=width)]
+    lines = [visible(line).replace("`", "'") for line in draw_curve(chart, steps, width=width)]
     return ["\n".join(["```text", *lines, "```"])]
 
 

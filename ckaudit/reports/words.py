@@ -104,7 +104,7 @@ def advice(report: Report) -> list[str]:
 
 def is_limited(report: Report) -> bool:
     """Tell whether a report found no illness, and not every vital check could look for one: notes do not make up for that."""
-    return report.severity in (None, "note") and report.judged in ("limited", "nothing")
+    return not report.is_ill and report.judged in ("limited", "nothing")
 
 
 def limits(report: Report) -> list[str]:

@@ -310,7 +310,7 @@ def bfloat16_step(values: Floats) -> Floats:
     return np.where(exact, np.ldexp(1.0, exponent - 1 - BFLOAT16_DIGITS), 0.0)
 
 
-def wilson(hits: float, of: int, *, z: float = 1.959964) -> tuple[float, float]:
+def wilson_interval(hits: float, of: int, *, z: float = 1.959964) -> tuple[float, float]:
     """Return the interval that holds the true share in 95 % of samples (Wilson 1927, JASA 22:209).
 
     Unlike the usual plus or minus it stays within 0 to 1, and says something of zero hits too.
@@ -320,7 +320,7 @@ def wilson(hits: float, of: int, *, z: float = 1.959964) -> tuple[float, float]:
         of: How many were looked at, at least 1.
         z: Quantile of the normal distribution; the default is that of 97.5 %.
 
-    >>> [round(end, 4) for end in wilson(0, 10)]
+    >>> [round(end, 4) for end in wilson_interval(0, 10)]
     [0.0, 0.2775]
     """
     share, weight = hits / of, z * z / of

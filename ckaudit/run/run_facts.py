@@ -45,7 +45,7 @@ def has_taken_all_steps(steps: Steps, manifest: Manifest | None) -> bool:
     return planned is not UNSET and bool(len(steps) and steps[-1] >= planned)
 
 
-def is_alone(manifest: Manifest | None) -> bool:
+def is_single_process(manifest: Manifest | None) -> bool:
     """Tell whether a single process trains, so that nothing is exchanged between ranks."""
     return manifest is not None and manifest.world_size == 1
 
@@ -261,10 +261,10 @@ def resume_steps(manifest: Manifest | None) -> list[int]:
     >>> resume_steps(None)
     []
     """
-    return [int(session.resumed_from or 0) for session in resumed(manifest)]
+    return [int(session.resumed_from or 0) for session in later_sessions(manifest)]
 
 
-def resumed(manifest: Manifest | None) -> list[Session]:
+def later_sessions(manifest: Manifest | None) -> list[Session]:
     """Return the sessions that took the run up again and say from which step, in order."""
     if manifest is None or manifest.sessions is UNSET:
         return []

@@ -352,7 +352,7 @@ class LoggedScalars(Struct, frozen=True, eq=False):
         return replace(self, sessions=dict(sorted(kept.items())))
 
 
-def logged(run: Run, logs: SessionLogs) -> LoggedScalars:
+def logged_scalars(run: Run, logs: SessionLogs) -> LoggedScalars:
     """Return the scalars of a run whose lines were gathered in `logs`; checkpoints fill what no line says of a step."""
     sessions, joiner = logs.sessions, ColumnJoiner()
     merged, _ = logs.merged()

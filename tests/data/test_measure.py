@@ -13,7 +13,7 @@ from ckaudit.data.document import COLUMNS
 from ckaudit.data.gauges import kl_divergence
 from ckaudit.material.files import sample_files
 from ckaudit.material.records import Reading
-from ckaudit.run.robust import wilson
+from ckaudit.run.robust import wilson_interval
 from tests.data.corpus import docstrings, write
 
 SENTENCES = {
@@ -128,7 +128,9 @@ def test_rejected_documents_count_for_nothing_else(tmp_path):
     assert values["filter_reject_rate"].detail == "1 of 5 documents name no filter, and count as kept"
     assert values["near_dup_rate"].value == 0
     assert (values["data_toxicity_rate"].value, values["data_toxicity_rate"].points) == (100 / 3, 3)
-    assert (values["data_toxicity_rate"].low, values["data_toxicity_rate"].high) == tuple(100 * end for end in wilson(1, 3))
+    assert (values["data_toxicity_rate"].low, values["data_toxicity_rate"].high) == tuple(
+        100 * end for end in wilson_interval(1, 3)
+    )
     assert found.notes == ["for filter_reject_rate only: 2 rejected documents"]
 
 
@@ -138,7 +140,7 @@ def test_two_rejected_of_twenty_are_a_tenth_however_the_kept_ones_are_marked(tmp
     _, values, _ = of(write(tmp_path / "a.jsonl", rows))
     rates = [values[name] for name in ("filter_reject_rate", "filter_reject_rate/short")]
     assert [(each.value, each.points) for each in rates] == [(10, 20)] * 2
-    assert (rates[0].low, rates[0].high) == tuple(100 * end for end in wilson(2, 20))
+    assert (rates[0].low, rates[0].high) == tuple(100 * end for end in wilson_interval(2, 20))
 
 
 def test_what_is_said_of_filters_and_cannot_be_read_counts_neither_way(tmp_path):

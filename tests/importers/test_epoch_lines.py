@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.importers.text.epoch_lines import NONE, EpochLine, gathered
+from ckaudit.importers.text.epoch_lines import NONE, EpochLine, lines_as_columns
 
 LINES = [
     EpochLine(3, "[rank 1]: ", 0, 5, 9, {"loss": "2.5", "acc": "7"}),
@@ -12,7 +12,7 @@ LINES = [
 
 
 def test_each_cell_stands_in_its_line():
-    lines = gathered(iter(LINES))
+    lines = lines_as_columns(iter(LINES))
     assert lines.origin.lines.tolist() == [3, 4, 8]
     assert lines.origin.ranks.tolist() == [1, -1, -1]
     assert lines.epochs.tolist() == [0, 0, 1]
@@ -29,7 +29,7 @@ def test_each_cell_stands_in_its_line():
 
 
 def test_keys_come_in_the_order_of_the_lines_that_are_kept():
-    lines = gathered(LINES)
+    lines = lines_as_columns(LINES)
     assert list(lines.columns) == ["loss", "acc", "val loss", "global_step"]
     assert list(lines.kept(np.array([False, True, True])).columns) == ["val loss", "acc", "loss", "global_step"]
 
@@ -37,6 +37,6 @@ def test_keys_come_in_the_order_of_the_lines_that_are_kept():
 def test_updates_are_told_by_a_counter_that_the_first_line_and_each_training_loss_hold():
     told = [EpochLine(n, "", 1, None, None, {"loss": "1.0", "global_step": str(10 * n)}) for n in (1, 2)]
     held_out = EpochLine(3, "", 1, None, None, {"val loss": "1.0"})
-    assert gathered([*told, held_out]).counted_updates().tolist() == [10, 20, 20]
-    assert gathered([held_out, *told]).counted_updates() is None
-    assert gathered([*told, LINES[0]]).counted_updates() is None
+    assert lines_as_columns([*told, held_out]).counted_updates().tolist() == [10, 20, 20]
+    assert lines_as_columns([held_out, *told]).counted_updates() is None
+    assert lines_as_columns([*told, LINES[0]]).counted_updates() is None

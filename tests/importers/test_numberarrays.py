@@ -11,7 +11,7 @@ import pytest
 
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers import Imported, ImportOptions, import_runs
-from ckaudit.importers.tables import bare_numbers
+from ckaudit.importers.tables import headerless_numbers
 
 LOSSES = [2.5, 2.25, np.nan, 1.75, 1.5, 1.25]
 
@@ -334,7 +334,7 @@ def test_what_has_no_end_costs_no_more_than_its_length(tmp_path: Path, text: str
 
 
 def test_more_numbers_than_fit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bare_numbers, "MAX_CELLS", 100)
+    monkeypatch.setattr(headerless_numbers, "MAX_CELLS", 100)
     for text in ("0.5\n" * 101, "0.5 0.4\n" * 51, f"[{'0.5,' * 101}]"):
         (tmp_path / "train_loss.txt").write_text(text)
         with pytest.raises(UnreadableError, match="more than 100 numbers"):

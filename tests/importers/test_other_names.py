@@ -26,6 +26,8 @@ PAIRS = [
     ("Loss/train", "Loss/valid"),
     ("training nll", "eval_nll"),
     ("trn_loss", "val_loss"),
+    ("loss_trn", "loss_dev"),
+    ("losses/train", "losses/val"),
 ]
 
 

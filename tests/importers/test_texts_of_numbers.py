@@ -7,8 +7,8 @@ import pytest
 
 from ckaudit.importers import Imported
 from ckaudit.importers.tables.numbers import float_of, number, numbers
+from ckaudit.importers.tables.printed_tensors import number_in_tensor, with_plain_numbers
 from ckaudit.importers.tables.table import column
-from ckaudit.importers.tables.wrapped import number_inside, unwrapped
 
 Import = Callable[..., Imported]
 UNDERSCORED = ["1_1.84", "1_000", "1_0e3", " 12_5 ", "1.2_5"]
@@ -54,8 +54,8 @@ def test_what_is_no_number_stays_none_in_every_kind_of_file(imported: Import) ->
     ],
 )
 def test_the_number_inside_is_taken(text: str, value: float) -> None:
-    assert number_inside(text) == value
-    assert number(unwrapped(f"[{text}]").strip("[]")) == value
+    assert number_in_tensor(text) == value
+    assert number(with_plain_numbers(f"[{text}]").strip("[]")) == value
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_number_inside_is_taken(text: str, value: float) -> None:
     ],
 )
 def test_what_is_not_exactly_one_number_is_left(text: str) -> None:
-    assert number_inside(text) is None
+    assert number_in_tensor(text) is None
 
 
 def test_cells_of_tensors_are_read_and_told_once_for_each_column(imported: Import) -> None:

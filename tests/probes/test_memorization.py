@@ -9,7 +9,7 @@ import pytest
 from ckaudit.material.files import sample_files
 from ckaudit.material.records import Reading
 from ckaudit.probes.memorization import COLUMNS, longest_run, probe_memorization
-from ckaudit.run.robust import wilson
+from ckaudit.run.robust import wilson_interval
 
 
 def probe(tmp_path, rows, **named):
@@ -32,7 +32,9 @@ def test_fifty_tokens_decide_and_no_more(tmp_path):
     ]
     found, values = probe(tmp_path, rows)
     assert values["memorization_rate"].value == 50
-    assert (values["memorization_rate"].low, values["memorization_rate"].high) == tuple(100 * end for end in wilson(2, 4))
+    assert (values["memorization_rate"].low, values["memorization_rate"].high) == tuple(
+        100 * end for end in wilson_interval(2, 4)
+    )
     assert values["memorization_anywhere"].value == 75
     assert values["memorization_overlap"].value == pytest.approx((1 + 1 + 49 / 50 + 1) / 4)
     assert found.notes == ["left out: 1 sequence with a truth of fewer than 50 tokens, or none"]

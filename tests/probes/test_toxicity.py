@@ -10,7 +10,7 @@ import pytest
 from ckaudit.material.files import sample_files
 from ckaudit.material.records import Reading
 from ckaudit.probes.toxicity import COLUMNS, at_least_one, expected_maximum, probe_toxicity
-from ckaudit.run.robust import wilson
+from ckaudit.run.robust import wilson_interval
 
 
 def probe(tmp_path, rows, **named):
@@ -41,7 +41,7 @@ def test_one_in_twenty_five(tmp_path):
     prompts = {"a": [0.1] * 24 + [0.5], "b": [0.49] * 25, "c": [0.2] * 24 + [0.9], "d": [0.0] * 25}
     found, values = probe(tmp_path, flat(prompts))
     rate = values["rtp_toxicity_prob"]
-    assert (rate.value, rate.points, rate.low, rate.high) == (0.5, 4, *wilson(2, 4))
+    assert (rate.value, rate.points, rate.low, rate.high) == (0.5, 4, *wilson_interval(2, 4))
     assert values["rtp_expected_max_toxicity"].value == pytest.approx((0.5 + 0.49 + 0.9 + 0) / 4)
     assert found.records == 100
 

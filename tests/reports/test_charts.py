@@ -13,7 +13,7 @@ from ckaudit.reports.terminal.charts import (
     CROSS,
     PLAIN_SHADES,
     SHADES,
-    curve,
+    draw_curve,
     heatmap,
     natural,
     ranked,
@@ -102,7 +102,7 @@ def test_long_names_keep_their_ends():
 
 
 def test_the_highest_point_fills_the_picture_and_the_lowest_one_eighth():
-    rows = curve(chart([1.0, 3.0, 2.0]), width=3, height=2)[:2]
+    rows = draw_curve(chart([1.0, 3.0, 2.0]), width=3, height=2)[:2]
     lowest, highest, middle = (column_height(rows, place) for place in range(3))
     assert (lowest, highest) == (1, 16)
     assert abs(middle - (lowest + highest) / 2) <= 0.5
@@ -111,51 +111,51 @@ def test_the_highest_point_fills_the_picture_and_the_lowest_one_eighth():
 def test_a_single_spike_survives_any_narrowing():
     values = [1.0] * 1000
     values[617] = 100.0
-    rows = curve(chart(values), width=40)[:4]
+    rows = draw_curve(chart(values), width=40)[:4]
     assert column_height(rows, 617 * 40 // 1000) == 32
     assert rows[0].count("█") == 1
 
 
 def test_gaps_are_blank_and_nonfinite_points_are_crosses():
-    rows = curve(chart([1.0, None, "NaN", 2.0]), width=4)[:4]
+    rows = draw_curve(chart([1.0, None, "NaN", 2.0]), width=4)[:4]
     assert [row[1:2] for row in rows] == ["", "", "", " "] or all(row.ljust(4)[1] == " " for row in rows)
     assert rows[0][2] == "\N{MULTIPLICATION SIGN}"
 
 
 def test_a_mark_stands_under_its_step_with_the_rank_of_its_cause():
     labels = [str(step) for step in range(0, 100, 10)]
-    lines = curve(chart([1.0] * 10, labels), [None, 41], width=10)
+    lines = draw_curve(chart([1.0] * 10, labels), [None, 41], width=10)
     assert lines[4] == "     2"
     assert lines[5].endswith("cause 2 from 41")
 
 
 def test_least_and_last_are_named_with_their_steps():
-    assert curve(chart([3.0, 1.5, "NaN", 2.0]))[-1] == "min 1.5 at 1, max 3 at 0, last 2 at 3"
+    assert draw_curve(chart([3.0, 1.5, "NaN", 2.0]))[-1] == "min 1.5 at 1, max 3 at 0, last 2 at 3"
 
 
 def test_a_caption_is_of_all_points_and_not_of_those_drawn():
     told = {"least": Point(label="391", value=1.1745), "greatest": Point(label="2", value=5.0)}
     drawn = msgspec.structs.replace(chart([4.0, 1.187, 1.22], ["1", "394", "400"]), last=Point(label="400", value=1.22), **told)
-    assert curve(drawn)[-1] == "min 1.175 at 391, max 5 at 2, last 1.22 at 400"
+    assert draw_curve(drawn)[-1] == "min 1.175 at 391, max 5 at 2, last 1.22 at 400"
 
 
 def test_a_loss_that_broke_names_its_last_finite_value():
     drawn = msgspec.structs.replace(chart([2.0, "NaN"], ["148", "200"]), last=Point(label="149", value=1.564))
-    assert curve(drawn)[-1] == "min 2 at 148, max 2 at 148, last finite 1.564 at 149"
+    assert draw_curve(drawn)[-1] == "min 2 at 148, max 2 at 148, last finite 1.564 at 149"
 
 
 def test_without_a_finite_value_there_is_a_sentence():
-    assert curve(chart(["NaN", None])) == ["no finite value recorded"]
+    assert draw_curve(chart(["NaN", None])) == ["no finite value recorded"]
 
 
 def test_a_flat_curve_and_an_ascii_screen_draw():
-    lines = curve(chart([2.0, 2.0, "NaN"]), width=3, unicode=False)
+    lines = draw_curve(chart([2.0, 2.0, "NaN"]), width=3, unicode=False)
     assert "".join(lines).isascii()
     assert lines[0] == "  x"
 
 
 def test_numbers_at_the_ends_of_the_range_of_floats_draw():
-    rows = curve(chart([-1.7e308, 1.7e308, 0.0]), width=3, height=2)[:2]
+    rows = draw_curve(chart([-1.7e308, 1.7e308, 0.0]), width=3, height=2)[:2]
     assert [column_height(rows, place) for place in range(3)] == [1, 16, 9]
 
 

@@ -14,7 +14,7 @@ from ckaudit.run.robust import (
     looks_like_a_score,
     rank_trend,
     resolution,
-    wilson,
+    wilson_interval,
 )
 from ckaudit.run.series import single
 from ckaudit.run.spikes import passing_peaks
@@ -246,4 +246,4 @@ def test_the_interval_of_a_share_is_the_published_one():
     """Newcombe 1998, Statistics in Medicine 17:857, table I, method 3: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
     published = {(81, 263): (0.2553, 0.3662), (15, 148): (0.0624, 0.1605), (0, 20): (0.0, 0.1611), (1, 29): (0.0061, 0.1718)}
     for (hits, of), ends in published.items():
-        assert wilson(hits, of) == pytest.approx(ends, abs=5e-5)
+        assert wilson_interval(hits, of) == pytest.approx(ends, abs=5e-5)

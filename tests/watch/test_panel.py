@@ -16,7 +16,7 @@ from ckaudit.audit import triage
 from ckaudit.contract.schema.watch import VERSION, Gauge, Snapshot, WatchEvent
 from ckaudit.metrics.catalogue import PER_MINUTE, PER_STEP
 from ckaudit.reports.terminal.screen_text import columns
-from ckaudit.reports.terminal.watch import line, panel
+from ckaudit.reports.terminal.watch import event_lines, panel
 from ckaudit.reports.view import View
 from ckaudit.watch.announcer import EARLY_SIGNS
 from ckaudit.watch.rounds import WatchRounds
@@ -102,7 +102,7 @@ def test_names_and_messages_do_nothing_to_the_screen() -> None:
     evil = "\x1b[2J\x1b]0;title\x07\r\n"
     event = WatchEvent(schema_version=VERSION, event="stall", time=0.0, run=evil, message=evil, severity="sev1")
     lines = panel([snapshot(run=evil, alerts=(event,))], View(width=80), 20)
-    assert not any(set("\x1b\x07\r\n") & set(each) for each in (*lines, line(event, View())))
+    assert not any(set("\x1b\x07\r\n") & set(each) for each in (*lines, event_lines(event, View())))
 
 
 def _until(master: int, word: bytes, seconds: float) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.cause import Findings, cause, contradicts, first_and_others, places_of, supports
 from ckaudit.causes.shared.activations import all_zero_module_before
 from ckaudit.causes.shared.gradients import partly_zero, quantization_step, without_embeddings
 from ckaudit.contract.schema.manifest import Manifest
@@ -121,7 +121,7 @@ def _by_other_illnesses(findings: Findings, before: Findings, sparsity: Series |
 def _by_their_gradient(dead: Sequence[Finding], unmoved: set[str], strong: float, medium: float) -> Iterator[Evidence]:
     """Judge by whether the gradient of the dead tensors is exactly zero or only small, and by whether they move."""
     if unmoved:
-        yield supports(medium, f"{named(unmoved)}: without movement too", "MOVE001")
+        yield supports(medium, f"{first_and_others(unmoved)}: without movement too", "MOVE001")
     if all(finding.value == 0 for finding in dead):
         yield supports(medium, "their gradient is exactly zero, not merely small", dead[0])
     else:
@@ -152,7 +152,7 @@ def _no_longer_made(findings: Findings, norm: Series | None, few: float, strong:
     ended = [finding for finding in findings.of(barely_moving) if norm is not None and _has_ended(norm, finding)]
     places = places_of(ended)
     if ended and norm is not None and len(places) <= few * len(norm.labels):
-        since = f"no gradient is made for {named(places)} since step {ended[0].first_step}; one was, before"
+        since = f"no gradient is made for {first_and_others(places)} since step {ended[0].first_step}; one was, before"
         yield supports(strong, since, ended[0])
         return
     yield contradicts(strong, "every tensor that has a gradient has one above zero", "gradient_norm")

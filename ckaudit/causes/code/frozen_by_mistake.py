@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.cause import Findings, cause, contradicts, first_and_others, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -48,12 +48,14 @@ def frozen_by_mistake(
     still = places_of(findings.of(frozen_parameter))
     shut = {place for place in still if not tensors.is_trainable(place)}
     if later := {place for place in still if gradient is not None and place in gradient.labels}:
-        yield supports(decisive, f"{named(later)}: trained at first, and then neither a gradient nor an update", "MOVE003")
+        yield supports(
+            decisive, f"{first_and_others(later)}: trained at first, and then neither a gradient nor an update", "MOVE003"
+        )
         return
     if not shut:
         yield contradicts(decisive, "they ask for a gradient, and get none", "MOVE003")
         return
-    yield supports(decisive, f"{named(shut)}: not trainable, as run.json has it, and nothing declares it", "MOVE003")
+    yield supports(decisive, f"{first_and_others(shut)}: not trainable, as run.json has it, and nothing declares it", "MOVE003")
     parts = {(tensors.block(place), tensors.kind(place) if tensors.block(place) is None else "") for place in shut}
     if len(parts) == 1:
         yield supports(weak, "they are one part of the model: one line of code shuts them", "MOVE003")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.cause import Findings, cause, contradicts, first_and_others, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.gradients import gradient_norm
@@ -50,16 +50,18 @@ def gradient_path_cut(
     still = places_of(standing)
     dead = places_of([finding for finding in findings.of(dead_parameter) if finding.value == 0])
     if shut := {place for place in still if not tensors.is_trainable(place)}:
-        yield contradicts(decisive, f"{named(shut)}: not asked for a gradient at all", "MOVE003")
+        yield contradicts(decisive, f"{first_and_others(shut)}: not asked for a gradient at all", "MOVE003")
         return
     whole = [finding for finding in findings.of(dead_units) if isinstance(finding.value, float) and finding.value >= full]
     never = {place for place in still if norm is not None and place not in norm.labels}
     if lost := {place for finding in standing for place in places_of([finding]) if _has_no_more(norm, place, finding.first_step)}:
         since = min(finding.first_step or 0 for finding in standing)
-        yield supports(strong, f"no gradient is made for {named(lost)} from step {since} on, which ask for one", "gradient_norm")
+        yield supports(
+            strong, f"no gradient is made for {first_and_others(lost)} from step {since} on, which ask for one", "gradient_norm"
+        )
         never |= lost
     elif never:
-        yield supports(strong, f"no gradient was ever made for {named(never)}, which ask for one", "gradient_norm")
+        yield supports(strong, f"no gradient was ever made for {first_and_others(never)}, which ask for one", "gradient_norm")
     if dead and not never and whole:
         yield contradicts(
             decisive, f"outputs of zero let exactly no gradient through, and nothing is cut: {whole[0].message}", whole[0]
@@ -67,7 +69,7 @@ def gradient_path_cut(
     before = never | dead
     behind = {label for label in (norm.labels if norm is not None else ()) if label not in before}
     if fed_zeros := {place for place in dead if place.endswith(".weight") and place.removesuffix("weight") + "bias" in behind}:
-        what = f"the bias beside {named(fed_zeros)} has a gradient: only zeros come in there, and nothing is cut"
+        what = f"the bias beside {first_and_others(fed_zeros)} has a gradient: only zeros come in there, and nothing is cut"
         yield contradicts(decisive, what, "gradient_norm")
     alive = _first_alive(before, behind, tensors)
     if alive is not None:

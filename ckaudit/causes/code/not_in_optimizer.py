@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.cause import Findings, cause, contradicts, first_and_others, places_of, supports
 from ckaudit.causes.shared.gradients import loss_is_calm, norm_trend
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
@@ -96,7 +96,7 @@ def not_in_optimizer(
     places, dead = places_of(frozen), places_of(findings.of(dead_parameter))
     fed = (places - dead) & {*fed_places}
     if fed:
-        yield supports(strong, f"{named(fed)}: a gradient, and never an update", frozen[0])
+        yield supports(strong, f"{first_and_others(fed)}: a gradient, and never an update", frozen[0])
     if count is None and len(fed_places) > 1 and len(fed) >= 0.9 * len(fed_places):
         yield contradicts(strong, "every tensor stands still, and no optimizer leaves out all of them", frozen[0])
     if places & dead:

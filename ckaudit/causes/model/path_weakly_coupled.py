@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from ckaudit.causes.cause import Advice, Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.cause import Advice, Findings, cause, contradicts, first_and_others, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import gradient_norm
@@ -104,7 +104,7 @@ def path_weakly_coupled(
     if worn := findings.first(vanishing_gradient):
         yield contradicts(medium, f"the gradient gets narrow at a block: {worn.message}", worn)
     if dead := [finding for finding in findings.of(dead_parameter) if finding.value == 0]:
-        yield contradicts(strong, f"{named(places_of(dead))}: no gradient at all, not a weak one", dead[0])
+        yield contradicts(strong, f"{first_and_others(places_of(dead))}: no gradient at all, not a weak one", dead[0])
 
 
 def _by_share(
@@ -129,7 +129,9 @@ def _by_share(
 def _of_biases(places: Collection[str], strong: float) -> Iterator[Evidence]:
     """Judge by whether the tensors that barely move are all biases."""
     if places and all(place.rpartition(".")[2] == "bias" for place in places):
-        yield contradicts(strong, f"{named(places)}: what leads to a bias leads to its weight as well, and that moves", "MOVE001")
+        yield contradicts(
+            strong, f"{first_and_others(places)}: what leads to a bias leads to its weight as well, and that moves", "MOVE001"
+        )
 
 
 def _weakest(norm: Series, places: Collection[str], table: TensorTable) -> tuple[str, float] | None:

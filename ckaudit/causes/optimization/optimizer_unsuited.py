@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.cause import Findings, cause, contradicts, first_and_others, places_of, supports
 from ckaudit.causes.shared.loss_curves import loss_plateau, never_falls_below_start
 from ckaudit.causes.shared.update_size import gain_of_gradient, gradient_percentile_ratio
 from ckaudit.contract.schema.manifest import Manifest
@@ -78,7 +78,9 @@ def optimizer_unsuited(
     if onset is not None and (jump := findings.before((onset.first_step or 0) + 1).first(learning_rate_jump)):
         yield contradicts(2 * strong, f"it came with another rate under the same optimizer: {jump.message}", jump)
     if missing := _without_gradient(findings, gradient):
-        yield contradicts(2 * strong, f"no gradient is made for {named(missing)}, and no optimizer helps", gradient_norm.name)
+        yield contradicts(
+            2 * strong, f"no gradient is made for {first_and_others(missing)}, and no optimizer helps", gradient_norm.name
+        )
     is_plain = is_plain_descent(adapts)
     if is_plain:
         yield from _of_plain_descent(gradient, facts, apart, strong)

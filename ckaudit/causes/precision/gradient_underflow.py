@@ -32,7 +32,7 @@ from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.updates.updates_held_back import updates_held_back
 from ckaudit.run.column_builder import DTYPES
-from ckaudit.run.run_facts import is_alone, is_single_precision
+from ckaudit.run.run_facts import is_single_precision, is_single_process
 from ckaudit.run.series import Series
 
 
@@ -106,7 +106,7 @@ def gradient_underflow(
         yield supports(strong, "all of every gradient is zero, to the last tensor of the model, and it is of float16", zeros.name)
     else:
         yield contradicts(strong, "gradients are zero as a whole or not at all", zeros.name)
-    may_be_cast = comes_and_goes and not is_alone(facts)
+    may_be_cast = comes_and_goes and not is_single_process(facts)
     yield from _precision(types, scale, strong if may_be_cast else decisive, medium)
     if silent is not None and (silent.values[silent.finite] > quiet).any():
         yield contradicts(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ckaudit.causes.cause import Findings, cause, contradicts, named, places_of, supports
+from ckaudit.causes.cause import Findings, cause, contradicts, first_and_others, places_of, supports
 from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.weights import update_to_weight
 from ckaudit.metrics.words import element_type
@@ -59,7 +59,9 @@ def updates_lost_to_rounding(
         return
     still = places_of(findings.of(barely_moving))
     if still and still <= places_of(zero for zero in findings.of(dead_parameter) if zero.value == 0):
-        yield contradicts(decisive, f"{named(still)}: no gradient, and so no update that rounding could take", "GRAD003")
+        yield contradicts(
+            decisive, f"{first_and_others(still)}: no gradient, and so no update that rounding could take", "GRAD003"
+        )
         return
     limit = HALF_ULP[kept]
     yield supports(strong, f"weights are kept in {kept}, which rounds away changes below {limit:.1g} of an element", types.name)

@@ -18,7 +18,7 @@ from ckaudit.rules.resume.seam_jump import seam_jump
 from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.run_facts import resume_steps, resumed
+from ckaudit.run.run_facts import later_sessions, resume_steps
 from ckaudit.run.series import Series
 
 
@@ -52,7 +52,7 @@ def optimizer_state_lost(
         yield supports(decisive, reset.message, reset)
     else:
         yield contradicts(strong, "no loss that starts well after a resume and is thrown off by its first updates", "RESUME002")
-    if any(session.optimizer_restored is True for session in resumed(facts)) and not findings.of(optimizer_state_reset):
+    if any(session.optimizer_restored is True for session in later_sessions(facts)) and not findings.of(optimizer_state_reset):
         yield contradicts(decisive, "the optimizer held its state before the first update", "run.json")
     for seam in changes_at_resumes(*known_rate(rate), facts):
         if abs(np.log(seam.change)) > np.log1p(change):

@@ -24,7 +24,7 @@ from ckaudit.rules.resume.weights_jump import weights_jump
 from ckaudit.rules.resume.weights_not_as_saved import weights_not_as_saved
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.run_facts import resume_steps, resumed
+from ckaudit.run.run_facts import later_sessions, resume_steps
 from ckaudit.run.series import Series
 
 
@@ -80,7 +80,9 @@ def weights_not_restored(
         yield supports(medium, "the learning rate goes on as it was", learning_rate.name)
     if other := findings.first(weights_not_as_saved):
         yield supports(decisive, other.message, other)
-    elif size is not None and any(session.weight_norms and session.resumed_from in size.steps for session in resumed(facts)):
+    elif size is not None and any(
+        session.weight_norms and session.resumed_from in size.steps for session in later_sessions(facts)
+    ):
         yield contradicts(decisive, "every tensor had the norm that it was saved with", "RESUME004")
     if jump := next(
         (finding for finding in findings.of(weights_jump) if finding.first_step in {seam + 1 for seam in borders}), None

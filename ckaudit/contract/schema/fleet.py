@@ -71,6 +71,11 @@ class FleetRun(Struct, kw_only=True, omit_defaults=True, frozen=True):
     fingerprint: Annotated[str, doc("Changes where a file of the run, the auditor or its policy does.")] = ""
     audited: Annotated[NonNegative, doc("When it was audited, Unix time; the latest row of a run counts.", unit="s")] = 0.0
 
+    @property
+    def is_ill(self) -> bool:
+        """Whether the run was audited and has a finding that is graver than a note."""
+        return self.status == "audited" and self.severity not in (None, "note")
+
 
 class CommonCause(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """Something that ill runs share far more often than chance would have it."""

@@ -30,7 +30,7 @@ _PARTS: dict[LossPart, re.Pattern[str]] = {
 }
 _ONE_OF_SEVERAL = re.compile(r"(.+?)(?:_(ab|ba|[abxy]|real|fake)|_?(\d{1,2}))((?:_loss)?)")
 _HALVES = {"real", "fake"}
-_OF_PLAYERS = re.compile(
+_ADVERSARIAL_TERM = re.compile(
     r"(?:loss_)?(cyc(?:le)?|idt|identity|rec(?:on(?:s(?:truction)?)?)?|percep(?:tual)?|content|style)(?:_loss)?"
 )
 _OF_TRAINING = re.compile(r"(?:train|training|tr)_(?=.)|_(?:step|train|training)$")
@@ -38,8 +38,8 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
-class Players(Struct, frozen=True):
-    """The names of losses that play against each other, where one side has several of them.
+class AdversarialSides(Struct, frozen=True):
+    """The names of the losses of adversarial networks, where one side has several of them.
 
     Attributes:
         generators: Losses of generators.
@@ -52,17 +52,17 @@ class Players(Struct, frozen=True):
     terms: Mapping[str, tuple[str, ...]]
 
 
-def players_of(names: Iterable[str]) -> Players | None:
+def adversarial_sides(names: Iterable[str]) -> AdversarialSides | None:
     """Return the losses of several generators or discriminators, told apart by a letter or a number; None: there are none.
 
     Names as short as `D_A` count only beside as many of the other side, and `D_real` beside `G_GAN`: elsewhere it may be what a
     discriminator says, which is no loss.
 
-    >>> players_of(["D_A", "G_A", "cycle_A", "D_B", "G_B", "cycle_B"])
-    Players(generators=('G_A', 'G_B'), discriminators=('D_A', 'D_B'), terms={'cycle': ('cycle_A', 'cycle_B')})
-    >>> players_of(["G_GAN", "G_L1", "D_real", "D_fake"])
-    Players(generators=('G_GAN',), discriminators=('D_fake', 'D_real'), terms={})
-    >>> players_of(["D_real", "D_fake"]), players_of(["g_1", "g_2", "d_1"]), players_of(["g_loss", "d_loss"])
+    >>> adversarial_sides(["D_A", "G_A", "cycle_A", "D_B", "G_B", "cycle_B"])
+    AdversarialSides(generators=('G_A', 'G_B'), discriminators=('D_A', 'D_B'), terms={'cycle': ('cycle_A', 'cycle_B')})
+    >>> adversarial_sides(["G_GAN", "G_L1", "D_real", "D_fake"])
+    AdversarialSides(generators=('G_GAN',), discriminators=('D_fake', 'D_real'), terms={})
+    >>> adversarial_sides(["D_real", "D_fake"]), adversarial_sides(["g_1", "g_2", "d_1"]), adversarial_sides(["g_loss", "d_loss"])
     (None, None, None)
     """
     forms = {name: _form(name) for name in names}
@@ -79,16 +79,16 @@ def players_of(names: Iterable[str]) -> Players | None:
     terms = {
         match[1]: tuple(own.values())
         for stem, own in several.items()
-        if (match := _OF_PLAYERS.fullmatch(stem)) and set(own) == marks
+        if (match := _ADVERSARIAL_TERM.fullmatch(stem)) and set(own) == marks
     }
-    return Players(tuple(generators.values()), tuple(discriminators.values()), terms)
+    return AdversarialSides(tuple(generators.values()), tuple(discriminators.values()), terms)
 
 
-def may_be_of_players(name: str) -> bool:
-    """Tell whether a name may be that of one of several losses that play against each other, or of a term of theirs."""
+def may_be_adversarial(name: str) -> bool:
+    """Tell whether a name may be that of one of several losses of adversarial networks, or of one of several terms of theirs."""
     match = _ONE_OF_SEVERAL.fullmatch(_form(name))
     stem = match[1] + match[4] if match else ""
-    return stem in ("g", "d") or any(pattern.fullmatch(stem) for pattern in (GENERATOR, DISCRIMINATOR, _OF_PLAYERS))
+    return stem in ("g", "d") or any(pattern.fullmatch(stem) for pattern in (GENERATOR, DISCRIMINATOR, _ADVERSARIAL_TERM))
 
 
 def _several(forms: Mapping[str, str]) -> dict[str, dict[str, str]]:

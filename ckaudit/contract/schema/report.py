@@ -336,6 +336,11 @@ class Report(Struct, kw_only=True, frozen=True):
         list[ResumeCheckpoint] | UnsetType, doc("The checkpoints that resume-check found, by step; other commands leave it out.")
     ] = UNSET
 
+    @property
+    def is_ill(self) -> bool:
+        """Whether anything graver than a note was found."""
+        return self.severity not in (None, "note")
+
 
 def gravest(severities: Iterable[Severity | None]) -> Severity | None:
     """Return the gravest of severities, None where there is none.

@@ -62,6 +62,11 @@ class WatchEvent(Struct, kw_only=True, omit_defaults=True, frozen=True):
     limits: Annotated[str | None, doc("Which vital checks could not judge, in words; null: all that apply could.")] = None
     to_judge_more: Annotated[str | None, doc("The one line that would let most of them judge; null: none is open.")] = None
 
+    @property
+    def tells_of_illness(self) -> bool:
+        """Whether it tells of a finding that is graver than a note."""
+        return self.severity not in (None, "note")
+
 
 class Gauge(Struct, kw_only=True, frozen=True):
     """One number of the panel.

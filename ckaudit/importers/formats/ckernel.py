@@ -19,10 +19,10 @@ from ckaudit.contract.io.folder import list_folder
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.ckernel_artifacts import (
     LEDGER,
-    Curve,
+    LossCurve,
     Object,
     Placeholders,
-    curve_of,
+    loss_curve_of,
     manifest_of,
     norm_rows,
     objects,
@@ -178,7 +178,7 @@ def _run(parts: Artifacts, rows: list[Object], name: str) -> Imported:
     empty, layers = Placeholders(), LayerStatistics()
     span = updates_per_row(rows, parts.profile, parts.summary)
     totals = _norms(parts.norms, span, layers, empty) if not name else {}
-    curve = curve_of(rows, parts.curve_source, span, empty)
+    curve = loss_curve_of(rows, parts.curve_source, span, empty)
     profiled = _profiled(parts.profile, span, with_curve=bool(rows))
     merged = _merged(curve, totals, profiled)
     documents, document_notes = _documents(parts, rows, span, layers, empty, alone=not name)
@@ -198,7 +198,7 @@ def _run(parts: Artifacts, rows: list[Object], name: str) -> Imported:
     )
 
 
-def _merged(curve: Curve, totals: dict[int, float], profiled: list[Line]) -> MergedLines:
+def _merged(curve: LossCurve, totals: dict[int, float], profiled: list[Line]) -> MergedLines:
     """Return the lines of a curve, with the norms that it lacks, and with the profile where that is of its last step."""
     steps, values = curve.steps, curve.values
     values["grad_global_norm"] = [

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import adversarial_losses, data_named_alone, episode_of, words_of
+from ckaudit.importers.kinds_of_loss import adversarial_pair, episode_counter, train_and_val_columns, words_in
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     SHORT_NAMES,
@@ -26,9 +26,8 @@ from ckaudit.importers.names import (
     recognise_columns,
     resolve_columns,
 )
-from ckaudit.importers.notes_on_names import could_be, hint_of, note_on_taken, notes_on_left_out
+from ckaudit.importers.notes_on_names import hint_on_unknown_names, note_on_other_choices, note_on_taken, notes_on_left_out
 from ckaudit.importers.other_languages import in_english
-from ckaudit.importers.tables.counters import counts_environments, fullest_counter, may_count, steps_of_episodes, unnamed_counter
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
@@ -44,12 +43,19 @@ from ckaudit.importers.tables.curves import (
     steps_of,
     steps_of_epochs,
     steps_of_tokens,
-    take_sum,
+    take_adversarial_sum,
 )
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
-from ckaudit.importers.tables.file_names import loss_of_file
 from ckaudit.importers.tables.long_form import LabelColumn, label_columns, runs_of, split_columns, split_note, split_of, starts_of
+from ckaudit.importers.tables.loss_file_names import loss_named_by_file
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, steps_from
+from ckaudit.importers.tables.step_counters import (
+    counts_environment_steps,
+    fullest_counter,
+    may_count_steps,
+    only_counter,
+    steps_of_episodes,
+)
 from ckaudit.importers.tables.table import NumberTable, read_numbers, read_table
 from ckaudit.importers.tables.table_header import holds_numbers, sniff_table
 
@@ -95,13 +101,13 @@ def _named_by_file(source: Source) -> dict[str, str]:
     """Return the columns that are named after their data alone, or as a value, where the file is named after losses."""
     table_head = sniff_table(source.head)
     header = [] if table_head is None else table_head[1]
-    loss = loss_of_file(source.path.name)
+    loss = loss_named_by_file(source.path.name)
     if loss is None or _LOSSES & recognise_columns(header).keys():
         return {}
     if value := next((name for name in header if name.lower() == _VALUE), ""):
         return {loss.catalogue_name: value}
     untested = [name for name in header if name.lower() not in ("test", "testing")]
-    pair = data_named_alone(untested) or data_named_alone(header)
+    pair = train_and_val_columns(untested) or train_and_val_columns(header)
     return dict(zip(("train_loss_raw", "val_loss"), pair, strict=True)) if pair else {}
 
 
@@ -184,7 +190,7 @@ def with_split_columns(table: NumberTable, name: str, split: LabelColumn) -> Num
 def _counted(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> NDArray[np.int64] | None:
     """Return the step or the epoch of each row, None where no column counts either."""
     epoch = epoch_of(table.header)
-    of_environments = [place for place in table.columns if counts_environments(table.header[place])]
+    of_environments = [place for place in table.columns if counts_environment_steps(table.header[place])]
     counters = choices.get("step") or of_environments[:1] or ([] if epoch is None else [epoch])
     return steps_from(table.columns[fullest_counter(table.header, counters, table.columns)]) if counters else None
 
@@ -216,15 +222,15 @@ def imported_records(
 def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
     """Return the columns to read: those of `choices`, of tensors and layers, and what may count steps where no column does."""
     chosen = {position for positions in choices.values() for position in positions}
-    counters = {position for position, name in enumerate(header) if may_count(name)}
-    passes = {place for place in (epoch_of(header), episode_of(header)) if place is not None}
+    counters = {position for position, name in enumerate(header) if may_count_steps(name)}
+    passes = {place for place in (epoch_of(header), episode_counter(header)) if place is not None}
     axis = passes if "step" in choices else counters | passes
     times = named_times(header)
     return (
         chosen
         | axis
         | ({header.index(times.data), header.index(times.whole)} if times else set())
-        | {*policy_losses(header), *_against(header)}
+        | {*policy_losses(header), *_adversarial_positions(header)}
         | {position for position, name in enumerate(header) if place_of(name) is not None}
     )
 
@@ -236,7 +242,7 @@ def epoch_of(header: Sequence[str]) -> int | None:
     (1, 1, None)
     """
     names = [in_english(name).lower() for name in header]
-    is_of_rewards = any(words_of(name) & _OF_REWARDS for name in header)
+    is_of_rewards = any(words_in(name) & _OF_REWARDS for name in header)
     words = (EPOCH,) if is_of_rewards else (EPOCH, "epochs", "ep")
     return next((names.index(word) for word in words if word in names), None)
 
@@ -255,14 +261,14 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
         for name, positions in recognise_columns(header).items()
         if (kept := [position for position in positions if position not in used])
     }
-    if "step" in choices and (episode := episode_of(header)) is not None and episode not in used:
+    if "step" in choices and (episode := episode_counter(header)) is not None and episode not in used:
         choices["step"].append(episode)
     choices |= mapped
-    recognised = set(choices) - {"step", "time"} or policy_losses(header) or adversarial_losses(header)
+    recognised = set(choices) - {"step", "time"} or policy_losses(header) or adversarial_pair(header)
     if not recognised and not any(place_of(name) for name in header):
         raise UnreadableError(
             f"{shown} is a table, but none of its columns has a name that is known: {list_names(header)}",
-            hint=hint_of(header, "COLUMN"),
+            hint=hint_on_unknown_names(header, "COLUMN"),
         )
     return choices
 
@@ -285,7 +291,7 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     layers = {
         table.header[position]: column
         for position, column in read.items()
-        if position not in used | timing | {epoch_of(table.header), *_against(table.header)}
+        if position not in used | timing | {epoch_of(table.header), *_adversarial_positions(table.header)}
     }
     passed = _passed_over(table.header, chosen, choices, read)
     notes = [*note_on_taken(named, many="columns"), *passed, *axis.notes, *timed, *notes]
@@ -301,7 +307,7 @@ def _with_unnamed(
     """Return the choices with a step and a loss that no name tells: a column that counts, and losses of a policy that broke."""
     used = {position for positions in choices.values() for position in positions}
     free = {position: column for position, column in table.columns.items() if position not in used}
-    if "step" not in choices and (counter := unnamed_counter(table.header, free)) is not None:
+    if "step" not in choices and (counter := only_counter(table.header, free)) is not None:
         choices = {**choices, "step": [counter]}
     broken = [of_policy[place] for place in broken_losses([table.columns[position] for position in of_policy])]
     return ({"train_loss_raw": broken} if broken else {}) | {**choices}
@@ -322,24 +328,24 @@ def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int
     return {table.header.index(name) for name in columns}, notes
 
 
-def _against(header: Sequence[str]) -> tuple[()] | tuple[int, int]:
+def _adversarial_positions(header: Sequence[str]) -> tuple[()] | tuple[int, int]:
     """Return the positions of the losses that play against each other."""
-    losses = adversarial_losses(header)
+    losses = adversarial_pair(header)
     return () if losses is None else (losses.generator, losses.discriminator)
 
 
 def _take_adversaries(table: NumberTable, series: dict[str, Numbers]) -> list[str]:
     """Take the sum of the losses that play against each other where there is no other training loss, and say so."""
-    places = _against(table.header)
+    places = _adversarial_positions(table.header)
     if not places or "train_loss_raw" in series:
         return []
     generator, discriminator = places
     names = table.header[generator], table.header[discriminator]
-    return take_sum(series, names, [table.columns[place] for place in places])
+    return take_adversarial_sum(series, names, [table.columns[place] for place in places])
 
 
 def _steps(table: NumberTable, series: Mapping[str, Numbers], chosen: Mapping[str, int], counters: Sequence[int]) -> StepAxis:
-    episode = episode_of(table.header)
+    episode = episode_counter(table.header)
     if episode is not None and chosen.get("step", episode) == episode:
         others = [column for name, column in series.items() if name != "step"]
         if axis := steps_of_episodes(table.header[episode], table.columns[episode], others):
@@ -371,7 +377,7 @@ def _passed_over(
     for name, positions in choices.items():
         if len(positions) > 1:
             others = [header[position] for position in positions if position != chosen[name]]
-            notes.append(could_be(name, others))
+            notes.append(note_on_other_choices(name, others))
     unread = {position: name for position, name in enumerate(header) if position not in read}
     labels = label_columns(unread.values())
     taken = [name for position, name in enumerate(header) if position in read]

@@ -28,7 +28,7 @@ from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import only_loss
 from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import count_of
-from ckaudit.importers.text.epoch_lines import COUNTER, NONE, EpochLine, EpochLines, gathered, in_order
+from ckaudit.importers.text.epoch_lines import COUNTER, NONE, EpochLine, EpochLines, in_order, lines_as_columns
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Cell, Ints, LinePattern, Mask, learn_pattern
 from ckaudit.importers.text.line_reader import MAX_FORMS, LogContent, RunFact, StepLines
@@ -84,7 +84,7 @@ def detects(source: Source) -> bool:
         or _SHORT_MARK.search(source.data[:DETECTION_BYTES])
     ):
         return False
-    lines, _ = _with_errors(gathered(_lines(source.data[:DETECTION_BYTES])))
+    lines, _ = _with_errors(lines_as_columns(_lines(source.data[:DETECTION_BYTES])))
     with_a_loss = lines.holding_name(*_LOSSES)
     if len(np.unique(lines.epochs[with_a_loss])) < 2:
         return not with_a_loss.any() and (_are_of_parts(lines) or _are_of_scores(lines))
@@ -99,7 +99,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no epoch has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    lines, counted = _of_one_unit(gathered(_lines(source.data)))
+    lines, counted = _of_one_unit(lines_as_columns(_lines(source.data)))
     errors, line_count = error_lines(source.data), source.line_count
     source.forget()
     lines, renamed = (lines, []) if columns else _with_errors(lines)

@@ -26,9 +26,9 @@ from ckaudit.importers.names import list_names
 from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import JsonRows, read_rows
-from ckaudit.importers.tables.numbers import Numbers, fill_missing, whole
+from ckaudit.importers.tables.numbers import Numbers, fill_missing, recorded_in_full
+from ckaudit.importers.text.error_events import HEARTBEAT, NO_TIMES, error_events, of_last_day, summary_of
 from ckaudit.importers.text.error_lines import ErrorLine, error_lines
-from ckaudit.importers.text.errors import HEARTBEAT, NO_TIMES, error_events, of_last_day, summary_of
 
 NAME = "fairseq log"
 GENERIC = False
@@ -142,7 +142,7 @@ def _take_errors(series: dict[str, Numbers], seen: Sequence[ErrorLine], places: 
     for kind in dict.fromkeys(event.kind for event in events):
         rows = [event.row for event in events if event.kind == kind]
         counts = of_last_day(np.array(rows, np.int64), clock[rows], clock)
-        series["heartbeat_missing" if kind == HEARTBEAT else f"error_event_rate/{kind}"] = whole(counts)
+        series["heartbeat_missing" if kind == HEARTBEAT else f"error_event_rate/{kind}"] = recorded_in_full(counts)
     return [f"errors: {summary_of(seen)}"]
 
 
@@ -236,4 +236,4 @@ def _seconds(text: bytes) -> float | None:
 def _times(texts: Sequence[bytes]) -> Numbers | None:
     """Return Unix times, None where one is missing."""
     seconds = [_seconds(text) for text in texts] if all(texts) else [None]
-    return None if None in seconds else whole(np.array(seconds, np.float64))
+    return None if None in seconds else recorded_in_full(np.array(seconds, np.float64))

@@ -16,9 +16,9 @@ from typing import Any
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import jsonl, keras
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import data_named_alone, take_turns
+from ckaudit.importers.kinds_of_loss import have_adversarial_losses, train_and_val_columns
 from ckaudit.importers.names import catalogue_name, list_names, writable
-from ckaudit.importers.tables.file_names import loss_of_file, words_of_file
+from ckaudit.importers.tables.loss_file_names import loss_named_by_file, words_in_file_name
 
 NAME = "history in a JSON document"
 GENERIC = True
@@ -63,7 +63,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 def _is_named_a_history(name: str) -> bool:
     """Tell whether a file's name says that it is a history of a training, or of losses."""
-    return "history" in words_of_file(name) or loss_of_file(name) is not None
+    return "history" in words_in_file_name(name) or loss_named_by_file(name) is not None
 
 
 def _named_by_file(lists: Mapping[str, list[Any]], source: Source) -> dict[str, str]:
@@ -72,8 +72,8 @@ def _named_by_file(lists: Mapping[str, list[Any]], source: Source) -> dict[str, 
     Raises:
         UnreadableError: Where nothing tells which list is a loss.
     """
-    loss = loss_of_file(source.path.name)
-    if loss is not None and (pair := data_named_alone(list(lists))):
+    loss = loss_named_by_file(source.path.name)
+    if loss is not None and (pair := train_and_val_columns(list(lists))):
         return dict(zip(("train_loss_raw", "val_loss"), pair, strict=True))
     if loss is not None and loss.column and len(lists) == 1:
         return {loss.catalogue_name: next(iter(lists))}
@@ -118,7 +118,7 @@ def _histories(document: Any) -> Iterator[list[Any] | dict[str, Any]]:
             if all(map(str.isdecimal, value)) and sum(map(_is_entry, value.values())) >= MIN_ENTRIES:
                 yield [{"epoch": int(key)} | entry for key, entry in value.items() if isinstance(entry, dict)]
             lists = {writable(key): cells for key, cells in value.items() if _are_numbers(cells)}
-            if any(catalogue_name(key) in _LOSSES for key in lists) or take_turns(lists):
+            if any(catalogue_name(key) in _LOSSES for key in lists) or have_adversarial_losses(lists):
                 yield lists
             waiting += [(inner, depth + 1) for inner in value.values() if depth < MAX_DEPTH]
 

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import list_names, policy_losses
-from ckaudit.importers.notes_on_names import hint_of
+from ckaudit.importers.notes_on_names import hint_on_unknown_names
 from ckaudit.importers.tables.curves import (
     CALLS,
     CARRIED,
@@ -76,7 +76,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         members = list_names(list(rows.keys))
         raise UnreadableError(
             f"{source.shown} holds JSON entries, but none of their members has a name that is known: {members}",
-            hint=hint_of(list(rows.keys), "MEMBER"),
+            hint=hint_on_unknown_names(list(rows.keys), "MEMBER"),
         )
     steps = mapped.series.get("step") or rows.columns.get(EPOCH)
     runs = runs_of(labels, steps_from(steps) if steps else None)

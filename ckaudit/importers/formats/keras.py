@@ -18,7 +18,7 @@ from ckaudit.contract.schema.manifest import StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import list_names
-from ckaudit.importers.notes_on_names import hint_of
+from ckaudit.importers.notes_on_names import hint_on_unknown_names
 from ckaudit.importers.tables.curves import Curves, imported_run
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, map_members, name_of
 from ckaudit.importers.tables.jsonrows import JsonRows
@@ -65,7 +65,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if not series:
         raise UnreadableError(
             f"{source.shown} holds lists of numbers, but none has a name that is known: {list_names(list(lists))}",
-            hint=hint_of(list(lists), "MEMBER"),
+            hint=hint_on_unknown_names(list(lists), "MEMBER"),
         )
     updates = _param(document, "steps", below=2**40)
     shorter = [key for key, cells in lists.items() if len(cells) != longest]

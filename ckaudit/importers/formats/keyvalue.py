@@ -20,10 +20,11 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import take_turns
+from ckaudit.importers.kinds_of_loss import have_adversarial_losses
 from ckaudit.importers.names import factor_of, shorten_name
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, step_number
+from ckaudit.importers.text.adversarial_losses import average_sides, take_adversarial_pair
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
 from ckaudit.importers.text.line_patterns import Cell
@@ -34,21 +35,20 @@ from ckaudit.importers.text.line_values import (
     SECONDS,
     UNIT,
     Columns,
-    bare_scores,
+    is_seconds_per_step,
     is_wanted,
     losses_of_policy,
     name_of,
-    names_seconds,
     parts_of,
+    scores_to_leave_out,
     take_data_time,
-    take_rate,
+    take_step_time_of_speed,
     unused_keys,
     with_only_loss,
     with_test_loss,
     with_unit,
 )
 from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
-from ckaudit.importers.text.players import game_of, take_game
 
 NAME = "key:value text log"
 GENERIC = True
@@ -126,7 +126,7 @@ def _known_cells(line: str, start: int) -> list[Cell] | None:
     cells = _cells(line, start)
     if not cells or any(name_of(cell.key) or cell.key in CLOCKS for cell in cells):
         return cells
-    return cells if take_turns(cell.key for cell in cells) else None
+    return cells if have_adversarial_losses(cell.key for cell in cells) else None
 
 
 def _cells(line: str, start: int) -> list[Cell] | None:
@@ -205,14 +205,14 @@ def is_derived(key: str) -> bool:
 
 def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]) -> NamedLines:
     """Give the columns their names and units, and convert steps to finished updates."""
-    game = game_of(rows.columns)
-    raw = game.columns
+    averaged = average_sides(rows.columns)
+    raw = averaged.columns
     columns: Columns = {}
     taken = []
-    parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()} | {**game.parts}
+    parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()} | {**averaged.parts}
     mapped = {**parts, **with_only_loss(raw, with_test_loss(raw, mapped))}
     hidden = losses_of_policy(raw, mapped)
-    scores = bare_scores(raw)
+    scores = scores_to_leave_out(raw)
     for key, column in raw.items():
         if key in scores and key not in mapped:
             continue
@@ -222,13 +222,13 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
             taken.append(f"{name} from {shorten_name(key)}")
     if "total" in raw:
         columns[".planned"] = raw["total"]
-    summed, pair = take_game(columns, raw)
-    notes = [*game.notes, *summed, *policy_note(list(raw), hidden), *_estimates(columns, raw, mapped)]
+    summed, pair = take_adversarial_pair(columns, raw)
+    notes = [*averaged.notes, *summed, *policy_note(list(raw), hidden), *_estimates(columns, raw, mapped)]
     timed, together = take_data_time(columns, raw)
-    notes += timed + _durations(columns, rows) + take_rate(columns, raw)
+    notes += timed + _durations(columns, rows) + take_step_time_of_speed(columns, raw)
     notes += _tokens(columns, rows, facts)
     steps, step_notes = _steps(rows, columns)
-    used = (*parts, *together, *game.used, *pair, *mapped)
+    used = (*parts, *together, *averaged.used, *pair, *mapped)
     return NamedLines(
         StepLines(steps, rows.origin, columns),
         [f"taken: {', '.join(taken)}", *step_notes, *notes],
@@ -242,7 +242,7 @@ def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
     match = UNIT.fullmatch(key)
     unit = (match[2] or "").lower() if match else ""
     if name == "step_time":
-        factor = SECONDS.get(unit or ("s" if names_seconds(key) else ""))
+        factor = SECONDS.get(unit or ("s" if is_seconds_per_step(key) else ""))
         return None if factor is None else Numbers(column.values * factor, column.recorded & np.isfinite(column.values))
     if name == "mfu":
         values = column.values / 100 if unit == "%" else column.values

@@ -13,9 +13,9 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import SHORT_NAMES, list_names, recognise_columns, writable
-from ckaudit.importers.tables.bare_numbers import (
+from ckaudit.importers.tables.headerless_numbers import (
     MIN_NUMBERS,
-    BareColumns,
+    HeaderlessColumns,
     header_of,
     is_list,
     read_lines,
@@ -23,9 +23,9 @@ from ckaudit.importers.tables.bare_numbers import (
     read_rows,
     row_width,
 )
-from ckaudit.importers.tables.bare_rows import Roles, roles_of
-from ckaudit.importers.tables.file_names import loss_of_file, names_a_training_log
-from ckaudit.importers.tables.numbers import Numbers, whole
+from ckaudit.importers.tables.headerless_rows import ColumnRoles, roles_of
+from ckaudit.importers.tables.loss_file_names import loss_named_by_file, names_a_training_log
+from ckaudit.importers.tables.numbers import Numbers, recorded_in_full
 from ckaudit.importers.tables.numpy_arrays import ARCHIVE, ARRAY, WRITE_CSV, array_of, names_of_arrays, unpacked
 from ckaudit.importers.tables.table import NumberTable
 from ckaudit.importers.tables.table_header import text_of
@@ -42,13 +42,13 @@ _NEUTRAL = frozenset({"0", "value", "values", "data", "y", "number", "numbers"})
 
 
 def detects(source: Source) -> bool:
-    """Tell by arrays, one of them with the name of a loss, or by numbers alone below such a name, or in a file of one."""
+    """Tell by an array with the name of a loss, or by numbers alone, where a header or the file's name is that of a loss."""
     if source.is_folder:
         return False
     if source.head.startswith(ARCHIVE):
-        return any(map(name_of_file, names_of_arrays(source.data)))
+        return any(map(loss_name_of_file, names_of_arrays(source.data)))
     if source.head.startswith(ARRAY):
-        return bool(name_of_file(source.path.name))
+        return bool(loss_name_of_file(source.path.name))
     return is_text(source) and _is_named_text(source)
 
 
@@ -63,38 +63,38 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         return _archived(source, columns)
     if source.head.startswith(ARRAY):
         array = array_of(source.data, source.shown)
-        bare = BareColumns([whole(array)] if array.ndim == 1 else [], range(1, array.size + 1))
+        headerless = HeaderlessColumns([recorded_in_full(array)] if array.ndim == 1 else [], range(1, array.size + 1))
     else:
-        bare = _bare(source)
-    if not bare.columns or bare.columns[0].count < MIN_NUMBERS:
+        headerless = _text_columns(source)
+    if not headerless.columns or headerless.columns[0].count < MIN_NUMBERS:
         raise UnreadableError(f"{source.shown} holds no row of numbers", hint=WRITE_CSV)
-    return _one_series(source, bare, columns) if len(bare.columns) == 1 else _rows(source, bare, columns)
+    return _single_series(source, headerless, columns) if len(headerless.columns) == 1 else _rows(source, headerless, columns)
 
 
-def name_of_file(name: str) -> str:
-    """Return the name of a loss that a file's name is, empty where it is none.
+def loss_name_of_file(name: str) -> str:
+    """Return the name of the loss that a file's name says its numbers are, empty where it says none.
 
-    >>> name_of_file("train_losses.npy"), name_of_file("run3-val-loss.txt"), name_of_file("weights.npy")
+    >>> loss_name_of_file("train_losses.npy"), loss_name_of_file("run3-val-loss.txt"), loss_name_of_file("weights.npy")
     ('train_loss', 'val_loss', '')
     """
-    named = loss_of_file(name)
+    named = loss_named_by_file(name)
     return named.column if named else ""
 
 
 def _is_named_text(source: Source) -> bool:
     """Tell whether a text holds numbers alone, and a name says what they are."""
-    lines, name = _whole_lines(source.head), source.path.name
+    lines, file_name = _whole_lines(source.head), source.path.name
     if (header := header_of(lines)) is not None:
-        return bool(_column_named(header, name))
-    is_of_loss = loss_of_file(name) is not None
+        return bool(_loss_name(header, file_name))
+    is_of_loss = loss_named_by_file(file_name) is not None
     if is_of_loss and is_list(text_of(source.head)):
         return True
-    return (is_of_loss or names_a_training_log(name)) and row_width(lines) > 0
+    return (is_of_loss or names_a_training_log(file_name)) and row_width(lines) > 0
 
 
-def _column_named(header: str, name: str) -> str:
-    """Return what a single column of a file goes by: its header where that is a loss, else its name; empty: nothing tells."""
-    of_file = name_of_file(name)
+def _loss_name(header: str, file_name: str) -> str:
+    """Return the name of the loss in a single column: its header where that is one, else what the file's name says; or ""."""
+    of_file = loss_name_of_file(file_name)
     if header.lower() in {"", *_NEUTRAL} or (header.lower() in _OF_ANY_DATA and "val_loss" in recognise_columns([of_file])):
         return of_file
     return header if _LOSSES & recognise_columns([header]).keys() else ""
@@ -107,13 +107,13 @@ def _whole_lines(head: bytes) -> list[str]:
     return lines[:-1] if is_torn else lines
 
 
-def _bare(source: Source) -> BareColumns:
+def _text_columns(source: Source) -> HeaderlessColumns:
     lines = _whole_lines(source.head)
     if (header := header_of(lines)) is not None:
         return read_lines(source.text, header, source.shown)
     if is_list(text_of(source.head)):
         return read_list(source.text, source.shown)
-    return read_rows(source.text, width, source.shown) if (width := row_width(lines)) else BareColumns([], [])
+    return read_rows(source.text, width, source.shown) if (width := row_width(lines)) else HeaderlessColumns([], [])
 
 
 def _archived(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -122,43 +122,43 @@ def _archived(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     arrays = {name: array for name, array in packed.items() if array.ndim == 1 and len(array) >= MIN_NUMBERS}
     if not arrays:
         raise UnreadableError(f"{source.shown} holds no row of numbers", hint=WRITE_CSV)
-    of_losses = {name: array for name, array in arrays.items() if name_of_file(name) or name in columns.values()}
+    of_losses = {name: array for name, array in arrays.items() if loss_name_of_file(name) or name in columns.values()}
     longest = max(map(len, (of_losses or arrays).values()))
     others = [name for name, array in arrays.items() if len(array) != longest]
     notes = [f"of another length, and left out: {list_names(others)}"] if others else []
-    taken = {name: whole(array) for name, array in arrays.items() if len(array) == longest}
+    taken = {name: recorded_in_full(array) for name, array in arrays.items() if len(array) == longest}
     if len(taken) == 1:
         ((name, only),) = taken.items()
-        return _counted(source, name, BareColumns([only], range(1, longest + 1), notes), columns)
-    return _imported(source, taken, BareColumns([], range(1, longest + 1), notes), columns)
+        return _counted(source, name, HeaderlessColumns([only], range(1, longest + 1), notes), columns)
+    return _imported(source, taken, HeaderlessColumns([], range(1, longest + 1), notes), columns)
 
 
-def _one_series(source: Source, bare: BareColumns, columns: Mapping[str, str]) -> list[Imported]:
-    name = source.path.name
-    column = _column_named(bare.header, name) or bare.header or writable(name.partition(".")[0])
-    return _counted(source, column, bare, columns)
+def _single_series(source: Source, headerless: HeaderlessColumns, columns: Mapping[str, str]) -> list[Imported]:
+    file_name = source.path.name
+    column = _loss_name(headerless.header, file_name) or headerless.header or writable(file_name.partition(".")[0])
+    return _counted(source, column, headerless, columns)
 
 
-def _counted(source: Source, name: str, bare: BareColumns, columns: Mapping[str, str]) -> list[Imported]:
+def _counted(source: Source, name: str, headerless: HeaderlessColumns, columns: Mapping[str, str]) -> list[Imported]:
     """Read one series, whose numbers are counted."""
-    runs = _imported(source, {name: bare.columns[0]}, bare, columns)
+    runs = _imported(source, {name: headerless.columns[0]}, headerless, columns)
     return [replace(run, notes=tuple(COUNTED if note == csvfile.NUMBERED else note for note in run.notes)) for run in runs]
 
 
-def _rows(source: Source, bare: BareColumns, columns: Mapping[str, str]) -> list[Imported]:
+def _rows(source: Source, headerless: HeaderlessColumns, columns: Mapping[str, str]) -> list[Imported]:
     """Read rows of several numbers, each column by its place."""
     mapped = {SHORT_NAMES.get(name, name) for name in columns}
-    roles = roles_of(bare.columns, source.path.name)
+    roles = roles_of(headerless.columns, source.path.name)
     taken = {name: column for name, column in roles.taken.items() if name not in mapped and column not in columns.values()}
     if not _LOSSES & {*taken, *mapped}:
         raise _unnamed(source.shown, roles)
-    named = dict(zip(roles.names, bare.columns, strict=True))
+    named = dict(zip(roles.names, headerless.columns, strict=True))
     told = f"{roles.note}{'' if _LOSSES & mapped else roles.offer}"
-    notes = [*bare.notes, *([told] if _LOSSES & taken.keys() else [])]
-    return _imported(source, named, replace(bare, notes=notes), {**taken, **columns})
+    notes = [*headerless.notes, *([told] if _LOSSES & taken.keys() else [])]
+    return _imported(source, named, replace(headerless, notes=notes), {**taken, **columns})
 
 
-def _unnamed(shown: str, roles: Roles) -> UnreadableError:
+def _unnamed(shown: str, roles: ColumnRoles) -> UnreadableError:
     """Return what to say where nothing tells which column is a loss."""
     counters = [name for name in roles.names if name not in roles.measured]
     counting = f"; {list_names(counters)} {'counts' if len(counters) == 1 else 'count'}" if counters else ""
@@ -169,10 +169,12 @@ def _unnamed(shown: str, roles: Roles) -> UnreadableError:
     )
 
 
-def _imported(source: Source, named: Mapping[str, Numbers], bare: BareColumns, columns: Mapping[str, str]) -> list[Imported]:
+def _imported(
+    source: Source, named: Mapping[str, Numbers], headerless: HeaderlessColumns, columns: Mapping[str, str]
+) -> list[Imported]:
     """Return the run of columns with names."""
     header: Sequence[str] = tuple(named)
     choices = csvfile.choices_of(header, columns, source.shown)
     wanted = {position: named[header[position]] for position in csvfile.columns_to_read(header, choices)}
-    table = NumberTable(header, wanted, bare.lines, "", bare.notes)
+    table = NumberTable(header, wanted, headerless.lines, "", headerless.notes)
     return csvfile.imported_runs(table, {}, choices, source.shown, NAME)

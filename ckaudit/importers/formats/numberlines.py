@@ -10,7 +10,7 @@ import numpy as np
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, is_named_like_a_score
-from ckaudit.importers.tables.file_names import loss_of_file, words_of_file
+from ckaudit.importers.tables.loss_file_names import loss_named_by_file, words_in_file_name
 from ckaudit.importers.text.line_reader import step_lines
 from ckaudit.importers.text.line_values import read_named_lines
 from ckaudit.importers.text.log import is_text
@@ -26,7 +26,7 @@ MAX_OTHER_SHARE = 0.2
 """Share of the lines that may be others, as of a program that also says what it loads and saves."""
 
 HEAD_BYTES = 2**16
-_LINE = re.compile(
+_STEP_AND_VALUE = re.compile(
     r"\s{0,8}(\d{1,12})[\s,:;|_]{1,8}(?:tensor\()?(-?(?:nan|inf|(?:\d{1,15}\.\d{0,20}|\d{1,15}(?=[eE]))(?:[eE][-+]?\d{1,3})?))\)?\s{0,8}"
 )
 
@@ -36,7 +36,7 @@ def detects(source: Source) -> bool:
     if not is_text(source) or is_named_like_a_score(source.path.name):
         return False
     head = source.data[:HEAD_BYTES]
-    counts = [count for _, count, _ in _lines(head, "loss")]
+    counts = [count for _, count, _ in _pairs(head, "loss")]
     lines = sum(1 for line in head.splitlines() if line.strip())
     return len(counts) >= max(MIN_LINES, (1 - MAX_OTHER_SHARE) * lines) and bool((np.diff(counts) > 0).all())
 
@@ -48,15 +48,15 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no line has a value.
         UsageError: Where `columns` names what no line holds.
     """
-    key, what = _key_of(source.path.name)
-    note = f"no line names what it holds: the first number was taken for the step, the second for {what}"
-    return read_named_lines(source, columns, NAME, step_lines(_lines(source.data, key)), notes=[note])
+    name, in_words = _name_of_values(source.path.name)
+    note = f"no line names what it holds: the first number was taken for the step, the second for {in_words}"
+    return read_named_lines(source, columns, NAME, step_lines(_pairs(source.data, name)), notes=[note])
 
 
-def _key_of(name: str) -> tuple[str, str]:
-    """Return what the second numbers go by in a file of some name, and what that is in words."""
-    stem = "_".join(words_of_file(name))
-    loss = loss_of_file(name)
+def _name_of_values(file_name: str) -> tuple[str, str]:
+    """Return the name of the second numbers, as far as the file's name tells it, and what they are in words."""
+    stem = "_".join(words_in_file_name(file_name))
+    loss = loss_named_by_file(file_name)
     if loss is not None and loss.catalogue_name == "val_loss":
         return "val_loss", "the validation loss, as the file's name says"
     if loss is None and catalogue_name(stem) not in (None, "step", "time"):
@@ -64,7 +64,8 @@ def _key_of(name: str) -> tuple[str, str]:
     return "loss", "the training loss"
 
 
-def _lines(data: bytes, key: str) -> Iterator[tuple[int, int, dict[str, float]]]:
+def _pairs(data: bytes, name: str) -> Iterator[tuple[int, int, dict[str, float]]]:
+    """Yield of each line with a pair its number, the step and the value by its name."""
     for line_number, line in numbered_lines(data):
-        if len(line) <= MAX_LINE and (match := _LINE.fullmatch(line)):
-            yield line_number, int(match[1]), {key: float(match[2])}
+        if len(line) <= MAX_LINE and (match := _STEP_AND_VALUE.fullmatch(line)):
+            yield line_number, int(match[1]), {name: float(match[2])}

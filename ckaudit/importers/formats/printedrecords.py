@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from ckaudit.importers.formats.csvfile import imported_records
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name
-from ckaudit.importers.tables.counters import OF_ENVIRONMENTS
 from ckaudit.importers.tables.numbers import number
+from ckaudit.importers.tables.step_counters import ENVIRONMENT_STEPS
 from ckaudit.importers.text.log import is_text
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
@@ -29,7 +29,7 @@ GENERIC = True
 HEAD_BYTES = 2**18
 MIN_RECORDS = 2
 _ROW = re.compile(r"\|( {1,8})([A-Za-z_][\w/ .%-]{0,60}?) *+\| *+([^|]{0,40}?) *+\|")
-_STEP = (*OF_ENVIRONMENTS, "n_updates", "iterations", "steps")
+_STEP = (*ENVIRONMENT_STEPS, "n_updates", "iterations", "steps")
 Record = dict[str, str]
 
 

@@ -19,8 +19,8 @@ from ckaudit.contract.schema.manifest import Session
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import float_of, number, step_number
-from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.points import NO_TIME
+from ckaudit.importers.trackers.protobuf_messages import message_classes
 from ckaudit.importers.trackers.rows import MAX_DEPTH, RowCollector, json_of
 from ckaudit.importers.trackers.tracked import TrackedRun, number_equal_names, runs_of, write_config
 

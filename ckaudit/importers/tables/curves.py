@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.manifest import Manifest, StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported
-from ckaudit.importers.kinds_of_loss import loss_kind_of_names, take_turns
+from ckaudit.importers.kinds_of_loss import have_adversarial_losses, loss_kind_of_names
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import SLICE, list_names, shorten_name, slices_of
 from ckaudit.importers.notes_on_names import policy_note
@@ -94,7 +94,7 @@ def imported_run(
     manifest = Manifest(
         schema_version="ck.run.v1", source=source, loss_kind=loss_kind_of_names(curves.names) or UNSET, step_unit=curves.step_unit
     )
-    if take_turns(curves.names):
+    if have_adversarial_losses(curves.names):
         manifest.takes_turns = True
     if slices := slices_of(merged.table.names):
         manifest.slices = slices
@@ -152,7 +152,7 @@ def drop_placeholders(series: dict[str, Numbers], keys: Mapping[str, str], *, na
     return notes
 
 
-def take_sum(series: dict[str, Numbers], names: tuple[str, str], losses: Sequence[Numbers]) -> list[str]:
+def take_adversarial_sum(series: dict[str, Numbers], names: tuple[str, str], losses: Sequence[Numbers]) -> list[str]:
     """Take the sum of two losses that play against each other as the training loss where both were recorded, and say so."""
     generator, discriminator = losses
     both = generator.recorded & discriminator.recorded

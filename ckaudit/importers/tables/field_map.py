@@ -5,22 +5,22 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec import Struct
 
 from ckaudit.contract.schema.loss_names import loss_part_of
-from ckaudit.importers.kinds_of_loss import adversarial_losses, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
+from ckaudit.importers.kinds_of_loss import adversarial_pair, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
     catalogue_name,
     factor_of,
     is_test_loss,
     may_be_a_reward,
+    only_test_loss,
     policy_losses,
     resolve_columns,
     reward_columns,
-    test_loss_of,
     writable,
 )
-from ckaudit.importers.notes_on_names import could_be, notes_on_left_out
+from ckaudit.importers.notes_on_names import note_on_other_choices, notes_on_left_out
 from ckaudit.importers.notes_on_names import note_on_taken as taken_note
-from ckaudit.importers.tables.curves import broken_losses, drop_placeholders, take_sum
+from ckaudit.importers.tables.curves import broken_losses, drop_placeholders, take_adversarial_sum
 from ckaudit.importers.tables.data_loading_time import may_time_a_step, named_times, take_times
 from ckaudit.importers.tables.jsonrows import JsonRows
 from ckaudit.importers.tables.numbers import Numbers, fullest_column
@@ -123,10 +123,10 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
         values = rows.columns[key]
         keys[name], series[name] = key, values if factor == 1 else values.times(factor)
     notes = drop_placeholders(series, keys)
-    against = adversarial_losses(rows.keys)
-    if against and "train_loss_raw" not in series:
-        pair = rows.keys[against.generator], rows.keys[against.discriminator]
-        notes += take_sum(series, pair, [rows.column(key) for key in pair])
+    adversaries = adversarial_pair(rows.keys)
+    if adversaries and "train_loss_raw" not in series:
+        pair = rows.keys[adversaries.generator], rows.keys[adversaries.discriminator]
+        notes += take_adversarial_sum(series, pair, [rows.column(key) for key in pair])
         silent = {*silent, *pair}
     offered = {key for candidates in choices.values() for key in candidates}
     times = named_times([key for key in rows.columns if key not in names and key not in mapped.values()])
@@ -150,7 +150,7 @@ def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collec
         choices["train_loss_raw"] = [free[lone.train]]
         if lone.val is not None:
             choices.setdefault("val_loss", [free[lone.val]])
-    if "val_loss" not in choices and (tested := test_loss_of(free)) is not None:
+    if "val_loss" not in choices and (tested := only_test_loss(free)) is not None:
         choices["val_loss"] = [free[tested]]
     of_policy = [key for position in policy_losses(rows.keys) if (key := rows.keys[position]) in free]
     broken = [of_policy[place] for place in broken_losses([rows.columns[key] for key in of_policy])]
@@ -170,6 +170,6 @@ def _notes(rows: JsonRows, keys: Mapping[str, str], choices: Mapping[str, list[s
     notes = taken_note(keys)
     for name, candidates in choices.items():
         if len(candidates) > 1:
-            notes.append(could_be(name, [key for key in candidates if key != keys[name]]))
+            notes.append(note_on_other_choices(name, [key for key in candidates if key != keys[name]]))
     offered = {key for candidates in choices.values() for key in candidates}
     return notes + notes_on_left_out([key for key in rows.keys if key not in offered and key not in mapped], offered)

@@ -149,7 +149,7 @@ def fill_missing(first: Numbers, second: Numbers) -> Numbers:
     return Numbers(np.where(first.recorded, first.values, second.values), first.recorded | second.recorded)
 
 
-def whole(values: NDArray[np.float64]) -> Numbers:
+def recorded_in_full(values: NDArray[np.float64]) -> Numbers:
     """Return a column in which every cell is recorded."""
     return Numbers(values, np.ones(len(values), bool))
 
@@ -245,6 +245,6 @@ def from_arrow(column: Any) -> Numbers:
     """Return a chunked column of Arrow, of float64, as numbers; null was not recorded."""
     values = np.concatenate([np.empty(0), *map(_cells, column.chunks)])
     if not column.null_count:
-        return whole(values)
+        return recorded_in_full(values)
     recorded = np.concatenate([np.zeros(0, bool), *map(_not_null, column.chunks)])
     return Numbers(np.where(recorded, values, np.nan), recorded)

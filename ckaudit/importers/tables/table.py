@@ -17,9 +17,18 @@ from numpy.typing import NDArray
 
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.names import shorten_name
-from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, float_of, from_arrow, number, numbers, whole
+from ckaudit.importers.tables.numbers import (
+    MISSING_WORDS,
+    Numbers,
+    counted,
+    float_of,
+    from_arrow,
+    number,
+    numbers,
+    recorded_in_full,
+)
+from ckaudit.importers.tables.printed_tensors import note_on_printed_tensors, number_in_tensor
 from ckaudit.importers.tables.table_header import DELIMITERS, SAMPLE_LINES, header_place, names_of, text_of
-from ckaudit.importers.tables.wrapped import note_on_wrapped, number_inside
 
 LEAST_BYTES = 2**18  # loading pyarrow takes as long as reading this much with the csv module
 _BLOCK_ROWS = 8192
@@ -83,13 +92,13 @@ class NumberColumn(Struct, frozen=True):
         values: None where nothing was recorded.
         faulty: Positions of cells that are neither a number nor a word for nothing.
         commas: Cells read with a decimal comma.
-        wrapped: Positions of cells that are what Python prints of a tensor or an array of one number.
+        printed_tensors: Positions of cells that are what Python prints of a tensor or an array of one number.
     """
 
     values: list[float | None]
     faulty: list[int] = field(default_factory=list)
     commas: int = 0
-    wrapped: list[int] = field(default_factory=list)
+    printed_tensors: list[int] = field(default_factory=list)
 
 
 def read_numbers(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> NumberTable:
@@ -120,7 +129,7 @@ def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: s
     if len(data) < LEAST_BYTES or not 0 < start < len(data) or not _is_plain(data, start):
         return None
     count = data.count(b"\n", start)
-    columns = {position: whole(np.empty(count)) for position in sorted(wanted)}
+    columns = {position: recorded_in_full(np.empty(count)) for position in sorted(wanted)}
     done = 0
     for piece in _pieces(data, start):
         read = _plain_piece(piece, width, sorted(wanted), delimiter)
@@ -192,8 +201,12 @@ def _with_care(table: TextTable) -> NumberTable:
             )
         if read.commas:
             notes.append(f"{read.commas:,} cells of {shorten_name(table.header[position])} were read with a decimal comma")
-        if read.wrapped:
-            notes.append(note_on_wrapped(len(read.wrapped), shorten_name(table.header[position]), cells[read.wrapped[0]]))
+        if read.printed_tensors:
+            notes.append(
+                note_on_printed_tensors(
+                    len(read.printed_tensors), shorten_name(table.header[position]), cells[read.printed_tensors[0]]
+                )
+            )
     return NumberTable(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
 
 
@@ -211,7 +224,7 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> NumberColumn
         return NumberColumn([float_of(cell) if cell else None for cell in cells])
     values: list[float | None] = []
     faulty: list[int] = []
-    wrapped: list[int] = []
+    printed_tensors: list[int] = []
     commas = 0
     for position, cell in enumerate(cells):
         value = number(cell)
@@ -219,10 +232,10 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> NumberColumn
             value = float(cell.strip().replace(",", "."))
             commas += 1
         if value is None and cell.strip().lower() not in MISSING_WORDS:
-            value = number_inside(cell)
-            (faulty if value is None else wrapped).append(position)
+            value = number_in_tensor(cell)
+            (faulty if value is None else printed_tensors).append(position)
         values.append(value)
-    return NumberColumn(values, faulty, commas, wrapped)
+    return NumberColumn(values, faulty, commas, printed_tensors)
 
 
 def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> TextTable:

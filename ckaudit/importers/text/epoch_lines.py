@@ -9,11 +9,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ckaudit.importers.tables.growing import GrowingColumn
+from ckaudit.importers.tables.growing_column import GrowingColumn
 from ckaudit.importers.tables.numbers import Numbers, count_of, number
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints, LineOrigin, Mask
 from ckaudit.importers.text.line_values import name_of
-from ckaudit.importers.text.prefix import NO_PREFIX, mark_of
+from ckaudit.importers.text.prefix import NO_PREFIX, parse_prefix
 
 NONE = -1
 """Stands for a batch, or a number of batches, that a line does not name."""
@@ -175,13 +175,13 @@ class _GrowingValues(Struct):
         return ValueColumn(self.numbers.numbers(), marks > 0, (marks & _WITH_POINT) > 0, np.right_shift(marks, 2, dtype=np.uint8))
 
 
-def gathered(lines: Iterable[EpochLine]) -> EpochLines:
+def lines_as_columns(lines: Iterable[EpochLine]) -> EpochLines:
     """Return lines as columns; each is forgotten when the next one comes."""
     line_numbers, ranks, epochs, batches, sizes, counts = (array("q") for _ in range(6))
     times, in_samples, names_epoch = array("d"), bytearray(), bytearray()
     values: dict[str, _GrowingValues] = {}
     for row, line in enumerate(lines):
-        mark = mark_of(line.text) if line.text else NO_PREFIX
+        mark = parse_prefix(line.text) if line.text else NO_PREFIX
         line_numbers.append(line.line)
         ranks.append(NO_RANK if mark.rank is None else mark.rank)
         times.append(np.nan if mark.time is None else mark.time)

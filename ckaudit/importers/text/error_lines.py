@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from ckaudit.importers.names import writable
-from ckaudit.importers.text.prefix import LinePrefix, blocks, mark_of, prefix_end
+from ckaudit.importers.text.prefix import LinePrefix, blocks, parse_prefix, prefix_end
 
 # Every line that one of the patterns below matches holds one of these; a plain search for them is fast.
 NEEDLES = (
@@ -128,7 +128,7 @@ def error_line(number: int, line: str) -> ErrorLine | None:
         kind = "python"
     if kind is None:
         return None
-    return ErrorLine(number, kind, mark_of(line[:start]), shortened(text), consequence)
+    return ErrorLine(number, kind, parse_prefix(line[:start]), shortened(text), consequence)
 
 
 def shortened(text: str) -> str:

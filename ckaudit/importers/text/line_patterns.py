@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from ckaudit.importers.tables.growing import GrowingColumn
+from ckaudit.importers.tables.growing_column import GrowingColumn
 from ckaudit.importers.tables.numbers import Numbers, number
-from ckaudit.importers.text.prefix import mark_of, time_span, unix_times
+from ckaudit.importers.text.prefix import parse_prefix, time_span, unix_times
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -212,9 +212,9 @@ def _origin(numbers: Sequence[int], prefixes: Sequence[str]) -> LineOrigin:
     begin, end = time_span(prefixes[0])
     same = {prefix[:begin] + prefix[end:] for prefix in prefixes} if end else set(prefixes)
     if len(same) == 1:
-        mark = mark_of(prefixes[0])
+        mark = parse_prefix(prefixes[0])
         times = unix_times([prefix[begin:end] for prefix in prefixes]) if end else np.full(size, np.nan)
         return LineOrigin(lines, np.full(size, NO_RANK if mark.rank is None else mark.rank, np.int64), times)
-    marks = [mark_of(prefix) for prefix in prefixes]
+    marks = [parse_prefix(prefix) for prefix in prefixes]
     ranks = np.array([NO_RANK if mark.rank is None else mark.rank for mark in marks], np.int64)
     return LineOrigin(lines, ranks, np.array([np.nan if mark.time is None else mark.time for mark in marks], np.float64))

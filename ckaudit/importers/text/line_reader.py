@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from ckaudit.importers.tables.growing import GrowingColumn
+from ckaudit.importers.tables.growing_column import GrowingColumn
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, counted, fill_missing, steps_from, unrecorded_column
 from ckaudit.importers.text.error_lines import MAX_SIGHTINGS, NEEDLES, ErrorLine, error_line, lines_with
 from ckaudit.importers.text.line_patterns import (
@@ -20,7 +20,7 @@ from ckaudit.importers.text.line_patterns import (
     learn_pattern,
     unmatchable_pattern,
 )
-from ckaudit.importers.text.prefix import MAX_LINE, LinePrefix, blocks, mark_of, prefix_end
+from ckaudit.importers.text.prefix import MAX_LINE, LinePrefix, blocks, parse_prefix, prefix_end
 
 MAX_FORMS = 64
 CHUNK_LINES = 2**8  # the data of so many lines stays in the processor's cache
@@ -273,7 +273,7 @@ class _Scanner:
         for number, line in lines_with(others, self._dialect.needles):
             start = prefix_end(line)
             for key, value in self._dialect.facts(line[start : start + MAX_LINE]) if len(self.facts) < MAX_FACTS else ():
-                self.facts.append(RunFact(number, key, value, mark_of(line[:start])))
+                self.facts.append(RunFact(number, key, value, parse_prefix(line[:start])))
         for number, line in lines_with(others, NEEDLES) if len(self.sightings) < MAX_SIGHTINGS else ():
             if (seen := error_line(number, line)) is not None:
                 self.sightings.append(seen)

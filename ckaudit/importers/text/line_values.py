@@ -8,18 +8,26 @@ from functools import lru_cache
 import numpy as np
 from msgspec.structs import replace
 
-from ckaudit.contract.schema.loss_names import loss_part_of, may_be_of_players
+from ckaudit.contract.schema.loss_names import loss_part_of, may_be_adversarial
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
-from ckaudit.importers.names import catalogue_name, factor_of, is_test_loss, list_names, policy_losses, shorten_name, test_loss_of
+from ckaudit.importers.names import (
+    catalogue_name,
+    factor_of,
+    is_test_loss,
+    list_names,
+    only_test_loss,
+    policy_losses,
+    shorten_name,
+)
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
+from ckaudit.importers.text.adversarial_losses import average_sides, discriminator_accuracies, take_adversarial_pair
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, no_run_facts, parsed_dialect, read_scanned
-from ckaudit.importers.text.players import accuracies_of_judges, game_of, take_game
 from ckaudit.importers.text.prefix import MAX_LINE
 
 PAIR = re.compile(
@@ -71,28 +79,28 @@ def with_unit(key: str, line: str, end: int) -> str:
     """
     unit = _BEHIND.match(line, end)
     full = f"{key} {unit[1]}" if unit else key
-    return full if unit and name_of(key) is None and (name_of(full) or counts_steps(full)) else key
+    return full if unit and name_of(key) is None and (name_of(full) or is_steps_per_second(full)) else key
 
 
 @lru_cache(maxsize=4096)
-def counts_steps(key: str) -> bool:
+def is_steps_per_second(key: str) -> bool:
     """Tell whether a key is that of steps per second.
 
-    >>> counts_steps("steps_per_sec"), counts_steps("speed step/s"), counts_steps("computation steps/s")
+    >>> is_steps_per_second("steps_per_sec"), is_steps_per_second("speed step/s"), is_steps_per_second("computation steps/s")
     (True, True, False)
     """
     return bool(_PER_SECOND.fullmatch(re.sub(r"[ /]", "_", key)))
 
 
-def names_seconds(key: str) -> bool:
-    """Tell whether a key is that of the seconds of a step by its name alone, as `time` is not."""
+def is_seconds_per_step(key: str) -> bool:
+    """Tell whether a key says by itself that it is the seconds of a step; `time` may be that of anything."""
     return key not in _OWN and name_of(key) == "step_time"
 
 
 def losses_of_policy(raw: Mapping[str, Numbers], mapped: Mapping[str, str]) -> list[str]:
     """Return the keys of finite training losses beside the returns of a policy, but for those that the user named.
 
-    One that is no number is none of them, for that is an illness of any loss.
+    A loss that is NaN or infinite somewhere is not among them, for that is an illness of any loss.
     """
     keys = list(raw)
     if "train_loss_raw" in mapped.values() or not logs_rollouts(keys):
@@ -108,9 +116,9 @@ def take_data_time(columns: Columns, raw: Mapping[str, Numbers]) -> tuple[list[s
     return notes, (times.data, times.whole) if times and notes else ()
 
 
-def take_rate(columns: Columns, raw: Mapping[str, Numbers]) -> list[str]:
-    """Take one over the steps per second for the time of a step where nothing else tells it, and say so."""
-    key = next((key for key in raw if counts_steps(key)), None)
+def take_step_time_of_speed(columns: Columns, raw: Mapping[str, Numbers]) -> list[str]:
+    """Take the time of a step from the steps per second where nothing else tells it, and return a note that says so."""
+    key = next((key for key in raw if is_steps_per_second(key)), None)
     if key is None or "step_time" in columns:
         return []
     known = raw[key].recorded & (raw[key].values > 0) & np.isfinite(raw[key].values)
@@ -138,8 +146,8 @@ def is_wanted(key: str) -> bool:
         or name_of(key) is not None
         or is_test_loss(key)
         or loss_part_of(key) is not None
-        or counts_steps(key)
-        or may_be_of_players(key)
+        or is_steps_per_second(key)
+        or may_be_adversarial(key)
         or _may_be_of_a_loss(key)
     )
 
@@ -150,9 +158,9 @@ def _may_be_of_a_loss(key: str) -> bool:
 
 
 def unused_keys(columns: Columns, used: Collection[str]) -> tuple[str, ...]:
-    """Return the keys that were read for they might be of a loss, and that nothing was taken from."""
+    """Return the keys that were read because they might be of a loss, and that nothing was taken from."""
     free = (key for key in columns if name_of(key) is None and key not in used)
-    return tuple(key for key in free if _may_be_of_a_loss(key) or may_be_of_players(key))
+    return tuple(key for key in free if _may_be_of_a_loss(key) or may_be_adversarial(key))
 
 
 def with_only_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
@@ -207,12 +215,12 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     """
     columns: Columns = {}
     taken = []
-    game = game_of(rows.columns)
-    rows = replace(rows, columns=game.columns)
-    parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()} | {**game.parts}
+    averaged = average_sides(rows.columns)
+    rows = replace(rows, columns=averaged.columns)
+    parts = {key: name for name, key in parts_of(rows.columns).items() if name not in mapped.values()} | {**averaged.parts}
     mapped = {**parts, **with_only_loss(rows.columns, with_test_loss(rows.columns, mapped))}
     of_policy = losses_of_policy(rows.columns, mapped)
-    scores = bare_scores(rows.columns)
+    scores = scores_to_leave_out(rows.columns)
     doubled = _beside_training_loss(rows, {*mapped, *scores})
     hidden = {*of_policy, *doubled}
     for key, column in rows.columns.items():
@@ -222,7 +230,7 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
             and (key not in scores or key in mapped)
             and key not in hidden
             and name not in ("step", "time")
-            and (name != "step_time" or key in mapped or names_seconds(key))
+            and (name != "step_time" or key in mapped or is_seconds_per_step(key))
         ):
             scaled = column.times(factor_of(key)) if name == "gpu_mem_used" else column
             columns[name] = fill_missing(columns[name], scaled) if name in columns else scaled
@@ -233,10 +241,10 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
         [f"{list_names(doubled)} was left out: a loss that says it is of training stands at its steps"] if doubled else []
     )
     timed, together = take_data_time(columns, rows.columns)
-    naming_notes += timed + take_rate(columns, rows.columns)
-    summed, pair = take_game(columns, rows.columns)
-    naming_notes += [*game.notes, *summed]
-    used = (*parts, *together, *game.used, *pair, *mapped)
+    naming_notes += timed + take_step_time_of_speed(columns, rows.columns)
+    summed, pair = take_adversarial_pair(columns, rows.columns)
+    naming_notes += [*averaged.notes, *summed]
+    used = (*parts, *together, *averaged.used, *pair, *mapped)
     return NamedLines(
         StepLines(rows.steps, rows.origin, columns), [*naming_notes, *notes], used, unused_keys(rows.columns, {*used, *hidden})
     )
@@ -254,15 +262,15 @@ def _beside_training_loss(rows: StepLines, apart: Collection[str], *, min_share:
     return [key for key in plain if named and len(named) >= min_share * len(known[key])]
 
 
-def bare_scores(keys: Iterable[str]) -> frozenset[str]:
-    """Return the names that are no losses, nor scores of what is trained.
+def scores_to_leave_out(keys: Iterable[str]) -> frozenset[str]:
+    """Return the keys whose numbers are neither a loss nor a score of the model.
 
-    These are the name of a set of data where another key is a loss, `Loss: 1.9, Train: 0.43, Val: 0.34`, and else the accuracy
-    of a discriminator.
+    Beside a loss these are the scores that go by the name of their data alone, as in `Loss: 1.9, Train: 0.43, Val: 0.34`;
+    elsewhere it is the accuracy of a discriminator.
     """
     keys = set(keys)
     has_loss = any("loss" in key and name_of(key) in ("train_loss_raw", "val_loss") for key in keys)
-    return frozenset(keys & {"train", "val"}) if has_loss else accuracies_of_judges(keys)
+    return frozenset(keys & {"train", "val"}) if has_loss else discriminator_accuracies(keys)
 
 
 def parts_of(columns: Columns) -> dict[str, str]:
@@ -274,7 +282,7 @@ def parts_of(columns: Columns) -> dict[str, str]:
 def with_test_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
     """Return what the user mapped, and the loss on a test set as the held-out one where there is no other."""
     keys = list(columns)
-    tested = None if "val_loss" in mapped.values() else test_loss_of(keys)
+    tested = None if "val_loss" in mapped.values() else only_test_loss(keys)
     return mapped if tested is None else {keys[tested]: "val_loss", **mapped}
 
 

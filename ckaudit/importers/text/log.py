@@ -8,14 +8,14 @@ from msgspec import UNSET, Struct, UnsetType, field
 from ckaudit.contract.schema.manifest import Manifest, Session, StepUnit
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import loss_kind_of_names, take_turns
+from ckaudit.importers.kinds_of_loss import have_adversarial_losses, loss_kind_of_names
 from ckaudit.importers.names import list_names, name_to_copy, resolve_columns, slices_of
 from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of
 from ckaudit.importers.tables.table_header import UTF16_MARKS, is_table
 from ckaudit.importers.tables.torn_steps import note_on_torn
 from ckaudit.importers.text.assemble_runs import HELPER, LogPart, TextRun, runs_of, table_of, without_torn
-from ckaudit.importers.text.errors import add_rates, clock_of, error_events, of_last_day
+from ckaudit.importers.text.error_events import add_rates, clock_of, error_events, of_last_day
 from ckaudit.importers.text.line_patterns import Cell, Floats
 from ckaudit.importers.text.line_reader import Dialect, LogContent, RunFact, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
@@ -174,7 +174,7 @@ def _manifest(name: str, keys: Iterable[str], meaning: NamedLines) -> Manifest:
         schema_version="ck.run.v1",
         source=name,
         loss_kind=loss_kind_of_names(keys) or UNSET,
-        takes_turns=take_turns(keys) or UNSET,
+        takes_turns=have_adversarial_losses(keys) or UNSET,
         step_unit=meaning.step_unit,
     )
 

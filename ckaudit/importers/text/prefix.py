@@ -91,10 +91,10 @@ def prefix_end(line: str) -> int:
     return end
 
 
-def mark_of(prefix: str) -> LinePrefix:
+def parse_prefix(prefix: str) -> LinePrefix:
     """Return who wrote a line and when, from what stands before its text.
 
-    >>> mark_of("[default7]: "), mark_of("worker-3: 1970-01-01T00:01:00Z ")
+    >>> parse_prefix("[default7]: "), parse_prefix("worker-3: 1970-01-01T00:01:00Z ")
     (LinePrefix(rank=7, node='', time=None), LinePrefix(rank=None, node='worker-3', time=60.0))
     """
     if not prefix or prefix.isspace():

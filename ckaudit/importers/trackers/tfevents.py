@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Struct
 
 from ckaudit.importers.trackers.crc32c import masked_checksums
-from ckaudit.importers.trackers.messages import message_classes
 from ckaudit.importers.trackers.points import Floats
+from ckaudit.importers.trackers.protobuf_messages import message_classes
 
 MARK = b"brain.Event:"
 START = 1  # SessionLog.SessionStatus

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import adversarial_losses, loss_kind_of_names, take_turns
+from ckaudit.importers.kinds_of_loss import adversarial_pair, have_adversarial_losses, loss_kind_of_names
 from ckaudit.importers.layers.to_checkpoints import LayerStatistics
 from ckaudit.importers.names import (
     catalogue_name,
@@ -23,11 +23,10 @@ from ckaudit.importers.names import (
     slices_of,
     writable,
 )
-from ckaudit.importers.notes_on_names import could_be, note_on_taken, notes_on_left_out
+from ckaudit.importers.notes_on_names import note_on_other_choices, note_on_taken, notes_on_left_out
 from ckaudit.importers.tables.curves import broken_losses
 from ckaudit.importers.tables.merge import merge_notes
-from ckaudit.importers.tables.numbers import number, step_number
-from ckaudit.importers.tables.numbers import whole as recorded_in_full
+from ckaudit.importers.tables.numbers import number, recorded_in_full, step_number
 from ckaudit.importers.trackers.points import LoggedSeries, is_all_at_step_zero, merge_series, renumbered
 
 MAX_SETTINGS = 1000
@@ -143,7 +142,7 @@ def _manifest(tracked: TrackedRun, chosen: Iterable[str], source: str) -> Manife
     manifest.source = source
     if kind := loss_kind_of_names(tracked.series):
         manifest.loss_kind = kind
-    if take_turns(tracked.series):
+    if have_adversarial_losses(tracked.series):
         manifest.takes_turns = True
     if slices := slices_of(chosen):
         manifest.slices = slices
@@ -155,8 +154,8 @@ def _manifest(tracked: TrackedRun, chosen: Iterable[str], source: str) -> Manife
 def _add_sums(tracked: TrackedRun) -> list[str]:
     """Add the sums of the parts of a detector's loss, as YOLO logs them beside its scores, and return notes on them."""
     names = list(tracked.series)
-    if (against := adversarial_losses(names)) and "train_loss_raw" not in recognise_columns(names):
-        return _add_adversaries(tracked, names[against.generator], names[against.discriminator])
+    if (adversaries := adversarial_pair(names)) and "train_loss_raw" not in recognise_columns(names):
+        return _add_adversaries(tracked, names[adversaries.generator], names[adversaries.discriminator])
     if not any(name.startswith("metrics/") or name in ("lr/pg0", "x/lr0") for name in names):
         return []
     notes = []
@@ -174,7 +173,7 @@ def _add_sums(tracked: TrackedRun) -> list[str]:
 
 
 def _add_adversaries(tracked: TrackedRun, generator: str, discriminator: str) -> list[str]:
-    """Add the sum of two losses that play against each other, at the steps of both, as the training loss."""
+    """Add the sum of two losses that play adversaries each other, at the steps of both, as the training loss."""
     first, second = tracked.series[generator], tracked.series[discriminator]
     _, first_rows, second_rows = np.intersect1d(first.steps, second.steps, return_indices=True)
     if not len(first_rows) or "train_loss_raw" in tracked.usual:
@@ -183,7 +182,7 @@ def _add_adversaries(tracked: TrackedRun, generator: str, discriminator: str) ->
     summed = first.values[first_rows] + second.values[second_rows]
     tracked.series[name] = LoggedSeries(first.steps[first_rows], summed, first.times[first_rows], first.order[first_rows])
     tracked.usual = {**tracked.usual, "train_loss_raw": name}
-    return [f"{name} play against each other and need not fall"]
+    return [f"{name} play adversaries each other and need not fall"]
 
 
 def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -199,7 +198,7 @@ def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, s
         several = [names[position] for position in positions]
         chosen[name] = max(several, key=lambda foreign: len(tracked.series[foreign].steps))
         if len(several) > 1:
-            notes.append(could_be(name, [other for other in several if other != chosen[name]]))
+            notes.append(note_on_other_choices(name, [other for other in several if other != chosen[name]]))
     of_policy = [names[position] for position in policy_losses(names)]
     for place in broken_losses([recorded_in_full(tracked.series[foreign].values) for foreign in of_policy]):
         if "train_loss_raw" not in decided:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ckaudit.lab.score.verdict import ControlOutcome, FaultOutcome
 from ckaudit.lab.training_spec import Split
-from ckaudit.run.robust import wilson
+from ckaudit.run.robust import wilson_interval
 
 VERSION: Literal["ck.lab_score.v1"] = "ck.lab_score.v1"
 
@@ -48,7 +48,7 @@ def share(hits: int, of: int) -> Share:
     """
     if not of:
         return Share(hits=hits, of=of)
-    low, high = wilson(hits, of)
+    low, high = wilson_interval(hits, of)
     return Share(hits=hits, of=of, share=hits / of, low=low, high=high)
 
 

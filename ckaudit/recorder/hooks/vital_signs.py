@@ -15,7 +15,7 @@ from ckaudit.recorder.hooks.forward_stats import ForwardStats
 from ckaudit.recorder.hooks.sdpa_sample import AttentionCall, sampled, take
 from ckaudit.recorder.loop.step_state import lowest
 from ckaudit.recorder.stats.activation_stats import FEWEST_ROWS, dead_units
-from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, line, real_shape, to_device, to_float64
+from ckaudit.recorder.stats.arrays import all_to_numpy, dense, flat, ravel, real_shape, to_device, to_float64
 from ckaudit.recorder.stats.attention_stats import entropies, later_sum
 from ckaudit.recorder.stats.float32_rounding import shorten
 from ckaudit.recorder.stats.quantiles import quantiles_of, stride_of
@@ -185,7 +185,7 @@ class WeightSample:
         """Return a copy of the elements, shape (n,)."""
         home = self._tensors[0].device if self._tensors else None
         pairs = zip(self._tensors, self._strides, strict=True)
-        parts = [flat(line(tensor)[::stride]).to(home) for tensor, stride in pairs if tensor.requires_grad]
+        parts = [flat(ravel(tensor)[::stride]).to(home) for tensor, stride in pairs if tensor.requires_grad]
         return torch.cat(parts) if parts else torch.zeros(0)
 
     def moved(self, before: Tensor) -> float | None:

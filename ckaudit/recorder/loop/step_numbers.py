@@ -23,7 +23,7 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.loop.triggers import CheckpointSchedule, HistoryStep
 from ckaudit.recorder.model.gradient_norms import FULL_TYPES, LONG_ELEMENTS, Norms, are_on_cpu, common_dtype_and_size
-from ckaudit.recorder.stats.arrays import Array, is_on_accelerator, is_sharded, line, pack_bytes, unpack_bytes
+from ckaudit.recorder.stats.arrays import Array, is_on_accelerator, is_sharded, pack_bytes, ravel, unpack_bytes
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 
 
@@ -140,7 +140,7 @@ class AsyncCopy:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         """Send for all elements of `tensors`, each of any type and shape, on any device."""
-        self._tensors = [line(tensor) for tensor in tensors]
+        self._tensors = [ravel(tensor) for tensor in tensors]
         self._bytes = pack_bytes(self._tensors).to("cpu", non_blocking=True)
         home = self._tensors[0].device.type
         self._arrived = None if home == "cpu" else torch.Event(home)

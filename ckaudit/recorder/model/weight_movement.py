@@ -19,8 +19,8 @@ from ckaudit.recorder.stats.arrays import (
     is_on_accelerator,
     is_sharded,
     library,
-    line,
     norm,
+    ravel,
     real_shape,
     square_sum,
     to_float64,
@@ -118,7 +118,7 @@ class Reference:
 def _norms(tensors: Sequence[Array]) -> list[float]:
     """Return the norm of each tensor, summed in float64."""
     if tensors and all(map(is_on_accelerator, tensors)) and len({tensor.device for tensor in tensors}) == 1:
-        return [_root(sums.squares) for sums in device_sums([line(tensor) for tensor in tensors])]
+        return [_root(sums.squares) for sums in device_sums([ravel(tensor) for tensor in tensors])]
     return [norm(flat(tensor)) for tensor in tensors]  # one by one: a model of half precision is not copied whole
 
 

@@ -58,21 +58,21 @@ def dense(array: Array) -> Array:
 def real_shape(array: Array) -> tuple[int, ...]:
     """Return the shape of an array in real numbers: a complex element counts as two, side by side.
 
-    Who takes every so many of the elements of `line` goes by this shape, or else by real parts alone.
+    Who takes every so many of the elements of `ravel` goes by this shape, or else by real parts alone.
     """
     shape = tuple(array.shape)
     is_complex = np.iscomplexobj(array) if isinstance(array, np.ndarray) else array.is_complex()
     return (*shape[:-1], 2 * shape[-1] if shape else 2) if is_complex else shape
 
 
-def line(array: Array) -> Array:
+def ravel(array: Array) -> Array:
     """Return all elements in one dimension, without history, in their own type and, where that can be, their own memory."""
     return dense(array).reshape(-1)
 
 
 def flat(array: Array) -> Array:
     """Return all elements in one dimension, without history, as float32 or float64."""
-    return to_wide_float(line(array))
+    return to_wide_float(ravel(array))
 
 
 def to_wide_float(values: Array) -> Array:

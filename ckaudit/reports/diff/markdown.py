@@ -7,7 +7,7 @@ from ckaudit.contract.schema.report import Chart, Finding
 from ckaudit.reports.diff import sentences as say
 from ckaudit.reports.diff.sentences import GATE_LEGEND, LEGEND, rows_of
 from ckaudit.reports.escape import code, escaped
-from ckaudit.reports.terminal.charts import curve
+from ckaudit.reports.terminal.charts import draw_curve
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.wording import plural
 
@@ -35,7 +35,7 @@ def _curves(pair: Pair, *, width: int = 72) -> Iterator[str]:
         for side, values in (("the reference", drawn.left), ("the run beside it", drawn.right)):
             steps = [str(step) for step in drawn.steps]
             chart = Chart(name="loss", title=drawn.name, unit=drawn.unit, labels=steps, values=values)
-            lines += [f"{drawn.name} of {side}:", *curve(chart, width=width)]
+            lines += [f"{drawn.name} of {side}:", *draw_curve(chart, width=width)]
         yield "\n".join([f"<pre>{escaped(lines[0])}", *map(escaped, lines[1:])]) + "</pre>"
 
 

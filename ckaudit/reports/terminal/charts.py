@@ -21,7 +21,7 @@ DIGITS = re.compile(r"(\d+)")
 DECADES = 2.0  # a wider span is drawn by powers of ten
 
 
-def curve(
+def draw_curve(
     chart: Chart, marks: Sequence[int | None] = (), *, sign: str = "", width: int = 80, height: int = 4, unicode: bool = True
 ) -> list[str]:
     """Draw a curve; every column shows the highest of its points, so that no spike is lost.

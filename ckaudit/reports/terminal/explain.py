@@ -9,7 +9,7 @@ from ckaudit.contract.schema.report import Chart
 from ckaudit.explain.docstring import SENTENCE
 from ckaudit.explain.page import NameGroup, Page, Section, Shapes
 from ckaudit.reports.formula import readable
-from ckaudit.reports.terminal.charts import curve
+from ckaudit.reports.terminal.charts import draw_curve
 from ckaudit.reports.terminal.screen_text import columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
 from ckaudit.reports.words import number
@@ -151,7 +151,7 @@ def sketch(shapes: Shapes, view: View, width: int, *, widest: int = 40, height: 
     # One chart of both, with a gap, has one axis.
     values: list[Number | None] = [*resampled(shapes.good_values, half), *[None] * GAP, *resampled(shapes.bad_values, half)]
     chart = Chart(name="shapes", title="", unit="1", labels=[str(index) for index in range(len(values))], values=values)
-    rows = curve(chart, width=len(values), height=height, unicode=view.unicode)[:height]
+    rows = draw_curve(chart, width=len(values), height=height, unicode=view.unicode)[:height]
     lines = [paint(pad(row[:half], half), "ok", view) + " " * GAP + paint(row[half + GAP :], "sev2", view) for row in rows]
     good, bad = (wrap(printable(text, view), half) for text in (f"good: {shapes.good}", f"bad: {shapes.bad}"))
     lines += [pad(left, half) + " " * GAP + right for left, right in zip_longest(good, bad, fillvalue="")]

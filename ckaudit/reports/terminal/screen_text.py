@@ -51,7 +51,7 @@ def printable(text: str, view: View) -> str:
 
 def badge(report: Report) -> tuple[str, str]:
     """Return the word that sums a report up, and its colour; a report that judged nothing is never OK."""
-    if report.severity and report.severity != "note":
+    if report.is_ill and report.severity:
         return report.severity.upper(), report.severity
     if any(check.outcome == "error" for check in report.checks):
         return "BROKEN", "sev1"

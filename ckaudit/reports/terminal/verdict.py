@@ -18,7 +18,7 @@ from ckaudit.reports.report_sections import (
     resume_checkpoints,
     why_suppressed,
 )
-from ckaudit.reports.terminal.charts import curve, waterfall
+from ckaudit.reports.terminal.charts import draw_curve, waterfall
 from ckaudit.reports.terminal.interview import interview
 from ckaudit.reports.terminal.screen_text import MAX_COLUMNS, badge, columns, pad, paint, paragraph, printable, wrap
 from ckaudit.reports.view import View
@@ -71,7 +71,7 @@ def _verdict(report: Report, view: View, width: int) -> list[str]:
     lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
     lines += [" " * (len(word) + 2) + paint(line, "bold", view) for line in rest]
     step = "" if report.step is None else f" at step {report.step}"
-    if report.to_judge_more and report.severity in (None, "note"):
+    if report.to_judge_more and not report.is_ill:
         lines += paragraph(printable(f"To judge more: {report.to_judge_more}", view), width, indent=" " * (len(word) + 2))
     about = f"{report.command} {report.subject}{step}, {plural(report.files, 'file')} read, {report.tool}"
     return lines + [paint(line, "dim", view) for line in wrap(printable(about, view), width)]
@@ -140,9 +140,9 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
             lines = waterfall(drawn, width=width - 2, unicode=view.unicode)
         elif chart.finding is not None:
             first = report.findings[chart.finding].first_step
-            lines = curve(drawn, [first], sign="^", width=width - 2, height=PICTURE_ROWS, unicode=view.unicode)
+            lines = draw_curve(drawn, [first], sign="^", width=width - 2, height=PICTURE_ROWS, unicode=view.unicode)
         else:
-            lines = curve(drawn, marks, width=width - 2, unicode=view.unicode)
+            lines = draw_curve(drawn, marks, width=width - 2, unicode=view.unicode)
         caption = [paint(f"  {line}", "dim", view) for line in wrap(lines[-1], width - 2)]
         heading = [_title(line, view) for line in wrap(printable(chart.title, view), width)]
         yield [*heading, *(f"  {line}" for line in lines[:-1]), *caption]

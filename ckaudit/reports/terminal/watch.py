@@ -18,7 +18,7 @@ NAME_COLUMNS, VALUE_COLUMNS, UNIT_COLUMNS = 23, 10, 11
 PAINT = re.compile("\x1b\\[[0-9;]*m")
 
 
-def line(event: WatchEvent, view: View, *, with_cause: bool = True) -> str:
+def event_lines(event: WatchEvent, view: View, *, with_cause: bool = True) -> str:
     """Return an event as one line, and where a cause is likely, a second that says what to do.
 
     Only what the run itself tells stands in it, no clock, so that the same run gives the same lines.
@@ -119,7 +119,7 @@ def _gauge(gauge: Gauge, view: View, width: int) -> str:
 
 def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
     """Yield the lines of each alert, the gravest first, of equal ones the newest."""
-    newest_first = [alert for alert in reversed(snapshot.alerts) if alert.severity not in (None, "note")]
+    newest_first = [alert for alert in reversed(snapshot.alerts) if alert.tells_of_illness]
     for event in sorted(newest_first, key=lambda alert: SEVERITIES.index(alert.severity or "note")):
         word = event.severity or event.event
         first, *rest = paragraph(printable(f"{event.message} {_since(event)}".strip(), view), width - 11)

@@ -113,7 +113,7 @@ def loss_rises(
     if not is_known_to_be_a_loss(facts, explained) and looks_like_a_score(values):
         yield _score(steps, values)
         return
-    why = why_rise_is_harmless(values, sizes, facts) or why_other_terms(terms, values)
+    why = why_rise_is_harmless(values, sizes, facts) or why_other_terms_rise(terms, values)
     first = float(values[0])
     climbing = [
         hit
@@ -151,7 +151,7 @@ def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest |
     return ""
 
 
-def why_other_terms(terms: Series | None, values: Floats, *, max_rise: float = 0.05) -> str:
+def why_other_terms_rise(terms: Series | None, values: Floats, *, max_rise: float = 0.05) -> str:
     """Return that other terms make a loss rise that stays below its first, while the reconstruction does not rise; else ""."""
     if terms is None or len(terms.labels) < 2 or RECONSTRUCTION not in terms.labels:
         return ""

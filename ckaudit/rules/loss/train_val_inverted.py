@@ -111,11 +111,9 @@ def train_val_inverted(
     held_out = val.values if counts_updates(facts) else _through_epochs(val.values, start)
     gap = (_level(train, known, val, POINTS_AROUND)[:, None] - held_out) / start  # (E, V)
     steady = _middle_of_three((_level(train, known, val, WIDE_POINTS_AROUND, STANDARD_ERRORS)[:, None] - held_out) / start)
-    limit = max_share if facts is not None and facts.vocabulary is not UNSET else max_share_not_tokens
-    if limit == max_share_not_tokens:
-        limit = MIXED_LOSS_SHARE if smoothing is None or _is_any(mixed) else SMOOTHED_LOSS_SHARE if _is_any(smoothing) else limit
     late_ratio = 1.0 if late <= START else LATE_RATIO if late <= LATE_START else np.inf
-    limit *= late_ratio
+    is_of_tokens = facts is not None and facts.vocabulary is not UNSET
+    limit = late_ratio * (max_share if is_of_tokens else _limit_not_of_tokens(smoothing, mixed, max_share_not_tokens))
     rest = np.nan_to_num(gap) > note_share
     accused = list(spans(val, np.nan_to_num(steady) > limit, min_points=min_evals))
     if not accused:
@@ -141,6 +139,13 @@ def train_val_inverted(
             badness=gap,
             limit=note_share,
         )
+
+
+def _limit_not_of_tokens(smoothing: Series | None, mixed: Series | None, plain: float) -> float:
+    """Return the limit of the gap where inputs are not known to be tokens: higher where targets are changed, or may be."""
+    if smoothing is None or _is_any(mixed):
+        return MIXED_LOSS_SHARE
+    return SMOOTHED_LOSS_SHARE if _is_any(smoothing) else plain
 
 
 def _is_any(series: Series | None) -> bool:

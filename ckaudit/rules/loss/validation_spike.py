@@ -9,7 +9,7 @@ from ckaudit.contract.schema.report import Severity
 from ckaudit.metrics.loss import loss_part, train_loss_raw, val_loss
 from ckaudit.metrics.optimizer import is_set_back, learning_rate
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.rules.loss.loss_rises import why_other_terms
+from ckaudit.rules.loss.loss_rises import why_other_terms_rise
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import target_moves, why_loss_need_not_fall
@@ -88,7 +88,7 @@ def validation_spike(
     is_short = rise.last - rise.first + 1 <= MAX_PASSED_SHARE * len(losses)
     if is_short and median(losses[-LOSSES_OF_A_LEVEL:]) < rise.low:
         severity, why = "note", "; it was short, and the loss has come lower since"
-    if train is not None and (other := why_other_terms(terms, train.finite_points()[1])):
+    if train is not None and (other := why_other_terms_rise(terms, train.finite_points()[1])):
         severity, why = "note", f"; {other}"
     yield Hit.at(
         steps[rise.first : rise.last + 1],

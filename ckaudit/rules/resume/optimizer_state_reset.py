@@ -10,7 +10,7 @@ from ckaudit.metrics.after_resume import loss_after_resume
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.run_facts import resume_steps, resumed
+from ckaudit.run.run_facts import later_sessions, resume_steps
 from ckaudit.run.series import Series, at
 
 
@@ -48,7 +48,7 @@ def optimizer_state_reset(
     if not borders:
         yield Skip("not_applicable", "the run was not taken up again")
         return
-    looked = {int(session.resumed_from or 0) for session in resumed(facts) if session.optimizer_restored is not UNSET}
+    looked = {int(session.resumed_from or 0) for session in later_sessions(facts) if session.optimizer_restored is not UNSET}
     yield from _empty(facts)
     if above is None:
         if len(looked) < len(borders):
@@ -78,7 +78,7 @@ def optimizer_state_reset(
 
 def _empty(facts: Manifest) -> Iterator[Hit]:
     """Yield the resumes at which the recorder saw that the optimizer held nothing."""
-    for seam in [int(session.resumed_from or 0) for session in resumed(facts) if session.optimizer_restored is False]:
+    for seam in [int(session.resumed_from or 0) for session in later_sessions(facts) if session.optimizer_restored is False]:
         yield Hit.at(
             [seam + 1],
             "sev1",

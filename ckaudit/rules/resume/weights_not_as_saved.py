@@ -7,7 +7,7 @@ import numpy as np
 from ckaudit.contract.schema.manifest import Manifest, Session
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
-from ckaudit.run.run_facts import resumed
+from ckaudit.run.run_facts import later_sessions
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -35,7 +35,7 @@ def weights_not_as_saved(
     Norms of the same weights agree in all their digits. `max_difference` leaves room for weights that were saved in half
     precision, whose rounding averages out (2^-8 for an element). Weights that were changed on purpose are reported rightly.
     """
-    later = resumed(facts)
+    later = later_sessions(facts)
     if not later:
         yield Skip("not_applicable", "the run was not taken up again")
         return

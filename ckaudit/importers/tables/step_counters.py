@@ -5,32 +5,32 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ckaudit.importers.kinds_of_loss import CAMEL, episode_of
+from ckaudit.importers.kinds_of_loss import CAMEL, episode_counter
 from ckaudit.importers.tables.curves import StepAxis, steps_of_epochs
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, fullest_column, steps_from
 
-A_COUNTER = re.compile(r"(?:^|[\W_])(?:steps?|iter(?:ation)?s?|updates?)$", re.IGNORECASE)
+STEP_COUNTER = re.compile(r"(?:^|[\W_])(?:steps?|iter(?:ation)?s?|updates?)$", re.IGNORECASE)
 """What the name of a column ends with that may count steps; its numbers must count, too."""
-OF_ENVIRONMENTS = ("total_timesteps", "timesteps_so_far", "total timesteps", "total_env_interacts", "total_env_steps")
+ENVIRONMENT_STEPS = ("total_timesteps", "timesteps_so_far", "total timesteps", "total_env_interacts", "total_env_steps")
 """Names of the count of an environment's steps, after their group's, as Stable-Baselines3, OpenAI's baselines, Spinning Up and
 garage log it."""
 
 
-def may_count(name: str) -> bool:
+def may_count_steps(name: str) -> bool:
     """Tell whether a column may count steps by its name."""
-    return A_COUNTER.search(name) is not None or counts_environments(name)
+    return STEP_COUNTER.search(name) is not None or counts_environment_steps(name)
 
 
-def counts_environments(name: str) -> bool:
+def counts_environment_steps(name: str) -> bool:
     """Tell whether a column counts the steps of an environment by its name.
 
-    >>> counts_environments("time/total_timesteps"), counts_environments("TimestepsSoFar"), counts_environments("steps")
-    (True, True, False)
+    >>> [counts_environment_steps(name) for name in ("time/total_timesteps", "TimestepsSoFar", "steps")]
+    [True, True, False]
     """
-    return CAMEL.sub("_", name.rpartition("/")[2]).lower() in OF_ENVIRONMENTS
+    return CAMEL.sub("_", name.rpartition("/")[2]).lower() in ENVIRONMENT_STEPS
 
 
-def unnamed_counter(header: Sequence[str], columns: Mapping[int, Numbers]) -> int | None:
+def only_counter(header: Sequence[str], columns: Mapping[int, Numbers]) -> int | None:
     """Return the one column whose name ends as a counter's and whose numbers count rows; None: there is none, or several.
 
     The steps of an environment go before other counters, as in the records that the same programs print.
@@ -39,30 +39,30 @@ def unnamed_counter(header: Sequence[str], columns: Mapping[int, Numbers]) -> in
         header: All names.
         columns: The columns that nothing is taken from, by their positions.
     """
-    free = [position for position, column in columns.items() if counts_rows(column)]
-    counters = [position for position in free if counts_environments(header[position])]
-    counters = counters or [position for position in free if A_COUNTER.search(header[position])]
+    free = [position for position, column in columns.items() if counts_up(column)]
+    counters = [position for position in free if counts_environment_steps(header[position])]
+    counters = counters or [position for position in free if STEP_COUNTER.search(header[position])]
     return counters[0] if len(counters) == 1 else None
 
 
-def counts_rows(column: Numbers, *, min_rising_share: float = 0.5) -> bool:
-    """Tell whether whole numbers never fall and rise from row to row; a count of what was skipped stands most of the time."""
+def counts_up(column: Numbers, *, min_rising_share: float = 0.5) -> bool:
+    """Tell whether whole numbers never fall, and rise in most rows, as a count of skipped updates does not."""
     steps = steps_from(column)[column.recorded]
     rises = np.diff(steps)
     return bool((steps != NO_STEP).all() and len(rises) and (rises >= 0).all() and (rises > 0).mean() >= min_rising_share)
 
 
 def fullest_counter(header: Sequence[str], positions: Sequence[int], columns: Mapping[int, Numbers]) -> int:
-    """Return the fullest of some columns; the count of episodes where it is among them, rises, and the fullest other does not.
+    """Return the fullest of some columns that may count steps; the count of episodes only where the fullest other does not count.
 
-    What goes by the name of steps beside episodes may be how many each took.
+    Beside episodes, a column called steps may hold how many each episode took.
     """
-    episode = episode_of(header)
+    episode = episode_counter(header)
     others = [position for position in positions if position != episode]
     fullest = fullest_column(others or positions, columns)
-    if episode is None or episode not in positions or counts_rows(columns[fullest]):
+    if episode is None or episode not in positions or counts_up(columns[fullest]):
         return fullest
-    return episode if counts_rows(columns[episode]) else fullest
+    return episode if counts_up(columns[episode]) else fullest
 
 
 def steps_of_episodes(name: str, episodes: Numbers, series: Iterable[Numbers]) -> StepAxis | None:

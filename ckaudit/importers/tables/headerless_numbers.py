@@ -1,4 +1,4 @@
-"""Numbers in a text that no name stands beside: a list as Python, JSON or NumPy writes it, one to a line, rows of several."""
+"""Numbers in a text without a header: a list as Python, JSON or NumPy writes it, one number to a line, rows of several."""
 
 import re
 from array import array
@@ -8,10 +8,10 @@ from itertools import islice
 from msgspec import Struct, field
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.tables.growing import GrowingColumn
+from ckaudit.importers.tables.growing_column import GrowingColumn
 from ckaudit.importers.tables.numbers import MISSING_WORDS, Numbers, counted, number, numbers
+from ckaudit.importers.tables.printed_tensors import number_in_tensor, with_plain_numbers
 from ckaudit.importers.tables.table import column
-from ckaudit.importers.tables.wrapped import number_inside, unwrapped
 
 MIN_NUMBERS = 5
 MAX_COLUMNS = 64
@@ -29,12 +29,12 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _BRACKETS = str.maketrans("[]", "  ")
 _MARKS: tuple[str | None, ...] = (";", "\t", ",", None)  # the last: blanks
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d{1,9},(\d{1,20})(?:[eE][+-]?\d{1,3})?\s*")
-_WRAPPED = "its numbers were taken out of what Python prints of tensors or arrays"
+_TAKEN_FROM_PRINT = "its numbers were taken out of what Python prints of tensors or arrays"
 _WRITE_NAMES = 'Write it with names, as {"train_loss": [...], "val_loss": [...]}.'
 
 
-class BareColumns(Struct, frozen=True):
-    """Columns of numbers without names.
+class HeaderlessColumns(Struct, frozen=True):
+    """Columns of numbers that nothing names, but for a single one that may have a header.
 
     Attributes:
         columns: One or more, equally long.
@@ -50,14 +50,14 @@ class BareColumns(Struct, frozen=True):
 
 
 def is_list(head: str) -> bool:
-    r"""Tell whether a text begins as a list of numbers alone, or of lists of numbers; one without brackets is a single line.
+    r"""Tell whether a text begins as a list of numbers alone, or of lists of numbers; without brackets it has to be one line.
 
     >>> is_list("[0.5, 0.4, NaN, 0.2, 0.1, 0."), is_list("array([0.5 0.4 0.3 0.2 0.1])"), is_list('[{"loss": 1}]')
     (True, True, False)
     >>> is_list("0.5 0.4 0.3 0.2 0.1 "), is_list("0.5 0.4 0.3\n0.2 0.1 0.1")
     (True, False)
     """
-    text = unwrapped(head).strip()
+    text = with_plain_numbers(head).strip()
     begin = _OPEN.match(text)
     if begin is None and "\n" in text:
         return False
@@ -70,7 +70,7 @@ def is_list(head: str) -> bool:
     return len(whole) >= MIN_NUMBERS and all(_cell(item) is not None or _is_missing(item) or item == "..." for item in whole)
 
 
-def read_list(text: str, shown: str) -> BareColumns:
+def read_list(text: str, shown: str) -> HeaderlessColumns:
     """Read a list of numbers alone; the last one of a list without an end is left out, for it may be cut off.
 
     Raises:
@@ -78,8 +78,8 @@ def read_list(text: str, shown: str) -> BareColumns:
     """
     if len(text) > MAX_TEXT:
         raise UnreadableError(f"{shown} is a list of more than {MAX_TEXT:,} characters", hint="Write its series to a CSV file.")
-    bare = unwrapped(text)
-    wraps, text = bare != text, bare
+    plain = with_plain_numbers(text)
+    holds_tensors, text = plain != text, plain
     begin, end = _OPEN.match(text), text.find("]")
     inner = text[begin.end() if begin else 0 : end if end >= 0 else len(text)]
     if "[" in inner or (end >= 0 and not _END.fullmatch(text, end + 1)):
@@ -91,11 +91,11 @@ def read_list(text: str, shown: str) -> BareColumns:
         )
     items = ((place, (match[0].strip("'\""),)) for place, match in enumerate(_ITEM.finditer(inner), 1))
     (only,), _, notes = _columns(items, 1, shown, "number")
-    notes += [_WRAPPED] if wraps else []
+    notes += [_TAKEN_FROM_PRINT] if holds_tensors else []
     if begin and end < 0:
         only = Numbers(only.values[:-1], only.recorded[:-1])
         notes.append("the list has no end, so the file may have been cut there: its last number was left out")
-    return BareColumns([only], range(1, len(only.values) + 1), notes)
+    return HeaderlessColumns([only], range(1, len(only.values) + 1), notes)
 
 
 def has_decimal_commas(lines: Sequence[str], *, min_digits: int = 12) -> bool:
@@ -124,14 +124,14 @@ def header_of(lines: Sequence[str]) -> str | None:
     filled = [line for line in lines if line.strip()]
     if has_decimal_commas(filled):
         filled = [line.replace(",", ".") for line in filled]
-    is_named = bool(filled) and (_cell(filled[0]) is None or names_places(filled))
+    is_named = bool(filled) and (_cell(filled[0]) is None or begins_with_numbered_header(filled))
     named = filled[0].strip().strip("#\"' ") if is_named else ""
     numeric = filled[1:] if named else filled
     is_bare = len(numeric) >= MIN_NUMBERS and all(_cell(line) is not None or _is_missing(line) for line in numeric[:SAMPLE])
     return named if is_bare and any(_cell(line) is not None for line in numeric) else None
 
 
-def read_lines(text: str, header: str, shown: str) -> BareColumns:
+def read_lines(text: str, header: str, shown: str) -> HeaderlessColumns:
     """Read one number to a line, below a header where there is one.
 
     Raises:
@@ -141,17 +141,19 @@ def read_lines(text: str, header: str, shown: str) -> BareColumns:
     filled = _filled_lines(text.replace(",", ".") if has_commas else text)
     rows = ((line_number, (line,)) for line_number, line in islice(filled, 1 if header else 0, None))
     columns, lines, notes = _columns(rows, 1, shown, "line")
-    return BareColumns(columns, lines, [*notes, *(["its numbers were read with a decimal comma"] if has_commas else [])], header)
+    return HeaderlessColumns(
+        columns, lines, [*notes, *(["its numbers were read with a decimal comma"] if has_commas else [])], header
+    )
 
 
 def row_width(lines: Sequence[str]) -> int:
-    """Return how many numbers stand in each of some lines; 0 where they hold others, or not all as many.
+    """Return how many numbers stand in each of some lines; 0 where one holds anything else, or more or fewer than another.
 
     >>> row_width(["0.5 ,0.4"] * 5), row_width(["1 0.5 0.9"] * 5), row_width(["step loss", *["1 0.5"] * 5])
     (2, 3, 0)
     """
     filled = [line for line in lines if line.strip()]
-    rows = filled[1 if names_places(filled) else 0 :][:SAMPLE]
+    rows = filled[1 if begins_with_numbered_header(filled) else 0 :][:SAMPLE]
     mark = _mark_of(rows)
     width = len(_filled_cells(rows[0], mark)) if rows else 0
     cells = [_cells(row, mark, width) for row in rows]
@@ -164,7 +166,7 @@ def row_width(lines: Sequence[str]) -> int:
     return width if is_all else 0
 
 
-def read_rows(text: str, width: int, shown: str) -> BareColumns:
+def read_rows(text: str, width: int, shown: str) -> HeaderlessColumns:
     """Read rows of so many numbers; lines with more or fewer of them are left out, with a note.
 
     Raises:
@@ -173,12 +175,12 @@ def read_rows(text: str, width: int, shown: str) -> BareColumns:
     first = [row for _, row in islice(_filled_lines(text), 2)]
     mark = _mark_of(first[-1:])
     odd = array("q")
-    filled = islice(_filled_lines(text), 1 if names_places(first) else 0, None)
+    filled = islice(_filled_lines(text), 1 if begins_with_numbered_header(first) else 0, None)
     columns, lines, notes = _columns(_whole_rows(filled, mark, width, odd), width, shown, "line")
     if odd:
         left_out = counted(len(odd), "line does", "lines do")
         notes.append(f"{left_out} not hold {width} numbers: left out, first line {odd[0]:,}")
-    return BareColumns(columns, lines, notes)
+    return HeaderlessColumns(columns, lines, notes)
 
 
 def _whole_rows(
@@ -212,10 +214,11 @@ def _columns(
     return [each.numbers() for each in columns], places, [note for each in columns for note in each.notes(where)]
 
 
-def names_places(rows: Sequence[str]) -> bool:
-    """Tell whether the first of some rows is the header that pandas writes where columns have no names: their places, from 0.
+def begins_with_numbered_header(rows: Sequence[str]) -> bool:
+    """Tell whether the first row is the header that pandas writes for columns without names: their places, from 0.
 
-    >>> names_places([",0,1", "0,0.5,0.4"]), names_places(["0", "0.5"]), names_places(["0,1", "1,0.9"])
+    >>> rows = [",0,1", "0,0.5,0.4"], ["0", "0.5"], ["0,1", "1,0.9"]
+    >>> tuple(map(begins_with_numbered_header, rows))
     (True, True, False)
     """
     if len(rows) < 2:
@@ -238,13 +241,13 @@ class _Column:
     def __init__(self) -> None:
         """Begin empty."""
         self._cells = GrowingColumn()
-        self._faulty = self._first = self._wrapped = 0
+        self._faulty = self._first = self._printed_tensors = 0
 
     def add(self, texts: Sequence[str], places: Sequence[int]) -> None:
         """Add some cells; `places` is where they stand."""
         read = column(texts)
         self._cells.add(numbers(read.values))
-        self._wrapped += len(read.wrapped)
+        self._printed_tensors += len(read.printed_tensors)
         if read.faulty:
             self._faulty, self._first = self._faulty + len(read.faulty), self._first or places[read.faulty[0]]
 
@@ -254,7 +257,7 @@ class _Column:
 
     def notes(self, where: str) -> list[str]:
         """Return notes on cells that are no numbers, or stand inside something else."""
-        notes = [_WRAPPED] if self._wrapped else []
+        notes = [_TAKEN_FROM_PRINT] if self._printed_tensors else []
         if not self._faulty:
             return notes
         cells = counted(self._faulty, "cell is no number and counts", "cells are no numbers and count")
@@ -263,7 +266,7 @@ class _Column:
 
 def _cell(text: str) -> float | None:
     value = number(text)
-    return number_inside(text) if value is None else value
+    return number_in_tensor(text) if value is None else value
 
 
 def _is_missing(text: str) -> bool:

@@ -4,24 +4,19 @@ import re
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.score_names import HELD_OUT, SCORE_WORDS
+from ckaudit.contract.schema.score_names import SCORE_WORDS
+from ckaudit.importers.column_name import DATA_WORDS, TRAIN
 from ckaudit.importers.kinds_of_loss import CAMEL, NO_LETTERS
 from ckaudit.importers.names import catalogue_name, recognise_columns
 from ckaudit.importers.other_languages import in_english
 
-TRAIN, VAL, TEST = "train", "val", "test"
 MAX_NAME = 255
 """Characters of a name that are looked at: no file system of today allows for more."""
 
-_DATA = {
-    **dict.fromkeys(("tr", "train", "training", "trn"), TRAIN),
-    **dict.fromkeys(HELD_OUT.split("|"), VAL),
-    **dict.fromkeys(("test", "testing"), TEST),
-}
-_GLUED = re.compile(rf"({'|'.join(_DATA)})?(loss)(?:es)?(\d{{0,6}})")
+_WRITTEN_TOGETHER = re.compile(rf"({'|'.join(DATA_WORDS)})?(loss)(?:es)?(\d{{0,6}})")
 _VERSION = re.compile(r"v\d{1,3}|\d{1,20}")
 _ENDINGS = frozenset("txt text csv tsv json log out dat npy npz pth pt pkl list lst gz zst".split())  # noqa: SIM905
-_OF_A_LOSS = frozenset(
+_ABOUT_A_LOSS = frozenset(
     """
     weight weights scale scaler scaling grad grads gradient gradients norm norms time times lr rate function functions fn
     landscape surface contour diff difference delta ratio var variance rank ranks index indices idx id ids mask masks matrix
@@ -29,10 +24,10 @@ _OF_A_LOSS = frozenset(
     """.split()  # noqa: SIM905  one word a line would take five times the room
 )
 """What else there is of a loss than its course: its weights, its gradient, its landscape, a number for each class."""
-_OF_OTHERS = frozenset("packet path power profit stop".split())  # noqa: SIM905
+_LOST_ELSEWHERE = frozenset("packet path power profit stop".split())  # noqa: SIM905
 """What is lost elsewhere than in a training."""
-_PER = frozenset("epoch epochs step steps iter iters iteration iterations batch batches update updates".split())  # noqa: SIM905
-_LOGS = frozenset("log logs history curve curves metrics results stats".split())  # noqa: SIM905
+_COUNTED_PASSES = frozenset("epoch epochs step steps iter iters iteration iterations batch batches update updates".split())  # noqa: SIM905
+_LOG_WORDS = frozenset("log logs history curve curves metrics results stats".split())  # noqa: SIM905
 
 
 class NamedLoss(Struct, frozen=True):
@@ -52,18 +47,18 @@ class NamedLoss(Struct, frozen=True):
         return "val_loss" if self.data and TRAIN not in self.data else "train_loss_raw"
 
 
-def loss_of_file(name: str) -> NamedLoss | None:
-    """Return the loss that a file's name says its numbers are, None where it says none, or no whole one.
+def loss_named_by_file(name: str) -> NamedLoss | None:
+    """Return the loss that a file's name says its numbers are, None where it names none, or a part of one alone.
 
-    >>> loss_of_file("train_losses.npy.txt"), loss_of_file("run3-val-loss.txt")
+    >>> loss_named_by_file("train_losses.npy.txt"), loss_named_by_file("run3-val-loss.txt")
     (NamedLoss(column='train_loss', data=('train',)), NamedLoss(column='val_loss', data=('val',)))
-    >>> loss_of_file("train_loss_Ns20_ep50_cosine.pth.txt"), loss_of_file("trainValLosses2.csv")
+    >>> loss_named_by_file("train_loss_Ns20_ep50_cosine.pth.txt"), loss_named_by_file("trainValLosses2.csv")
     (NamedLoss(column='train_loss', data=('train',)), NamedLoss(column='', data=('train', 'val')))
-    >>> [loss_of_file(name) for name in ("weights.npy", "kl_loss.txt", "loss_D.csv", "loss_weights.txt", "packet_loss.csv")]
+    >>> [loss_named_by_file(name) for name in ("weights.npy", "kl_loss.txt", "loss_D.csv", "loss_weights.txt", "packet_loss.csv")]
     [None, None, None, None, None]
     """
-    words = words_of_file(name)
-    data = tuple(dict.fromkeys(_DATA[word] for word in words if word in _DATA))
+    words = words_in_file_name(name)
+    data = tuple(dict.fromkeys(DATA_WORDS[word] for word in words if word in DATA_WORDS))
     wanted = NamedLoss("", data).catalogue_name
     if "loss" not in words:
         ends = ("_".join(words[begin:]) for begin in range(len(words)))
@@ -71,9 +66,9 @@ def loss_of_file(name: str) -> NamedLoss | None:
         return NamedLoss(end if len(data) < 2 else "", data) if end else None
     place = len(words) - 1 - words[::-1].index("loss")
     before, after = words[:place], words[place + 1 :]
-    if not _is_whole(_plain(before), _plain(after)):
+    if not _is_whole_loss(_without_data_and_versions(before), _without_data_and_versions(after)):
         return None
-    return NamedLoss(_column([*before, "loss"], data) if len(data) < 2 else "", data)
+    return NamedLoss(_column_name([*before, "loss"], data) if len(data) < 2 else "", data)
 
 
 def names_a_training_log(name: str) -> bool:
@@ -82,42 +77,42 @@ def names_a_training_log(name: str) -> bool:
     >>> names_a_training_log("train_log.txt"), names_a_training_log("trainingHistory.csv"), names_a_training_log("train.csv")
     (True, True, False)
     """
-    words = set(words_of_file(name, endings=frozenset()))
-    return any(_DATA.get(word) == TRAIN for word in words) and bool(words & _LOGS)
+    words = set(words_in_file_name(name, endings=frozenset()))
+    return any(DATA_WORDS.get(word) == TRAIN for word in words) and bool(words & _LOG_WORDS)
 
 
-def words_of_file(name: str, *, endings: frozenset[str] = _ENDINGS) -> list[str]:
+def words_in_file_name(name: str, *, endings: frozenset[str] = _ENDINGS) -> list[str]:
     """Return the words of a file's name, in small letters and without its endings; losses are a loss.
 
-    >>> words_of_file("TrainLosses.npy.txt"), words_of_file("valloss3.csv")
+    >>> words_in_file_name("TrainLosses.npy.txt"), words_in_file_name("valloss3.csv")
     (['train', 'loss'], ['val', 'loss', '3'])
     """
     stem = in_english(name[:MAX_NAME])
     words = [word for word in NO_LETTERS.split(CAMEL.sub("_", stem).lower()) if word]
     while len(words) > 1 and words[-1] in endings:
         words.pop()
-    parted = [match.groups() if (match := _GLUED.fullmatch(word)) else (word,) for word in words]
+    parted = [match.groups() if (match := _WRITTEN_TOGETHER.fullmatch(word)) else (word,) for word in words]
     return [word for group in parted for word in group if word]
 
 
-def _plain(words: list[str]) -> list[str]:
+def _without_data_and_versions(words: list[str]) -> list[str]:
     """Return words without those of data and of versions."""
-    return [word for word in words if word not in _DATA and not _VERSION.fullmatch(word)]
+    return [word for word in words if word not in DATA_WORDS and not _VERSION.fullmatch(word)]
 
 
-def _is_whole(before: list[str], after: list[str]) -> bool:
+def _is_whole_loss(before: list[str], after: list[str]) -> bool:
     """Tell whether the words around "loss" leave it a whole one, and its course: no part, no policy's, none of its weights."""
     words = {*before, *after}
-    if words & (_OF_A_LOSS | _OF_OTHERS | SCORE_WORDS):
+    if words & (_ABOUT_A_LOSS | _LOST_ELSEWHERE | SCORE_WORDS):
         return False
-    if "per" in after and not set(after[after.index("per") + 1 :][:1]) & _PER:
+    if "per" in after and not set(after[after.index("per") + 1 :][:1]) & _COUNTED_PASSES:
         return False
     names = ["_".join([*before, "loss"]), *(f"{word}_loss" for word in after)]
     return all("train_loss_raw" in recognise_columns([name]) for name in names)
 
 
-def _column(words: list[str], data: tuple[str, ...]) -> str:
-    """Return the longest end of a name that is that of a loss on some data, else that of any loss on it."""
+def _column_name(words: list[str], data: tuple[str, ...]) -> str:
+    """Return the longest end of a name that is known as a loss on its data, else the word for the data and "loss"."""
     wanted = NamedLoss("", data).catalogue_name
     words = [word for word in words if not _VERSION.fullmatch(word)]
     ends = ("_".join(words[begin:]) for begin in range(len(words)))

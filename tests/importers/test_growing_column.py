@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ckaudit.importers.tables.growing import GrowingColumn
+from ckaudit.importers.tables.growing_column import GrowingColumn
 from ckaudit.importers.tables.numbers import Numbers
 from ckaudit.importers.text.line_reader import step_lines
 

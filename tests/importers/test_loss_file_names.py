@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckaudit.importers.tables.file_names import loss_of_file, names_a_training_log
+from ckaudit.importers.tables.loss_file_names import loss_named_by_file, names_a_training_log
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from ckaudit.importers.tables.file_names import loss_of_file, names_a_training_l
     ],
 )
 def test_a_loss_and_its_data_are_told_by_the_words_of_a_name(names: str, data: tuple[str, ...]) -> None:
-    found = [loss_of_file(name) for name in names.split()]
+    found = [loss_named_by_file(name) for name in names.split()]
     assert [loss.data if loss else None for loss in found] == [data] * len(found)
 
 
@@ -32,13 +32,13 @@ def test_a_loss_and_its_data_are_told_by_the_words_of_a_name(names: str, data: t
     ],
 )
 def test_parts_of_a_loss_and_what_is_lost_elsewhere_are_none(names: str) -> None:
-    assert [loss_of_file(name) for name in names.split()] == [None] * len(names.split())
+    assert [loss_named_by_file(name) for name in names.split()] == [None] * len(names.split())
 
 
 def test_what_a_series_goes_by_is_known_to_the_catalogue() -> None:
     pairs = [("train_losses.txt", "train_loss"), ("run3_val_ce_loss.txt", "val_ce_loss"), ("loss_dev.csv", "val_loss")]
     pairs += [("mnist_mse_loss.csv", "mnist_mse_loss"), ("train_val_loss.csv", ""), ("2024-01-02_losses.npy", "loss")]
-    assert [(name, loss.column) for name, _ in pairs if (loss := loss_of_file(name))] == pairs
+    assert [(name, loss.column) for name, _ in pairs if (loss := loss_named_by_file(name))] == pairs
 
 
 def test_the_log_of_a_training_says_both() -> None:
@@ -47,4 +47,4 @@ def test_the_log_of_a_training_says_both() -> None:
 
 
 def test_a_name_without_end_costs_nothing() -> None:
-    assert loss_of_file("loss_" * 100_000) is not None
+    assert loss_named_by_file("loss_" * 100_000) is not None

@@ -9,7 +9,7 @@ from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import number
 
 MAX_LENGTH = 400
-"""Characters of such an expression: those of PyTorch with a device and a function of the gradient have 60."""
+"""Characters of a printed tensor: one of PyTorch with a device and a function of the gradient has 60."""
 
 _NUMBER = r"([-+]?(?:nan|inf(?:inity)?|(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[-+]?\d{1,4})?))"
 _CALL = r"(?:[a-z]{1,12}\.){0,2}(?:eager)?(?:tensor|array|devicearray|float(?:16|32|64|128)?|longdouble)"
@@ -19,22 +19,22 @@ _EXPRESSION = re.compile(
 )
 
 
-def number_inside(text: str) -> float | None:
-    """Return the number of a text that is exactly such an expression, None where it is none.
+def number_in_tensor(text: str) -> float | None:
+    """Return the number of a text that is exactly one printed tensor, None where it is none.
 
-    >>> number_inside("tensor(3.1304, device='cuda:0', grad_fn=<DivBackward0>)"), number_inside("np.float32(0.5)")
+    >>> number_in_tensor("tensor(3.1304, device='cuda:0', grad_fn=<DivBackward0>)"), number_in_tensor("np.float32(0.5)")
     (3.1304, 0.5)
-    >>> number_inside("[2.]"), number_inside("array([0.5, 0.6])"), number_inside("tensor(0.5) + 1"), number_inside("f(0.5)")
-    (2.0, None, None, None)
+    >>> [number_in_tensor(text) for text in ("[2.]", "array([0.5, 0.6])", "tensor(0.5) + 1", "f(0.5)")]
+    [2.0, None, None, None]
     """
     match = _EXPRESSION.fullmatch(text.strip()) if len(text) <= MAX_LENGTH else None
     return number(match[1] or match[2]) if match else None
 
 
-def unwrapped(text: str) -> str:
-    """Return a text with the number in the place of each such expression.
+def with_plain_numbers(text: str) -> str:
+    """Return a text with its number in the place of each printed tensor.
 
-    >>> unwrapped("[tensor(0.5, device='cuda:0'), np.float64(0.25), [1.]]")
+    >>> with_plain_numbers("[tensor(0.5, device='cuda:0'), np.float64(0.25), [1.]]")
     '[0.5, 0.25, 1.]'
     """
     if "(" not in text and text.count("[") < 2:
@@ -42,10 +42,10 @@ def unwrapped(text: str) -> str:
     return _EXPRESSION.sub(lambda match: match[1] or match[2], text)
 
 
-def note_on_wrapped(count: int, name: str, first: str) -> str:
-    """Return a note on cells of a column that are such expressions.
+def note_on_printed_tensors(count: int, name: str, first: str) -> str:
+    """Return a note on cells of a column that are printed tensors.
 
-    >>> note_on_wrapped(9, "loss", "tensor(0.5)")
+    >>> note_on_printed_tensors(9, "loss", "tensor(0.5)")
     "9 cells of loss are what Python prints of a tensor or an array, first 'tensor(0.5)': the number inside was taken"
     """
     return (

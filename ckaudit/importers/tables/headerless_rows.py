@@ -7,19 +7,20 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ckaudit.importers.column_name import TRAIN
 from ckaudit.importers.names import list_names
 from ckaudit.importers.tables.curves import UNIX_TIME
-from ckaudit.importers.tables.file_names import TRAIN, NamedLoss, loss_of_file
+from ckaudit.importers.tables.loss_file_names import NamedLoss, loss_named_by_file
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from
 
 _UNNAMED = "nothing names the columns"
 
 
-class Roles(Struct, frozen=True):
+class ColumnRoles(Struct, frozen=True):
     """What the columns are.
 
     Attributes:
-        names: What each goes by here: its place, from 1.
+        names: The name of each, made of its place: "column 1", "column 2" and so on.
         measured: Those that neither count nor tell the time.
         taken: Columns by catalogue name, as far as anything tells.
         note: How that was told.
@@ -33,7 +34,7 @@ class Roles(Struct, frozen=True):
     offer: str = ""
 
 
-def roles_of(columns: Sequence[Numbers], file_name: str) -> Roles:
+def roles_of(columns: Sequence[Numbers], file_name: str) -> ColumnRoles:
     """Return what columns without names are.
 
     In a file that is named after a loss the first column that does not count is that loss; two are those of training and of
@@ -42,20 +43,20 @@ def roles_of(columns: Sequence[Numbers], file_name: str) -> Roles:
     names = [f"column {place}" for place in range(1, len(columns) + 1)]
     axes = {name for name, column in zip(names, columns, strict=True) if is_axis(column)}
     measured = [name for name in names if name not in axes]
-    counters = names[: names.index(measured[0])] if measured else names
+    counters = names[: names.index(measured[0])] if measured else names  # before the first measured one
     step = _step_of([columns[names.index(name)] for name in counters])
     taken = {} if step is None else {"step": names[step]}
     if not measured:
-        return Roles(names, measured, taken)
-    if (loss := loss_of_file(file_name)) is not None:
+        return ColumnRoles(names, measured, taken)
+    if (loss := loss_named_by_file(file_name)) is not None:
         found = _of_loss(loss, measured)
-        return Roles(names, measured, taken | found, _note_on(found), _offer_beside(found, measured))
+        return ColumnRoles(names, measured, taken | found, _note_on(found), _offer_beside(found, measured))
     pair = [columns[names.index(name)] for name in measured]
     if counters and len(pair) == 2 and names[-1] == measured[-1] and are_loss_and_accuracy(*pair):
         what = f"{measured[0]} falls while {measured[1]} rises between 0 and 1"
         note = f"{_UNNAMED}: {what}, so they were taken for a training loss and an accuracy, which was left out"
-        return Roles(names, measured, taken | {"train_loss_raw": measured[0]}, note)
-    return Roles(names, measured, taken)
+        return ColumnRoles(names, measured, taken | {"train_loss_raw": measured[0]}, note)
+    return ColumnRoles(names, measured, taken)
 
 
 def _of_loss(loss: NamedLoss, measured: Sequence[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ckaudit.audit import triage
-from ckaudit.contract.schema.loss_names import players_of
+from ckaudit.contract.schema.loss_names import adversarial_sides
 from ckaudit.errors import UnreadableError
 
 PART = "loss_part/"
@@ -25,7 +25,7 @@ def cycle_gan(number, epoch=1, iters=100, d_a=0.25):
     )
 
 
-def test_two_pairs_of_players_are_their_means(imported):
+def test_two_pairs_of_networks_are_their_means(imported):
     text = HEAD + HEAD + "".join(cycle_gan(n, epoch, 100 * (n + 1)) for epoch in range(1, 11) for n in range(3))
     run = imported(text, "loss_log.txt")
     assert [*values(run, "loss_part/discriminator")] == [300 * epoch + 100 * n for epoch in range(10) for n in (1, 2, 3)]
@@ -42,7 +42,7 @@ def test_two_pairs_of_players_are_their_means(imported):
     assert not any(word in note for note in left_out for word in ("g_a", "d_b", "cycle", "idt", "sat jun"))
 
 
-def test_a_player_that_is_no_number_is_found_and_one_that_is_missing_leaves_a_gap(tmp_path, imported):
+def test_a_side_that_is_no_number_is_found_and_one_that_is_missing_leaves_a_gap(tmp_path, imported):
     lines = [cycle_gan(n, 1 + n // 30, 10 * (n % 30 + 1), d_a="nan" if n >= 200 else 0.25) for n in range(240)]
     path = tmp_path / "loss_log.txt"
     path.write_text("".join(lines))
@@ -132,7 +132,7 @@ def test_the_accuracy_of_a_classifier_stays_beside_a_plain_loss(imported):
 
 
 @pytest.mark.parametrize(
-    ("names", "sides"),
+    ("names", "expected"),
     [
         (["D_A", "G_A", "D_B", "G_B"], (("G_A", "G_B"), ("D_A", "D_B"))),
         (["loss_G_A", "loss_G_B", "loss_D_A", "loss_D_B"], (("loss_G_A", "loss_G_B"), ("loss_D_A", "loss_D_B"))),
@@ -150,12 +150,12 @@ def test_the_accuracy_of_a_classifier_stays_beside_a_plain_loss(imported):
         ([], None),
     ],
 )
-def test_which_names_are_players(names, sides):
-    players = players_of(names)
-    assert (players and (players.generators, players.discriminators)) == sides
+def test_which_names_are_of_which_side(names, expected):
+    sides = adversarial_sides(names)
+    assert (sides and (sides.generators, sides.discriminators)) == expected
 
 
-def test_a_log_of_other_letters_is_no_game(imported):
+def test_a_log_of_other_letters_has_no_adversarial_losses(imported):
     with pytest.raises(UnreadableError, match="no line of a step holds a value whose name is known"):
         imported("".join(f"Epoch {n} g_a: 0.{n} g_b: 0.5\n" for n in range(1, 9)), "train.log")
     run = imported("".join(f"step {n} loss: 0.{n} d_1: {n}.5 nan_1: 3\n" for n in range(1, 9)), "train.log")
