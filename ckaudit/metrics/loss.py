@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
 from ckaudit.run.medians import median
-from ckaudit.run.rises import SOLVED
+from ckaudit.run.negligible_changes import SOLVED
 from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single

@@ -20,7 +20,8 @@ from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
 from ckaudit.rules.loss.overfitting import is_grave_rise, overfitting
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import medians_of_parts
-from ckaudit.run.rises import is_negligible, sustained_rise
+from ckaudit.run.negligible_changes import is_negligible
+from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
 from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps

@@ -18,7 +18,7 @@ from ckaudit.run.isotonic_regression import fits_after, isotonic_fits
 from ckaudit.run.learning_curves import rise_likelihood_ratio
 from ckaudit.run.medians import median
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, PARTS, parts_of, rank_trend, trimmed_noise
-from ckaudit.run.series import Floats, Series, Steps
+from ckaudit.run.series import Floats, Steps
 
 PRIOR_NOISE = 0.02
 """Noise of a logged loss as a share of its level: between the 1 and 10 % that public logs have, nearer to the lower end."""
@@ -35,13 +35,6 @@ CLEAR_DEVIATIONS = 6.0
 HEAVY_NOISE = 0.2
 """Share of the level by which points scatter so that only a clear rise counts: of flat curves of 30 % noise and 10 to 30 points a
 third come to 3 deviations and a law of learning that fits no better, and one in fifteen to six."""
-
-SOLVED = 0.1
-"""A loss below this share of its first is learnt for the most part, and small gradients and updates are no illness."""
-
-NEGLIGIBLE_RISE, NEGLIGIBLE_WHEN_SOLVED = 0.02, 0.05
-"""Share of what a loss has fallen below which a rise is nothing: of a loss near zero a tenth of its level is no news, and of a
-task that is solved a twentieth is what single batches take back."""
 
 NEGLIGIBLE_SHARE = 1e-3
 """Share of the middle level below which a curve is at zero for all that matters; a logarithm would make much of it."""
@@ -159,29 +152,6 @@ def large_or_clear_rise(values: Floats, *, large: float, small: float) -> Rise |
     """
     rise = sustained_rise(values, min_share=large)
     return rise or sustained_rise(values, min_share=small, min_deviations=CLEAR_DEVIATIONS)
-
-
-def is_negligible(change: float, held_out: Floats, trained: Series | None) -> bool:
-    """Tell whether a change is next to nothing beside what has been learnt since the first losses.
-
-    Args:
-        change: Of a loss.
-        held_out: Losses on held-out data, shape (E,); their lowest is what learning has come to.
-        trained: The training loss from the beginning of the run; None where it is not known.
-    """
-    known = trained.finite_points()[1] if trained is not None and trained.labels else np.empty(0)
-    untrained = max(median(losses[:3]) for losses in (held_out, known) if len(losses))
-    return change <= negligible_rise(float(held_out.min()), untrained)
-
-
-def negligible_rise(low: float, untrained: float) -> float:
-    """Return how far a loss that has come from that of an untrained model to a low one may rise again, and nothing is lost.
-
-    >>> negligible_rise(1.0, 3.0), negligible_rise(0.0, 2.0)
-    (0.04, 0.1)
-    """
-    is_solved = 0 <= low < SOLVED * untrained  # below zero there is no telling how much is left
-    return (NEGLIGIBLE_WHEN_SOLVED if is_solved else NEGLIGIBLE_RISE) * (untrained - low)
 
 
 def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:

@@ -8,8 +8,8 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.run.negligible_changes import SOLVED
 from ckaudit.run.oscillation import MIN_POINTS, oscillation
-from ckaudit.run.rises import SOLVED
 from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Series
 

@@ -14,8 +14,9 @@ from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.loss.overfitting import CARRIED
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule, true_stretches
 from ckaudit.run.medians import median
+from ckaudit.run.negligible_changes import SOLVED, negligible_rise
 from ckaudit.run.oscillation import oscillation
-from ckaudit.run.rises import SOLVED, Rise, falls_from_each_jump, large_or_clear_rise, negligible_rise, sustained_rise
+from ckaudit.run.rises import Rise, falls_from_each_jump, large_or_clear_rise, sustained_rise
 from ckaudit.run.robust import MAD_TO_SIGMA, MEDIAN_STANDARD_ERROR_FACTOR, begins_at_zero, difference_noise, looks_like_a_score
 from ckaudit.run.run_facts import TARGET_MOVES, is_known_to_be_a_loss, target_moves, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, Steps

@@ -14,7 +14,7 @@ from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.blocks import by_blocks
 from ckaudit.run.medians import median
-from ckaudit.run.rises import SOLVED
+from ckaudit.run.negligible_changes import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
 from ckaudit.run.run_facts import TARGET_MOVES, is_known_to_be_a_loss, target_moves, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Mask, Series, Steps

@@ -14,7 +14,8 @@ from ckaudit.metrics.loss_function import constant_guess, explained_share, never
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
-from ckaudit.run.rises import Rise, falls_on, is_negligible, large_or_clear_rise, sustained_rise
+from ckaudit.run.negligible_changes import is_negligible
+from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
 from ckaudit.run.run_facts import has_taken_all_steps
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary
