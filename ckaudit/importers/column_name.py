@@ -23,6 +23,7 @@ _NEW_WORD = re.compile(r"(?<=[a-z])(?=[A-Z][A-Za-z\d])")  # in valLoss and valPP
 _GAPS = re.compile(r"[\s./\-()\[\]]+")
 _LOSSES = re.compile(r"losses(?=_|$)")
 _MEAN = re.compile(r"^(?:avg|average|mean)_(?=.*loss)|(?<=loss)_(?:avg|average|mean)$")
+_JOINED = re.compile(rf"^({_DATA})(?=(?:loss|acc|accuracy|ppl)$)")
 _DATA_FIRST = re.compile(rf"(?P<data>{_DATA})_(?P<measured>.+)")
 _DATA_LAST = re.compile(rf"(?P<measured>(?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|perplexity|acc|accuracy))_(?P<data>{_DATA})")
 
@@ -61,6 +62,8 @@ def parse_column_name(header: str) -> ColumnName:
 
     >>> parse_column_name("Loss (train)"), parse_column_name("epoch/avg_val_losses")
     (ColumnName(data_word='train', measured='loss', slice=''), ColumnName(data_word='val', measured='loss', slice=''))
+    >>> parse_column_name("valloss").normal_form, parse_column_name("TestAcc").normal_form
+    ('val_loss', 'test_acc')
     >>> parse_column_name("eval/books/CrossEntropyLoss").slice, parse_column_name("learningRate [nats]").normal_form
     ('books', 'learning_rate')
     """
@@ -69,5 +72,6 @@ def parse_column_name(header: str) -> ColumnName:
         return ColumnName(match[1].lower(), match[3].lower(), match[2])
     spelt = _NEW_WORD.sub("_", _GROUP.sub("", _NATS.sub("", column).strip()))
     words = _MEAN.sub("", _LOSSES.sub("loss", _GAPS.sub("_", spelt.lower()).rstrip("_")))
+    words = _JOINED.sub(r"\1_", words)
     match = _DATA_LAST.fullmatch(words) or _DATA_FIRST.fullmatch(words)
     return ColumnName(match["data"], match["measured"]) if match else ColumnName("", words)

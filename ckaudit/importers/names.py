@@ -59,7 +59,7 @@ _PATTERNS = {
     ),
     "train_loss_raw": (
         rf"(?:reduced_)?(?:(?:{_TRAINING})_)?{COMPONENT}(?:cross_?entropy_?)?loss(?:_(?:step|epoch))?"
-        rf"|loss_train(?:ing)?_total|(?:(?:{_TRAINING})_)?(?:loss|l)_(?:total|sum|vae|elbo)(?:_loss)?|(?:{_TRAINING})_epoch_loss"
+        rf"|loss_train(?:ing)?_total|(?:(?:{_TRAINING})_)?(?:loss|l)_(?:total|sum|vae|elbo|pix)(?:_loss)?|(?:{_TRAINING})_epoch_loss"
         rf"|(?:(?:{_TRAINING})_)?(?:nll|ce|xent|(?:token_)?cross_?entropy)|j_?(?:{_TRAINING})"
     ),
     "train_ppl": rf"(?:(?:{_TRAINING})_)?(?:ppl|perplexity)",

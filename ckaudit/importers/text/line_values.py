@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.loss_names import loss_part_of, may_be_adversarial
+from ckaudit.contract.schema.manifest import StepUnit
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.names import (
@@ -182,6 +184,7 @@ def read_named_lines(
     *,
     notes: Sequence[str] = (),
     left_out: Sequence[str] = (),
+    step_unit: StepUnit | UnsetType = UNSET,
 ) -> list[Imported]:
     """Return the runs of a log whose lines were read, and which says nothing about its runs beside them.
 
@@ -192,6 +195,7 @@ def read_named_lines(
         rows: The lines, their columns by key.
         notes: What was done to get the lines.
         left_out: Keys that stay unread.
+        step_unit: What a step is, where it is no update.
 
     Raises:
         UnreadableError: Where no line has a value.
@@ -200,7 +204,7 @@ def read_named_lines(
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [*left_out])
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-        return named_lines(rows, mapped, notes)
+        return replace(named_lines(rows, mapped, notes), step_unit=step_unit)
 
     return read_scanned(log, source, columns, Format(parsed_dialect(name, is_wanted), meaning, no_run_facts))
 
