@@ -1,4 +1,4 @@
-"""How often `ckaudit diff` calls replicas different and changes the same: replicas and one-change trainings of known effect.
+"""How often `ckaudit diff` calls replicas different and real changes the same, over trainings with one change of known effect.
 
 python benchmarks/calibration.py FOLDER [--tune] [--write]
 
@@ -42,11 +42,11 @@ MARKS = ("<!-- apart -->", "<!-- scored -->")
 
 
 class Scored(Struct, frozen=True):
-    """One pair and what is known of it.
+    """One pair with its verdict and the true effect.
 
     Attributes:
         case: The training that is judged.
-        pair: What was said.
+        pair: The result of the comparison.
         effect: Difference of its smoothed final loss from that of the replicas, over their standard deviation.
     """
 
@@ -56,7 +56,7 @@ class Scored(Struct, frozen=True):
 
 
 def read(case: Case, folder: Path) -> JudgedRun:
-    """Return a recording without its clock: the machine that trained was shared."""
+    """Return a recording without its clock, because the machine that trained it was shared."""
     run = open_run(folder / case.name, reads=triage_reads() | reads())
     run = replace(run, scalars={name: series for name, series in run.scalars.items() if name not in CLOCK})
     return JudgedRun(folder / case.name, RunSide(run, tuple(triage_run(run).findings)))
@@ -73,7 +73,7 @@ def score(which: str, folder: Path, *, replicas: int) -> tuple[list[Scored], lis
     Args:
         which: The set.
         folder: Where its recordings are.
-        replicas: How many replicas of the reference tell the noise; 0: none.
+        replicas: How many replicas of the reference give the noise; 0: none.
     """
     known = {case.name: (case, read(case, folder)) for case in cases(which)}
     same = [subject for case, subject in known.values() if not case.reference]
@@ -102,7 +102,7 @@ def _others(same: list[JudgedRun], left: JudgedRun, right: JudgedRun, count: int
 
 
 def rows(alike: list[Scored], changed: list[Scored]) -> Iterator[tuple[str, str]]:
-    """Yield what was measured, a name and a number each."""
+    """Yield each measured quantity as its name and its value."""
     yield "replicas called different", _told(alike, missed=False)
     strong = [each for each in changed if abs(each.effect) >= STRONG]
     yield f"changes of effect {STRONG:g} and more called same", _told(strong, missed=True)
@@ -120,7 +120,7 @@ def _told(scored: list[Scored], *, missed: bool) -> str:
 
 
 def _is_given_away(each: Scored) -> bool:
-    """Tell whether a quantity that has no noise differs: such a change is found whatever its effect."""
+    """Tell whether a quantity without noise differs: such a change is found whatever its effect."""
     return each.case.name.startswith(("rate", "batch", "warmup", "late_rate"))
 
 
@@ -130,7 +130,7 @@ def _share(count: int, total: int) -> str:
 
 
 def excess(folder: Path) -> Iterator[str]:
-    """Yield the table of how far replicas of the set to tune on lie apart, over what bands believe."""
+    """Yield the table of how far replicas of the tuning set are apart, over the deviation that the bands assume."""
     same = [read(case, folder) for case in cases("tune") if not case.reference]
     pairs = [RunPair(left.side, right.side) for left, right in combinations(same, 2)]
     asked: dict[str, Callable[[RunPair], Floats | None]] = {
@@ -169,7 +169,7 @@ def changes(scored: dict[int, list[Scored]]) -> Iterator[str]:
 
 
 def page(which: str, root: Path) -> str:
-    """Return what was measured, as Markdown."""
+    """Return the results as Markdown."""
     found = {replicas: score(which, root / which, replicas=replicas) for replicas in (0, 2)}
     tables = [dict(rows(*each)) for each in found.values()]
     lines = ["| measured | residuals | `--noise` with 2 replicas |", "|---|---|---|"]

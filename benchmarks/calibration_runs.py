@@ -1,9 +1,9 @@
-"""The trainings that `ckaudit diff` is calibrated on: replicas, and trainings with one change each.
+"""The trainings that calibrate `ckaudit diff`: replicas, and trainings with one change each.
 
 python benchmarks/calibration_runs.py FOLDER [--only tune|score]
 
-Recordings that are there already are kept. The set to tune on shares no corpus,
-schedule, shape of batch or seed with the one that is scored.
+Existing recordings are kept. The tuning set shares no corpus,
+schedule, batch shape or seed with the scoring set.
 """
 
 import sys
@@ -37,25 +37,25 @@ FIRST_CHANGED = {"tune": 350, "score": 450}
 
 
 class Rate(Change):
-    """The learning rate is multiplied by `strength` from the onset on."""
+    """A change that multiplies the learning rate by `strength` from the onset on."""
 
     def rate(self, training: Training, rate: float) -> float:
-        """Multiply it."""
+        """Return the multiplied rate from the onset on."""
         return rate * self.strength if training.step >= self.onset else rate
 
 
 class Weights(Change):
-    """All weights of block 1 are multiplied by `strength` before the step of the onset."""
+    """A change that multiplies all weights of block 1 by `strength` before the step of the onset."""
 
     def begin(self, training: Training) -> None:
-        """Multiply them."""
+        """Multiply the weights at the onset."""
         if training.step == self.onset:
             for weight in training.model.get_submodule("blocks.1").parameters():
                 weight.data.mul_(self.strength)
 
 
 class Noise(Change):
-    """A share of `strength` of the targets belongs to another position from the onset on."""
+    """A change that gives a share of `strength` of the targets another position from the onset on."""
 
     def batch(self, training: Training, batch: Batch) -> Batch:
         """Roll the targets of the first rows."""
@@ -65,20 +65,20 @@ class Noise(Change):
 
 
 class Frozen(Change):
-    """Block 1 does not ask for a gradient."""
+    """A change that freezes block 1."""
 
     def model(self, model: torch.nn.Module) -> None:
-        """Freeze it."""
+        """Set `requires_grad` of block 1 to false."""
         model.get_submodule("blocks.1").requires_grad_(False)
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One training.
+    """One training of a set.
 
     Attributes:
-        name: Of its folder.
+        name: Name of its folder.
         plan: What is trained.
-        change: What steps in.
+        change: The change that is made to it.
         reference: Name of the replica that it is compared with; empty: it is a replica itself.
         onset: First step of a late change, which has the seed of its reference; 0: another seed.
     """
@@ -153,7 +153,7 @@ def cases(which: str) -> Iterator[Case]:
 
 
 def train(case: Case, folder: Path) -> None:
-    """Record one training, unless it is there already."""
+    """Record one training, unless it exists."""
     target = folder / case.name
     if (target / "run.json").exists():
         return

@@ -1,8 +1,8 @@
-"""Made-up loss curves: healthy ones of many shapes, and the same with one illness of known place and size.
+"""Made-up loss curves: healthy ones of many shapes, and the same with one illness of known position and size.
 
 A healthy curve falls from its start to a floor, by a power of time or exponentially, at any pace and in any unit. Its noise is a
-share of its level. An illness begins at a random point with two points at least before it and two after it (three from ten points
-on), and is as large as `smallest` says, or up to three times that.
+share of its level. An illness begins at a random point with at least two points before it and two from it on (three from ten
+points on), and is as large as `smallest` says, or up to three times that.
 """
 
 import math
@@ -32,7 +32,7 @@ class Draw(Struct, frozen=True, eq=False):
     val: Floats | None = None
 
     def run(self) -> Run:
-        """Return it as a run in memory."""
+        """Return the log as a run in memory."""
         scalars = {}
         if self.train is not None:
             scalars["train_loss_raw"] = single("train_loss_raw", "1", self.steps, self.train)
@@ -42,7 +42,7 @@ class Draw(Struct, frozen=True, eq=False):
 
 
 def steps_of(rng: np.random.Generator, count: int) -> Steps:
-    """Return the steps of a log of a run of a few thousand steps or more."""
+    """Return the steps of a log, for a run of a few thousand steps or more."""
     every = max(1, int(rng.choice([2_000, 10_000, 100_000])) // count)
     return every * np.arange(1, count + 1, dtype=np.int64)
 
@@ -50,7 +50,7 @@ def steps_of(rng: np.random.Generator, count: int) -> Steps:
 def clean(rng: np.random.Generator, count: int, noise: float) -> Floats:
     """Return a healthy curve without noise: from its start to a floor of a sixth to half of it, shape (N,).
 
-    It falls by as much as an illness is large, at least: less cannot be told from a curve that does not fall.
+    It falls by at least the size of an illness, because a smaller fall cannot be told from none.
     """
     while True:
         values = _decay(rng, count)
@@ -78,14 +78,14 @@ def smallest(noise: float) -> float:
 
 
 def healthy(rng: np.random.Generator, count: int, noise: float, *, with_val: bool) -> Draw:
-    """Return a healthy log; its validation loss lies at most a tenth above the training loss or a twentieth below."""
+    """Return a healthy log; its validation loss is at most a tenth above the training loss or a twentieth below."""
     values = clean(rng, count, noise)
     val = noisy(rng, values * (1 + rng.uniform(-0.05, 0.1)), noise) if with_val else None
     return Draw(steps_of(rng, count), noisy(rng, values, noise), val)
 
 
 def onset_of(rng: np.random.Generator, count: int) -> int:
-    """Return a first point of an illness: two at least are before it, and two from it on, three from ten points on."""
+    """Return the first point of an illness: at least two are before it, and two from it on, three from ten points on."""
     return int(rng.integers(2, count - (2 if count < 10 else 3) + 1))
 
 

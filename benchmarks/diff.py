@@ -2,7 +2,7 @@
 
     python benchmarks/diff.py [--rounds 5] [--files 1000] [--only TEXT] [--write]
 
-deepdiff is measured where CKAUDIT_DEEPDIFF names a Python that has it.
+deepdiff is measured if CKAUDIT_DEEPDIFF names a Python that has it.
 """
 
 import os
@@ -20,12 +20,12 @@ from pairs import Case, run  # noqa: E402
 from validate import VARIANTS  # noqa: E402
 
 JQ = 'jq -S . "$0" > "$2/a1"; jq -S . "$1" > "$2/b1"; diff "$2/a1" "$2/b1"; [ $? -le 1 ]'
-EITHER = '"$@"; [ $? -le 1 ]'  # worse or different is an answer, and no failure
+EITHER = '"$@"; [ $? -le 1 ]'  # the answers worse and different have exit code 1, which is no failure
 DEEP = "import json, sys, deepdiff; print(deepdiff.DeepDiff(*(json.load(open(path)) for path in sys.argv[1:])))"
 
 
 def prepare(root: Path, files: int) -> None:
-    """Write two pairs of files, and two runs of so many checkpoints."""
+    """Write two pairs of files, and two runs of `files` checkpoints."""
     for name, make in (("keys", key_heavy), ("grids", grid_heavy)):
         for side in range(2):
             (root / f"{name}{side}.json").write_bytes(orjson.dumps(make(seed=side)))
@@ -39,7 +39,7 @@ def prepare(root: Path, files: int) -> None:
 
 
 def cases(root: Path, files: int) -> list[Case]:
-    """Return all comparisons for which there is a peer."""
+    """Return all comparisons that have a peer."""
     ours = str(Path(sys.executable).parent / "ckaudit")
     deep = os.environ.get("CKAUDIT_DEEPDIFF")
     found = []

@@ -1,9 +1,9 @@
-"""Healthy trainings of many families of models, recorded through what their users use, and what triage says of them.
+"""What triage says about healthy trainings of many model families, recorded through their users' own tools.
 
     python benchmarks/families.py [--only NAME,...] [--seeds 3] [--jobs 2] [--cache FOLDER] [--write]
 
-Every training is a folder FAMILY.SEED of the cache, and is kept: only what is missing is trained. `--write` puts the table into
-docs/families.md.
+Every training is a folder FAMILY.SEED of the cache. Existing folders are kept; only missing ones are trained. `--write` puts the
+table into docs/families.md.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def record(name: str, seeds: Sequence[int], cache: Path) -> None:
 
 
 def row(name: str, seeds: Sequence[int], cache: Path) -> tuple[str, int]:
-    """Return the table's row of a family, and at how many seeds something is sev2 or worse."""
+    """Return a family's row of the table, and the number of its seeds with a finding of sev2 or worse."""
     from ckaudit.audit import triage
 
     reports = [triage(cache / f"{name}.{seed}") for seed in seeds]
@@ -64,7 +64,7 @@ def row(name: str, seeds: Sequence[int], cache: Path) -> tuple[str, int]:
 
 
 def table(names: Sequence[str], seeds: Sequence[int], cache: Path) -> str:
-    """Return the table of all families, and a line that counts."""
+    """Return the table of all families, and a line with the counts."""
     rows = [row(name, seeds, cache) for name in names]
     head = "| family | through | trained with | " + " | ".join(f"seed {seed}" for seed in seeds) + " | notes |"
     alarmed, runs = sum(count for _, count in rows), len(names) * len(seeds)
@@ -73,13 +73,13 @@ def table(names: Sequence[str], seeds: Sequence[int], cache: Path) -> str:
 
 
 def write_table(page: Path, mark: str, table: str) -> None:
-    """Put a table behind a mark of a page, in place of what stands there."""
+    """Replace everything behind a mark of a page by a table."""
     text = page.read_text(encoding="utf-8")
     page.write_text(text[: text.index(mark) + len(mark)] + "\n\n" + table + "\n", encoding="utf-8")
 
 
 def train_apart(script: str, name: str, options: Sequence[str]) -> None:
-    """Run a script that records in a process of its own, and say how it ended."""
+    """Run a recording script in its own process, and print how it ended."""
     done = subprocess.run([sys.executable, script, "--record", *options], capture_output=True, text=True, check=False)
     print(f"{name}: {'trained' if done.returncode == 0 else done.stderr[-2000:]}", flush=True)
 

@@ -2,10 +2,10 @@
 
     python benchmarks/first_contact.py [--python PYTHON] [--folder FOLDER] [--write]
 
-Each contact is at most two commands, as a page has them but for the user's own names, and is tried with something healthy and
-with something ill. The script checks that the page has the command, that the first try works, and that the verdict is right;
-exit code 1 says that one is not. The trainings are done by the Python that runs this script, which needs torch and transformers;
-the audits by the fresh environment, or by the one that `--python` names, to save the install.
+Each contact is at most two commands, as a page has them except for the user's own names, and is tried once with something healthy
+and once with something ill. The script checks that the page has the command, that the first try works, and that the verdict is
+right; the exit code is 1 if one of these fails. The Python that runs this script does the trainings and needs torch and
+transformers. The fresh environment does the audits, or the one that `--python` names, to save the install.
 """
 
 import argparse
@@ -47,12 +47,12 @@ Trainer(model, arguments, train_dataset=rows[:448], eval_dataset=rows[448:]).tra
 
 
 class PageCommand(NamedTuple):
-    """A command, and where it stands.
+    """A command, and the page that has it.
 
     Attributes:
-        line: What is typed.
+        line: What the user types.
         page: The page that has it.
-        stands: What stands there, where the user's names are others.
+        stands: The page's version of the line, if the user's names differ.
     """
 
     line: str
@@ -61,13 +61,13 @@ class PageCommand(NamedTuple):
 
 
 class Contact(NamedTuple):
-    """What somebody tries.
+    """One thing that a new user tries.
 
     Attributes:
         name: In words.
         prepare: Puts what is audited into a folder, given the clone and the folder.
         commands: At most two.
-        is_ill: Whether the verdict has to be a finding of sev2 or worse, or, of a gate, that the run is worse.
+        is_ill: Whether the verdict has to be a finding of sev2 or worse, or, for a gate, that the run is worse.
         made: A file that the last command writes, which is read.
     """
 
@@ -79,7 +79,7 @@ class Contact(NamedTuple):
 
 
 class CommandResult(NamedTuple):
-    """What a command came to."""
+    """The result of a command."""
 
     code: int
     text: str
@@ -92,7 +92,7 @@ def train(_clone: Path, user: Path, *, rate: float) -> None:
 
 
 def write_csv(_clone: Path, user: Path, *, climbs: bool) -> None:
-    """Train a line through points, and log an epoch at a time as a script of one's own does."""
+    """Fit a line to points, and log one epoch at a time as a user's own script does."""
     chance = random.Random(0)
     points = [(each, 0.7 * each - 0.2 + chance.gauss(0, 0.3)) for each in (chance.uniform(-1, 1) for _ in range(400))]
     slope, offset, lines = 3.0, 2.0, ["Epoch,training nll,validation nll"]
@@ -117,7 +117,7 @@ def copy(clone: Path, user: Path, *, pattern: str, to: str = ".") -> None:
 
 
 def train_canaries(clone: Path, user: Path, *, times: float) -> None:
-    """Train three good runs and a canary with so many times the learning rate, by the example of the page."""
+    """Train three good runs and a canary with `times` the learning rate, by the example of the page."""
     shutil.copytree(clone / "examples" / "gate", user / "base")
     shutil.copytree(clone / "examples" / "gate", user / "head")
     recipe = user / "head" / "recipe.toml"
@@ -127,7 +127,7 @@ def train_canaries(clone: Path, user: Path, *, times: float) -> None:
 
 
 def by_python(arguments: list[str], folder: Path) -> None:
-    """Run a training with the Python of this script."""
+    """Run a training with the Python that runs this script."""
     surroundings = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, *arguments], cwd=folder, env=surroundings, check=True, capture_output=True)
 
@@ -182,7 +182,7 @@ CONTACTS = (
 
 
 class Page(HTMLParser):
-    """What is read of a page: its words, and whether anything is fetched."""
+    """The words of a page, and whether it fetches anything."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,19 +190,19 @@ class Page(HTMLParser):
         self.fetched: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what the tag would fetch."""
+        """Record what the tag would fetch."""
         named = dict(attrs)
         reference = named.get("src") or (named.get("href") if tag == "link" else None)
         if reference and not reference.startswith("data:"):
             self.fetched.append(reference)
 
     def handle_data(self, data: str) -> None:
-        """Keep the words."""
+        """Store the text."""
         self.words.append(data)
 
 
 def wrong_with_page(path: Path, verdict: str) -> str | None:
-    """Return what is wrong with a written report, which has to say the verdict and fetch nothing."""
+    """Return what is wrong with a written report, which has to contain the verdict and fetch nothing."""
     page = Page()
     page.feed(path.read_text(encoding="utf-8"))
     if page.fetched:
@@ -211,7 +211,7 @@ def wrong_with_page(path: Path, verdict: str) -> str | None:
 
 
 class Bench:
-    """The clone, the environment in which audits run, and a folder for each contact."""
+    """The clone, the environment of the audits, and a folder for each contact."""
 
     def __init__(self, folder: Path, python: Path | None) -> None:
         self.folder = folder
@@ -221,7 +221,7 @@ class Bench:
         self._python = python or self.clone / ".venv" / "bin" / "python"
 
     def install(self) -> None:
-        """Clone, and install by the command of the README, where no other environment is named."""
+        """Clone, and install by the command of the README unless another environment is named."""
         command = f"git clone --quiet {shlex.quote(ROOT.as_uri())} {shlex.quote(str(self.clone))}"
         self.installed.append(("git clone", self.type(command, self.folder)))
         if self.is_fresh:
@@ -239,7 +239,7 @@ class Bench:
         return CommandResult(done.returncode, f"{done.stdout}\n{done.stderr}".strip(), time.perf_counter() - begun)
 
     def report(self, line: str, folder: Path) -> dict[str, Any]:
-        """Return as data what a triage or gate says."""
+        """Return the output of a triage or gate as data."""
         line = line.replace("ckaudit report", "ckaudit triage").partition(" -o ")[0]
         said = self.type(f"{line} --format json 2> /dev/null", folder)
         try:
@@ -254,7 +254,7 @@ class Bench:
 
 
 def tried(bench: Bench, contact: Contact, folder: Path) -> tuple[str, bool]:
-    """Try a contact, and return its row and whether all was right."""
+    """Try a contact, and return its row and whether everything was right."""
     contact.prepare(bench.clone, folder)
     wrong = [f"{typed.page} does not have it" for typed in contact.commands if not bench.is_on_page(typed)]
     said = [bench.type(typed.line, folder) for typed in contact.commands]
@@ -268,7 +268,7 @@ def tried(bench: Bench, contact: Contact, folder: Path) -> tuple[str, bool]:
 
 
 def _wrong(contact: Contact, said: CommandResult, whole: dict[str, Any], folder: Path) -> Iterator[str]:
-    """Yield what is wrong with what was said."""
+    """Yield each mistake in a contact's result."""
     if not whole:
         yield f"no verdict: {_first(said.text)}"
     elif contact.made:
@@ -286,7 +286,7 @@ def _wrong(contact: Contact, said: CommandResult, whole: dict[str, Any], folder:
 
 
 def _verdict(said: CommandResult, whole: dict[str, Any]) -> str:
-    """Return severity or outcome, exit code and the first sentence, for a cell."""
+    """Return severity or outcome, exit code and the first sentence, as a table cell."""
     outcome = whole.get("gate", {}).get("outcome") or whole.get("severity") or "no finding"
     sentence = str(whole.get("verdict") or _first(said.text)).replace("|", "\\|")
     return f"{outcome}, exit code {said.code}: {sentence}"
@@ -297,9 +297,9 @@ def _first(text: str) -> str:
 
 
 def table(bench: Bench) -> tuple[str, bool]:
-    """Try everything, and return the table and whether all was right."""
+    """Try every contact, and return the table and whether everything was right."""
     rows, right = [], True
-    contacts = [each for each in CONTACTS if bench.is_fresh or EXTRA not in each.commands]  # nobody's own environment is changed
+    contacts = [each for each in CONTACTS if bench.is_fresh or EXTRA not in each.commands]  # a user's own one is not changed
     for number, contact in enumerate(contacts, 1):
         folder = bench.folder / str(number)
         folder.mkdir()
@@ -312,7 +312,7 @@ def table(bench: Bench) -> tuple[str, bool]:
 
 
 def main() -> int:
-    """Play the five minutes, print the table, and write it where that is asked for."""
+    """Play the five minutes, print the table, and write it if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", type=Path, help="a Python with ckaudit installed, in place of a fresh environment")
     parser.add_argument("--folder", type=Path, help="an empty folder to work in; default: a temporary one")

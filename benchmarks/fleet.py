@@ -2,8 +2,8 @@
 
 python benchmarks/fleet.py [--runs 40] [--checkpoints 160] [--rounds 3] [--jobs 2] [--write]
 
-The fleet is made of recorded runs of `fixtures/runs`, one in ten of them ill; recorded checkpoints, of 50 KB each, are repeated
-until a run has as many as wished.
+The fleet consists of recorded runs of `fixtures/runs`, one in ten of them ill. The recorded checkpoints, of 50 KB each, are
+repeated until a run has the requested number.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from pairs import machine, measure, write_table  # noqa: E402
 RUNS = HERE.parent / "fixtures" / "runs"
 ILL = ("lr_too_high", "nan_batch", "overfit_tiny", "no_warmup_spike")
 OWN = ("learning_rate", "steps_seen", "tokens_seen")
-"""What a line says of its own step; the rest it may say of another."""
+"""The numbers of a line that belong to its own step; the others may be repeated at another step."""
 PARSE = """
 import os, sys, multiprocessing, orjson
 def parse(folder):
@@ -49,7 +49,7 @@ if __name__ == "__main__":
 
 
 def write_fleet(root: Path, runs: int, checkpoints: int) -> None:
-    """Write so many run folders of so many checkpoints below `root`."""
+    """Write `runs` run folders of `checkpoints` checkpoints each below `root`."""
     made = {name: list(files_of(RUNS / name, checkpoints)) for name in ("healthy", *ILL)}
     for number in range(runs):
         name = ILL[number // 10 % len(ILL)] if number % 10 == 9 else "healthy"
@@ -60,9 +60,9 @@ def write_fleet(root: Path, runs: int, checkpoints: int) -> None:
 
 
 def files_of(folder: Path, checkpoints: int) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a run that has as many checkpoints as wished: each is the recorded one whose step is nearest.
+    """Yield the files of a run with the requested number of checkpoints: each is the recorded one with the nearest step.
 
-    The log says at each of these steps what it said at the recorded one.
+    The log repeats at each of these steps the line of the recorded step.
     """
     documents = {document["step"]: document for document in map(read, folder.glob("analysis_checkpoint_*"))}
     lines = [json.loads(line) for line in (folder / "scalars.jsonl").read_bytes().splitlines()]
@@ -96,7 +96,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def one_by_one(root: Path) -> tuple[float, float]:
-    """Return processor seconds of auditing the runs below a folder, and of parsing their checkpoints, taking turns."""
+    """Return processor seconds for auditing the runs below a folder and for parsing their checkpoints, taking turns."""
     audited, parsed = [], []
     folders = sorted(root.iterdir())
     audit_run(RunSource(name="warm", path=str(folders[0])))
@@ -114,7 +114,7 @@ def one_by_one(root: Path) -> tuple[float, float]:
 
 
 def whole(root: Path, jobs: int, rounds: int) -> list[tuple[float, float, float, float]]:
-    """Return wall seconds of a first audit, of a second one, and of processes that parse, and the memory of the command."""
+    """Return wall seconds of a first audit, of a second audit and of the parsing processes, and the memory of the command."""
     ours = [str(Path(sys.executable).parent / "ckaudit"), "fleet", f"{root}/runs/*", "--jobs", str(jobs), "--no-config"]
     ours += ["-o", str(root / "data")]
     (root / "parse.py").write_text(PARSE)
@@ -122,13 +122,13 @@ def whole(root: Path, jobs: int, rounds: int) -> list[tuple[float, float, float,
     for _ in range(rounds):
         shutil.rmtree(root / "data", ignore_errors=True)
         parsed = measure([sys.executable, str(root / "parse.py"), str(root / "runs"), str(jobs)])
-        first, second = measure(ours, 1), measure(ours, 1)  # some runs are ill
+        first, second = measure(ours, 1), measure(ours, 1)  # exit code 1: some runs are ill
         found.append((first.wall, second.wall, parsed.wall, max(first.memory, second.memory)))
     return found
 
 
 def main() -> None:
-    """Measure, print the table, and write it where asked."""
+    """Measure, print the table, and write it if asked."""
     parser = argparse.ArgumentParser()
     for option, default in (("--runs", 40), ("--checkpoints", 160), ("--rounds", 3), ("--jobs", 2)):
         parser.add_argument(option, type=int, default=default)

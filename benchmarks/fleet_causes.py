@@ -1,10 +1,10 @@
-"""How often a planted common cause of a fleet is found, and how often one is told that is none.
+"""How often a planted common cause of a fleet is found, and how often one is reported that does not exist.
 
     python benchmarks/fleet_causes.py [--fleets 200] [--healthy 1000] [--seed 0] [--write]
 
-A made-up fleet has 50 to 2,000 runs of which 2 to 20 % are ill for reasons of their own, and what fleets are made of: launches in
-bursts, commits that follow one another, settings that go along with each other, with the commit or with the node, numbers drawn
-at random, seeds and folders of each run, logs in which little can be judged, first steps that many runs share because a rule or a
+A made-up fleet has 50 to 2,000 runs, of which 2 to 20 % are ill for their own reasons. It imitates real fleets: launches in
+bursts, successive commits, settings that correlate with each other, with the commit or with the node, numbers drawn at random,
+seeds and folders of each run, logs in which little can be judged, first steps that many runs share because a rule or a
 checkpoint begins there. Then, or not, one cause is planted in some of its runs. `--write` puts the tables into README.md.
 """
 
@@ -44,17 +44,17 @@ CODES = (
     "DATA002",
     "EVL001",
 )
-"""Findings with made-up frequencies; the first half of what begins with LOSS, NUM or SYS is seen in logs too."""
+"""Findings with made-up frequencies; of the codes that begin with LOSS, NUM or SYS the first half is also seen in logs."""
 IN_LOGS = ("NUM001", "LOSS001", "LOSS003", "LOSS004", "SYS003", "EVL001")
 FOLLOWS = {"NUM001": ("LOSS001", "GRD001"), "GRD001": ("LOSS004",), "ACT002": ("ATT001",), "UPD002": ("LOSS003",)}
 BEGINS_AT = {"LOSS001": 21, "LOSS003": 201, "ACT002": 100, "DATA002": 0, "EVL001": 1000, "UPD002": 50}
-"""First steps that a rule gives by itself to most of its findings."""
+"""First steps that a rule itself gives to most of its findings."""
 ON_CHECKPOINTS = ("ACT002", "ATT001", "UPD002", "GRD004")
 KINDS = ("node", "device", "commit", "value", "threshold", "window", "step", "step of the only order")
 
 
 class Planted(NamedTuple):
-    """What was planted: its kind, what it is called, and who fell ill of it."""
+    """A planted cause: its kind, its name, and the runs that it made ill."""
 
     kind: str
     name: str
@@ -65,13 +65,13 @@ class Planted(NamedTuple):
 
 
 def grouped(rng: np.random.Generator, count: int, groups: int) -> np.ndarray:
-    """Return a group for each run, some large and many small ones."""
+    """Return a group for each run, with some large and many small groups."""
     weights = 1 / np.arange(1, groups + 1) ** rng.uniform(0, 1.2)
     return rng.choice(groups, count, p=weights / weights.sum())
 
 
 class FleetDraw(NamedTuple):
-    """What is drawn for a fleet as a whole; every array has an entry for each run."""
+    """The draws for a whole fleet; every array has an entry for each run."""
 
     start: np.ndarray
     commit: np.ndarray
@@ -92,7 +92,7 @@ class FleetDraw(NamedTuple):
 
 
 def drawn_fleet(rng: np.random.Generator, count: int) -> FleetDraw:
-    """Draw launches, commits, nodes, hyperparameters and settings as a group of people has them."""
+    """Draw launches, commits, nodes, hyperparameters and settings like those of a group of people."""
     launches = np.sort(rng.uniform(0, 60 * DAY, max(3, count // int(rng.integers(5, 25)))))
     start = np.sort(FIRST_START + rng.choice(launches, count) + rng.exponential(1200, count))
     commit = np.searchsorted(np.sort(rng.uniform(start[0], start[-1], int(rng.integers(4, 30)))), start)
@@ -161,7 +161,7 @@ def facts_of_fleet(rng: np.random.Generator, count: int) -> list[dict[str, str]]
 
 
 def first_step(rng: np.random.Generator, code: str, last: int) -> int:
-    """Return since when an illness is seen that has nothing to do with the data."""
+    """Return the first step of an illness that has nothing to do with the data."""
     if code in BEGINS_AT and rng.random() < 0.7:
         return min(BEGINS_AT[code], last)
     step = int(rng.integers(1, last + 1))
@@ -169,7 +169,7 @@ def first_step(rng: np.random.Generator, code: str, last: int) -> int:
 
 
 def findings_of(rng: np.random.Generator, code: str, step: int, *, log: bool) -> list[FleetFinding]:
-    """Return a finding and what follows of it."""
+    """Return a finding and the findings that follow from it."""
     codes = [code, *(other for other in FOLLOWS.get(code, ()) if rng.random() < 0.7)]
     seen = [one for one in codes if not log or one in IN_LOGS]
     return [
@@ -179,7 +179,7 @@ def findings_of(rng: np.random.Generator, code: str, step: int, *, log: bool) ->
 
 
 def made_fleet(rng: np.random.Generator, count: int) -> list[FleetRun]:
-    """Return a fleet in which each run is ill for itself, or not."""
+    """Return a fleet in which each run is ill for its own reasons, or healthy."""
     rate, weights = rng.uniform(0.02, 0.2), rng.dirichlet(np.full(len(CODES), 0.7))
     length = 10 ** rng.uniform(3, 5)
     runs = []
@@ -202,13 +202,13 @@ def made_fleet(rng: np.random.Generator, count: int) -> list[FleetRun]:
 
 
 def groups_of(runs: list[FleetRun], name: str, least: int, most: int) -> list[str]:
-    """Return the values of a fact that so many runs have."""
+    """Return the values of a fact that between `least` and `most` runs have."""
     counts = Counter(run.facts[name] for run in runs if name in run.facts)
     return sorted(value for value, count in counts.items() if least <= count <= most)
 
 
 def exposed_to(rng: np.random.Generator, runs: list[FleetRun], kind: str) -> tuple[str, str, list[int]] | None:
-    """Return fact, value and places of the runs that a cause of the kind would meet; None where the fleet has no such group."""
+    """Return fact, value and positions of the runs that a cause of the kind would affect; None if the fleet has no such group."""
     names = {"node": "node", "device": "device", "commit": "git.commit", "step": "data_order"}
     count = len(runs)
     if kind == "step of the only order":
@@ -241,7 +241,7 @@ def exposed_to(rng: np.random.Generator, runs: list[FleetRun], kind: str) -> tup
 
 
 def plant(rng: np.random.Generator, runs: list[FleetRun], kind: str) -> tuple[list[FleetRun], Planted] | None:
-    """Return the fleet with a cause of the kind in it, which makes 50 to 95 % of the runs ill that it meets."""
+    """Return the fleet with a cause of the kind in it, which makes 50 to 95 % of the affected runs ill."""
     met = exposed_to(rng, runs, kind)
     if met is None:
         return None
@@ -265,21 +265,21 @@ def plant(rng: np.random.Generator, runs: list[FleetRun], kind: str) -> tuple[li
 
 
 def names_it(cause: CommonCause, planted: Planted) -> bool:
-    """Return whether a cause that was told names the one that was planted, itself or beside."""
+    """Return whether a reported cause names the planted one, as itself or beside itself."""
     if planted.kind in {"threshold", "window"}:
         return f"{planted.name} " in f"{cause.name} {cause.sentence}"
-    if planted.name == "step" and cause.field == "step":  # what follows of it begins a step or two later
+    if planted.name == "step" and cause.field == "step":  # a finding that follows begins a step or two later
         return abs(int(cause.value) - int(planted.value)) <= 2
     return (cause.name, cause.value) == (planted.name, planted.value) or f"{planted.name} {planted.value}" in cause.sentence
 
 
 def of_it(cause: CommonCause, planted: Planted) -> bool:
-    """Return whether a cause speaks of the runs that were made ill."""
+    """Return whether a reported cause concerns the runs that were made ill."""
     return len(planted.runs & set(cause.runs)) >= 0.5 * len(cause.runs)
 
 
 def fleets(seed: int, count: int, kind: str | None) -> Iterator[tuple[list[FleetRun], Planted | None]]:
-    """Yield so many fleets, with a cause of the kind or without any."""
+    """Yield `count` fleets, with a cause of the kind or without any."""
     number = 0
     while count:
         rng = np.random.default_rng([seed, number, 0 if kind is None else 1 + KINDS.index(kind)])
@@ -292,7 +292,7 @@ def fleets(seed: int, count: int, kind: str | None) -> Iterator[tuple[list[Fleet
 
 
 def measured(kind: str, seed: int, count: int, show: Callable[[str], None]) -> str:
-    """Return a row of the table: how many of the planted are found, and what else is told."""
+    """Return a row of the table: how many of the planted causes are found, and what else is reported."""
     found, named, wrong, by_size = 0, 0, 0, {"5-7": [0, 0], "8-15": [0, 0], "16-": [0, 0]}
     for runs, planted in fleets(seed, count, kind):
         assert planted is not None
@@ -317,7 +317,7 @@ def measured(kind: str, seed: int, count: int, show: Callable[[str], None]) -> s
 
 
 def invented(seed: int, count: int, show: Callable[[str], None]) -> str:
-    """Return how many fleets without a cause were told of one."""
+    """Return in how many fleets without a cause one is reported."""
     wrong = 0
     for runs, _ in fleets(seed, count, None):
         told = common_causes(runs)
@@ -328,7 +328,7 @@ def invented(seed: int, count: int, show: Callable[[str], None]) -> str:
 
 
 def cost(seed: int) -> str:
-    """Return what 10,000 runs with some 50 facts cost."""
+    """Return the cost of 10,000 runs with some 50 facts."""
     rng = np.random.default_rng(seed)
     runs = made_fleet(rng, 10_000)
     before = time.perf_counter()
@@ -338,7 +338,7 @@ def cost(seed: int) -> str:
 
 
 def main() -> None:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fleets", type=int, default=200)
     parser.add_argument("--healthy", type=int, default=1000)

@@ -2,8 +2,8 @@
 
 python benchmarks/fleet_engines.py [--runs 100] [--checkpoints 60] [--rounds 3] [--workers 2]
 
-The clusters of Dask and Ray are started for it and stopped after it; what starting them costs is not counted, nor is what the
-first runs cost, for which workers and local processes load the rules.
+The script starts the clusters of Dask and Ray and stops them afterwards. The cost of starting them is not counted, and neither is
+that of the first runs, for which workers and local processes load the rules.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from tests import clusters  # noqa: E402
 
 
 def seconds(make: Callable[[], Engine], sources: list[RunSource], warm: int) -> float:
-    """Return the wall time of all sources but the first, which load what is loaded once."""
+    """Return the wall time of all sources but the first `warm`, during which everything is loaded."""
     results = make().results(sources)
     for _ in range(warm):
         next(results)

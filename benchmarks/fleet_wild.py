@@ -1,11 +1,11 @@
-"""A fleet of 300 wild trainings of which 30 are ill: how many of the first 30 rows are the ill ones.
+"""How many ill runs are in the first 30 rows of a fleet of 300 wild trainings, 30 of which are ill.
 
     python benchmarks/fleet_wild.py CACHE... [--like RECORDINGS] [--fleets 20] [--jobs 2]
 
-CACHE holds draws as `ckaudit lab wild` records them. Ill is a draw whose fault has an effect, healthy the twin of any draw that
-learns. Every recording is audited once, as `ckaudit fleet` does it; then fleets are drawn at random. With 30 ill among the first
-30 rows precision and recall are one number. RECORDINGS holds healthy siblings of some draws, as `benchmarks/siblings.py` records
-them: with them every run is held against those of its configuration, as `ckaudit fleet --like` does it.
+CACHE holds draws as `ckaudit lab wild` records them. A draw is ill if its fault has an effect; the twin of any draw that learns
+is healthy. Every recording is audited once, as `ckaudit fleet` does it; then fleets are drawn at random. With 30 ill among the
+first 30 rows precision and recall are one number. RECORDINGS holds healthy siblings of some draws, as `benchmarks/siblings.py`
+records them: with them every run is compared with those of its configuration, as `ckaudit fleet --like` does it.
 """
 
 import argparse
@@ -28,7 +28,7 @@ RUNS, ILL_RUNS = 300, 30
 
 
 def recordings(caches: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the recordings that are ill, and those that are healthy."""
+    """Return the ill recordings and the healthy ones."""
     ill, healthy = [], []
     for folder in sorted(folder for cache in caches for folder in cache.glob("wild-dev.*")):
         pair = read_note(folder)

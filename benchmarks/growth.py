@@ -2,8 +2,8 @@
 
     python benchmarks/growth.py [--sizes 4] [--rounds 2] [--only TEXT] [--write]
 
-From each time that of the same command on next to nothing is taken off, and log time over log size is fitted by least squares,
-where at least 0.05 s are left. 1 is linear. `--write` puts the table into benchmarks/README.md.
+The time of the same command on a minimal input is subtracted from each time. Log time over log size is fitted by least squares,
+over the points with at least 0.05 s left. 1 is linear. `--write` puts the table into benchmarks/README.md.
 """
 
 import argparse
@@ -26,17 +26,17 @@ OURS = str(Path(sys.executable).parent / "ckaudit")
 NAMES = ("train_loss_raw", "grad_global_norm", "learning_rate", "step_time", "tokens_per_sec", "val_loss", "mfu", "gpu_mem_bytes")
 AIM = 1.1
 LEAST = 0.05
-"""Seconds over those of next to nothing: what takes less cannot be told from the noise of starting."""
+"""Least seconds over the time on a minimal input: less cannot be told from the noise of starting."""
 LAYERS, PARTS = 24, ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.down", "mlp.gate", "norm")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One way in which an input grows, and who reads it.
+    """One way in which an input grows, and the commands that read it.
 
     Attributes:
         name: What there is more of.
-        write: Writes an input of so many under a path, which is not there yet.
+        write: Writes an input of a given size under a path that does not exist yet.
         base: The smallest size.
         commands: The command lines: IN stands for the input, BESIDE for a second one of the same size, OUT for a free name.
         suffix: How the name of the input ends.
@@ -50,7 +50,7 @@ class Axis:
 
 
 def numbers(count: int, seed: int = 0) -> list[list[float]]:
-    """Return so many rows of the values of a healthy run."""
+    """Return `count` rows of the values of a healthy run."""
     source = random.Random(seed)
     rows = []
     for step in range(1, count + 1):
@@ -62,7 +62,7 @@ def numbers(count: int, seed: int = 0) -> list[list[float]]:
 
 
 def write_log(folder: Path, lines: int, labels: int = 0) -> None:
-    """Write a run folder of a log alone, with so many slices of the validation loss in each line."""
+    """Write a run folder with only a log, with `labels` slices of the validation loss in each line."""
     folder.mkdir()
     source = random.Random(lines)
     with (folder / "scalars.jsonl").open("w") as stream:
@@ -76,7 +76,7 @@ def write_log(folder: Path, lines: int, labels: int = 0) -> None:
 
 
 def write_checkpoints(folder: Path, files: int, names: list[str]) -> None:
-    """Write a run folder of so many checkpoints with the numbers of so many tensors, and a short log."""
+    """Write a run folder of `files` checkpoints with the numbers of the named tensors, and a short log."""
     write_log(folder, 50)
     source = random.Random(len(names))
     for step in range(files):
@@ -93,17 +93,17 @@ def write_checkpoints(folder: Path, files: int, names: list[str]) -> None:
 
 
 def tensors(count: int) -> list[str]:
-    """Return names of so many tensors in the layers of a model of experts."""
+    """Return `count` names of tensors in the layers of a mixture-of-experts model."""
     return [f"blocks.{place % LAYERS}.mlp.experts.{place // LAYERS}.up.weight" for place in range(count)]
 
 
 def layers(count: int) -> list[str]:
-    """Return the names of the tensors of so many layers."""
+    """Return the names of the tensors of `count` layers."""
     return [f"blocks.{place}.{part}.weight" for place in range(count) for part in PARTS]
 
 
 def write_csv(path: Path, rows: int) -> None:
-    """Write a table as programs log it."""
+    """Write a CSV table as programs log it."""
     table = [",".join(map(str, (step, *row))) for step, row in enumerate(numbers(rows), 1)]
     path.write_text("\n".join([",".join(("step", *NAMES)), *table, ""]))
 
@@ -224,7 +224,10 @@ AXES = (
 
 
 def write_apart(axis: Axis, path: Path, size: int) -> None:
-    """Write an input in a process of its own: the memory of this one is the least that a command it starts is said to have."""
+    """Write an input in a separate process.
+
+    The reported memory of a command is never below that of the process that starts it, so this one writes no input.
+    """
     if (child := os.fork()) == 0:
         axis.write(path, size)
         os._exit(0)
@@ -233,13 +236,13 @@ def write_apart(axis: Axis, path: Path, size: int) -> None:
 
 
 def slope(across: list[float], up: list[float]) -> float:
-    """Return the slope of the line with the least squares."""
+    """Return the slope of the least-squares line."""
     middle, height = sum(across) / len(across), sum(up) / len(up)
     return sum((x - middle) * (y - height) for x, y in zip(across, up, strict=True)) / sum((x - middle) ** 2 for x in across)
 
 
 def usage(command: str, axis: Axis, size: int, root: Path, rounds: int) -> Usage:
-    """Return what a command takes on an input of one size, the least of some rounds."""
+    """Return the least usage of a command on an input of one size, over some rounds."""
     inputs = {}
     for word, suffix in (("IN", ""), ("BESIDE", ".beside")):
         inputs[word] = path = root / f"{axis.name.replace(' ', '-')}-{size}{suffix}{axis.suffix}"
@@ -272,7 +275,7 @@ def row(command: str, axis: Axis, sizes: int, root: Path, rounds: int) -> tuple[
 
 
 def main() -> int:
-    """Measure everything, print the table, and write it where asked; exit with 1 where a command grows too fast."""
+    """Measure everything, print the table, and write it if asked; return 1 if a command grows too fast."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, default=4, help="each twice the one before")
     parser.add_argument("--rounds", type=int, default=2)

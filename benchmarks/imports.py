@@ -2,8 +2,8 @@
 
     python benchmarks/imports.py [--rounds 5] [--write]
 
-The plain parse gives numbers without a meaning: pyarrow's reader of CSV and of JSON, `json.loads`, or a loop over lines that
-matches one pattern and converts what it finds.
+The plain parse gives numbers without a meaning. It is pyarrow's reader of CSV or of JSON, `json.loads`, or a loop over lines that
+matches one pattern and converts the match.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Training loops that take turns in one process, each with its own model, and the processor time of every part of a step."""
+"""Training loops that take turns in one process, each with its own model, and the processor time of each part of a step."""
 
 from collections.abc import Callable, Sequence
 from statistics import median, quantiles
@@ -13,11 +13,11 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 
 MAX_NORM = 1.0
-SETTLE = 0.05  # seconds: a file of a few hundred KB is on the disk by then
+SETTLE = 0.05  # seconds: by then a file of a few hundred KB is on the disk
 
 
 class Look(Struct, frozen=True, kw_only=True):
-    """What looks at a training, and when it is called.
+    """A recorder's callbacks in a training loop.
 
     Attributes:
         before_clip: After the backward pass, with the loss.
@@ -33,14 +33,14 @@ class Look(Struct, frozen=True, kw_only=True):
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """Processor time of one step and of its parts in ms, that of all threads of the process.
+    """Processor time of one step and of its parts in ms, summed over all threads of the process.
 
     Attributes:
-        whole: The step, and on a due step what is done in the background right after.
+        whole: The step; on a checkpoint step also the background work right after it.
         before_clip: The call before clipping.
         clip: Clipping.
         after_step: The call after the update.
-        hooks: What is called by the optimizer, before and after its update.
+        hooks: The optimizer's hooks, before and after its update.
     """
 
     whole: float
@@ -51,16 +51,16 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> float:
-        """All calls of what looks, without clipping."""
+        """Time of all the recorder's calls, without clipping."""
         return self.before_clip + self.after_step + self.hooks
 
 
 class Loop:
-    """A model in training and what looks at it.
+    """A model in training and its recorder.
 
     Args:
         shape: The model.
-        start: Starts what looks, given model and optimizer.
+        start: Starts the recorder, given model and optimizer.
     """
 
     def __init__(self, shape: Shape, start: Callable[[nn.Module, Optimizer], Look]) -> None:
@@ -84,7 +84,7 @@ class Loop:
         self._in_hooks += process_time() - self._entered
 
     def step(self, batch: tuple[Tensor, Tensor], *, settle: bool) -> Sample:
-        """Train one step; with `settle` the time in which files are written in the background belongs to it."""
+        """Train one step; with `settle` its time includes the writing of files in the background."""
         self._in_hooks = 0.0
         begin = process_time()
         loss = loss_of(self.model, *batch)
@@ -110,7 +110,7 @@ class Loop:
         )
 
     def close(self) -> float:
-        """End the training, and return what that took in ms."""
+        """End the training, and return its time in ms."""
         begin = process_time()
         self._look.close()
         sleep(SETTLE)
@@ -118,12 +118,12 @@ class Loop:
 
 
 def clipping(model: nn.Module, _optimizer: Optimizer) -> Look:
-    """Look at nothing: a loop that only clips."""
+    """Return callbacks that only clip and record nothing."""
     return Look(clip=lambda: clip_grad_norm_(model.parameters(), MAX_NORM))
 
 
 def take_turns(shape: Shape, loops: Sequence[Loop]) -> list[list[Sample]]:
-    """Train all loops on the same batches, step by step in changing order, and return the samples of each by step, from 1."""
+    """Train all loops on the same batches, step by step in changing order; return the samples of each by step, from 1."""
     samples: list[list[Sample]] = [[] for _ in loops]
     for step in range(1, shape.steps + 1):
         batch = shape.batch(step)
@@ -134,7 +134,7 @@ def take_turns(shape: Shape, loops: Sequence[Loop]) -> list[list[Sample]]:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return half the distance of the quartiles over the median, in %."""
+    """Return half the interquartile distance over the median, in %."""
     low, middle, high = quantiles(values, n=4)
     return 50 * (high - low) / middle
 

@@ -42,7 +42,7 @@ PYARROW = "import sys, pyarrow.json\npyarrow.json.read_json(sys.argv[1])\n"
 
 
 def write_log(path: Path, *, nan: float = 0.0, torn: bool = False) -> None:
-    """Write a million lines of twenty numbers, `nan` of them as words, with half a line at the end where it is torn."""
+    """Write a million lines of twenty numbers, `nan` of them as words; if `torn`, the file ends with half a line."""
     rng = np.random.default_rng(0)
     path.parent.mkdir()
     with path.open("w") as stream:

@@ -1,4 +1,4 @@
-"""The models whose training steps are timed, and the batches that they learn from."""
+"""The models whose training steps are timed, and their batches."""
 
 import sys
 from collections.abc import Callable
@@ -17,16 +17,16 @@ QWEN_LAYERS = 28
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """A model, its batch, and how long it is watched.
+    """A model, its batch, and how long it is measured.
 
     Attributes:
-        name: How tables call it.
+        name: Its name in tables.
         build: Makes the model.
-        vocabulary: Tokens known.
+        vocabulary: Number of tokens.
         rows: Sequences in a batch.
         length: Tokens in a sequence.
-        steps: Steps watched of each way to train it, warm-up included.
-        every: Steps from one checkpoint to the next; shorter than in a real run, to see many of them.
+        steps: Steps measured for each way to train it, including warm-up.
+        every: Steps from one checkpoint to the next; shorter than in a real run, to measure many of them.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 
 
 class FusedAttention(Attention):
-    """Causal self-attention as most models compute it: in one kernel, which shows no probabilities."""
+    """Causal self-attention as most models compute it: in one kernel, which exposes no probabilities."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads)
@@ -112,7 +112,7 @@ SHAPES = (MINI, NANO, SMALL)
 
 
 def qwen_shape(layers: int) -> Shape:
-    """Return so many layers of Qwen3-0.6B, trained on one row of 128 tokens."""
+    """Return the shape of `layers` layers of Qwen3-0.6B, trained on one row of 128 tokens."""
     return Shape(
         name=f"{layers} layers of Qwen3-0.6B",
         build=lambda: qwen(layers),
@@ -132,5 +132,5 @@ def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def parameters(model: nn.Module) -> int:
-    """Return how many numbers are trained."""
+    """Return the number of parameters."""
     return sum(parameter.numel() for parameter in model.parameters())

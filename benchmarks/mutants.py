@@ -1,12 +1,12 @@
-"""Small bugs put into the code one at a time: how many of them the tests catch, and which they do not.
+"""Small bugs injected into the code one at a time: how many of them the tests catch, and which they do not.
 
     python benchmarks/mutants.py [--draws 60] [--seed 7] [--only ROOM] [--limit 60] [--results FILE] [--write]
 
-Mutants are drawn at random, as many in each room, from the syntax trees (`mutations.py`). Each is applied to a copy, and the
-tests that touch its file (`tests_by_file.py`), nearest first, run in a process forked from this one, which has NumPy and
-pytest. They stop at the first that fails, or after `--limit` seconds of computing. What killed a mutant is run once more on
-the code as it is, and must pass there. Results are kept in a file of lines, from which a second call goes on. `--write` puts
-all of them into docs/mutants.md.
+Mutants are drawn at random from the syntax trees (`mutations.py`), equally many in each room (a package). Each is applied to a
+copy, and the tests that touch its file (`tests_by_file.py`), nearest first, run in a process forked from this one, which has
+NumPy and pytest loaded. They stop at the first failure, or after `--limit` seconds of computing. A test that killed a mutant is
+run once more on the unchanged code, and must pass there. Results are kept in a file of lines, from which a second call continues.
+`--write` puts all of them into docs/mutants.md.
 """
 
 import argparse
@@ -39,12 +39,12 @@ STUCK = 20  # seconds of computing that one test may take; without a mutant the 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one mutant.
+    """The outcome of one mutant.
 
     Attributes:
         room: Package of the mutated file.
         mutation: What was changed, and where.
-        status: `killed`, `survived`, or `stuck` where a test never ended.
+        status: `killed`, `survived`, or `stuck` if a test never ended.
         by: The test that failed.
         tests: How many tests ran.
         seconds: How long they computed.
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class Watch:
-    """A plugin of pytest: keeps the time, runs no test twice, and tells a file what it saw."""
+    """A pytest plugin that keeps the time, runs no test twice, and writes what it saw to a file."""
 
     def __init__(self, limit: float, told: Path) -> None:
         self.limit, self.told = limit, told
@@ -67,36 +67,36 @@ class Watch:
         self.failed = ""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave out what has run."""
+        """Leave out tests that have run."""
         items[:] = [item for item in items if item.nodeid not in self.ran]
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Start the clock that ends this process."""
+        """Start the timer that ends this process."""
         self.ran.add(nodeid)
         self.told.write_text(json.dumps(["stuck", nodeid, len(self.ran)]), encoding="utf-8")
         signal.setitimer(signal.ITIMER_PROF, STUCK)
         signal.alarm(4 * STUCK)
 
     def pytest_runtest_logfinish(self) -> None:
-        """Stop where the time is up."""
+        """Stop if the time is up."""
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         if time.process_time() > self.limit:
             pytest.exit("the time is up", 0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the test that failed."""
+        """Store the test that failed."""
         if report.failed and not self.failed:
             self.failed = report.nodeid
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep the file that could not be imported."""
+        """Store the file that could not be imported."""
         if report.failed and not self.failed:
             self.failed = report.nodeid
 
 
 def run_tests(tree: Path, stages: Iterable[Sequence[str]], limit: float) -> tuple[str, str, int, float]:
-    """Run tests in a process forked from this one; return status, the test that failed, how many ran and their seconds."""
+    """Run tests in a process forked from this one; return status, the failed test, how many ran and their seconds."""
     told = tree.with_name("told.json")
     told.write_text(json.dumps(["killed", "import", 0]), encoding="utf-8")
     child = os.fork()
@@ -115,14 +115,14 @@ def run_tests(tree: Path, stages: Iterable[Sequence[str]], limit: float) -> tupl
         told.write_text(json.dumps([status, watch.failed, len(watch.ran)]), encoding="utf-8")
         os._exit(0)
     usage = os.wait4(child, 0)[2]
-    with suppress(ProcessLookupError):  # nothing that it started is left
+    with suppress(ProcessLookupError):  # no process that the tests started stays alive
         os.killpg(child, signal.SIGKILL)
     status, by, tests = json.loads(told.read_text(encoding="utf-8"))
     return status, by, tests, round(usage.ru_utime + usage.ru_stime, 1)
 
 
 def copied(folder: Path) -> Path:
-    """Copy the package and its tests, and link all else."""
+    """Copy the package and its tests, and link everything else."""
     tree = folder / "tree"
     tree.mkdir()
     for path in ROOT.iterdir():
@@ -134,7 +134,7 @@ def copied(folder: Path) -> Path:
 
 
 def drawn(room: str, draws: int, seed: int) -> list[Mutation]:
-    """Return mutations of a room at random; a larger number of draws begins with those of a smaller one."""
+    """Return random mutations of a room; a larger number of draws begins with those of a smaller one."""
     files = sorted((ROOT / "ckaudit" / room).rglob("*.py"))
     every = [each for path in files for each in mutations_of(path.read_bytes(), str(path.relative_to(ROOT)))]
     random.Random(f"{room} {seed}").shuffle(every)
@@ -142,20 +142,20 @@ def drawn(room: str, draws: int, seed: int) -> list[Mutation]:
 
 
 def judged(tree: Path, room: str, mutations: Iterable[Mutation], limit: float) -> Iterator[Outcome]:
-    """Apply one mutation after the other, and yield what the tests say."""
+    """Apply one mutation after the other, and yield the outcome of the tests."""
     tests = Tests(ROOT)
     for number, mutation in enumerate(mutations, 1):
         place = tree / mutation.file
         source, stat = place.read_bytes(), place.stat()
         place.write_bytes(mutation.applied(source))
-        os.utime(place, (time.time() + number, time.time() + number))  # no two have the bytecode of one
+        os.utime(place, (time.time() + number, time.time() + number))  # so that no two share cached bytecode
         yield Outcome(room, mutation, *run_tests(tree, tests.stages(mutation.file), limit))
         place.write_bytes(source)
         os.utime(place, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 def loaded(results: Path) -> list[Outcome]:
-    """Return what a file of results holds."""
+    """Return the outcomes in a file of results."""
     lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
     return [Outcome(**{**each, "mutation": Mutation(**each["mutation"])}) for each in map(json.loads, lines)]
 
@@ -188,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Judge what is not judged yet, and print the tables."""
+    """Judge the mutants that are not judged yet, and print the tables."""
     wanted = _parser().parse_args()
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     wanted.results.parent.mkdir(parents=True, exist_ok=True)

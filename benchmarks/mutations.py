@@ -1,4 +1,4 @@
-"""Small bugs that can be put into a file: what `mutants.py` draws from."""
+"""Small bugs that can be injected into a file; `mutants.py` draws from them."""
 
 import ast
 from collections.abc import Iterator
@@ -26,15 +26,15 @@ LISTED = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple)
 
 @dataclass(frozen=True)
 class Mutation:
-    """One expression or statement of a file, and what stands in its place.
+    """One expression or statement of a file, and its replacement.
 
     Attributes:
         file: Path from the root.
         line: Where it begins.
         start: Its first byte.
         end: The byte after its last.
-        before: What it was.
-        after: What it becomes.
+        before: Its text before the mutation.
+        after: The text that replaces it.
     """
 
     file: str
@@ -45,7 +45,7 @@ class Mutation:
     after: str
 
     def applied(self, source: bytes) -> bytes:
-        """Return a file with this bug in it."""
+        """Return the source of a file with this bug in it."""
         return source[: self.start] + self.after.encode() + source[self.end :]
 
 
@@ -69,7 +69,7 @@ def mutations_of(source: bytes, file: str) -> list[Mutation]:
 
 
 def walked(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that a bug can stand in: no annotation, no text, no error that is raised, no setting of a class."""
+    """Yield the nodes that may be mutated: no annotation, no text, no error that is raised, no setting of a class."""
     yield node
     for name, field in ast.iter_fields(node):
         if name in ("annotation", "returns") or (name == "keywords" and isinstance(node, ast.ClassDef)):
@@ -80,14 +80,14 @@ def walked(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_left_out(node: ast.AST) -> bool:
-    """Tell whether nothing below a node is changed."""
+    """Tell whether a node and everything below it stay unchanged."""
     if isinstance(node, ast.Assign):
         return any(isinstance(each, ast.Name) and each.id == "__all__" for each in node.targets)
     return isinstance(node, ast.JoinedStr | ast.Raise | ast.Assert) or (isinstance(node, ast.keyword) and node.arg == "strict")
 
 
 def changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """Yield what of a node is replaced, and by what text."""
+    """Yield the parts of a node that are replaced, with their new text."""
     match node:
         case ast.Compare(ops=[operator]) if type(operator) in OPERATORS:
             yield node, text_of(node, ops=[OPERATORS[type(operator)]()])
@@ -115,12 +115,12 @@ def changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
 
 
 def is_number(node: ast.expr) -> bool:
-    """Tell whether a node is a number that is written out."""
+    """Tell whether a node is a literal number."""
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
 def raised(value: float) -> float:
-    """Return one and a half times a number; a whole one stays whole, and one for zero.
+    """Return one and a half times a number; an integer stays an integer, and zero becomes one.
 
     >>> raised(0), raised(1), raised(3), raised(0.2)
     (1, 2, 5, 0.30000000000000004)
@@ -131,7 +131,7 @@ def raised(value: float) -> float:
 
 
 def text_of(node: ast.expr, **fields: object) -> str:
-    """Return an expression with other fields, in brackets."""
+    """Return the text of an expression with some fields replaced, in brackets."""
     changed = deepcopy(node)
     for name, value in fields.items():
         setattr(changed, name, value)

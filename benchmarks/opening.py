@@ -1,9 +1,9 @@
-"""How soon a report stands there, in a real browser: its first picture, all that it can do, and the first chart of a tab.
+"""How soon a report opens in a real browser: its first picture, the complete page, and the first chart of a tab.
 
 python benchmarks/opening.py [--rounds 7] [--write]
 
-Chromium without a display and without a network is started anew for each opening; the reports take turns. Needs the package
-playwright and a Chromium, found on the path or named in CKAUDIT_CHROMIUM.
+A headless Chromium without a network is restarted for each opening; the reports take turns. Needs the package playwright and a
+Chromium, found on the path or named in CKAUDIT_CHROMIUM.
 """
 
 import argparse
@@ -37,7 +37,7 @@ COLUMNS = (
 )
 HEAD = f"| {' | '.join(COLUMNS)} |\n" + "|---" * len(COLUMNS) + "|"
 BLANK = "<!doctype html><title>blank</title><p>blank"
-# Times are taken inside the page, by the browser's own clock, which begins when the opening does.
+# Times are taken inside the page, by the browser's own clock, which starts when the opening starts.
 LOOK = """
 window.seen = {};
 const note = (name, there) => { if (there && !(name in window.seen)) window.seen[name] = performance.now() / 1000; };
@@ -65,12 +65,12 @@ class Times:
 
 
 def times_of(driver: Any, address: str, *awaited: str) -> dict[str, float]:
-    """Open one address in a browser started anew, and return when things stood there, in seconds.
+    """Open one address in a restarted browser, and return the time of each awaited event, in seconds.
 
     Args:
-        driver: Of playwright.
-        address: What is opened.
-        awaited: Names of what is waited for: picture, ready, drawn or loaded.
+        driver: The playwright driver.
+        address: The page to open.
+        awaited: Names of the events: picture, ready, drawn or loaded.
     """
     chromium = os.environ.get("CKAUDIT_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -87,7 +87,7 @@ def times_of(driver: Any, address: str, *awaited: str) -> dict[str, float]:
 
 
 def opened(addresses: Mapping[str, str], rounds: int) -> dict[str, list[Times]]:
-    """Open each report so many times, in turns, at its first page and at a tab, and return when things stood there."""
+    """Open each report `rounds` times, in turns, at its first page and at a tab, and return the times."""
     from playwright.sync_api import sync_playwright
 
     found: dict[str, list[Times]] = {name: [] for name in addresses}
@@ -102,7 +102,7 @@ def opened(addresses: Mapping[str, str], rounds: int) -> dict[str, list[Times]]:
 
 
 def reports(root: Path, files: int) -> dict[str, Path]:
-    """Write the runs of which reports are opened, and the reports."""
+    """Write the runs and their reports."""
     write_run(root / "keys", key_heavy, files, lambda data: data)
     write_run(root / "grids", grid_heavy, files, lambda data: data)
     runs = {
@@ -123,7 +123,7 @@ def reports(root: Path, files: int) -> dict[str, Path]:
 
 
 def main() -> None:
-    """Print the table, and write it where asked."""
+    """Print the table, and write it if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--files", type=int, default=1000)

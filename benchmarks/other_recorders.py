@@ -1,10 +1,10 @@
-"""What other recorders add to a training step, each in its own process, in turn with a loop that only clips.
+"""What other recorders add to a training step, each in its own process, taking turns with a loop that only clips.
 
     python benchmarks/other_recorders.py [--only NAME] [--steps N] [--write]
 
-A peer that cannot be imported is left out, and the table says why. Each is watched where it looks at every tenth step; its
-cost at its own default, and at every 50th step, follows from what its dear and its cheap steps take. `--write` puts the table
-into benchmarks/README.md.
+A peer that cannot be imported is left out, and the table says why. Each is measured with a full look at every tenth step. Its
+cost at its own default, and at every 50th step, is computed from its expensive and its cheap steps. `--write` puts the table into
+benchmarks/README.md.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from models import MINI, NANO, SMALL, Shape  # noqa: E402
 from pairs import machine, write_table  # noqa: E402
 from recorder import DUE, RUN, WARM_UP, start  # noqa: E402
 
-SEEN = 10  # every so many steps a peer takes its full look, in this benchmark
+SEEN = 10  # steps between a peer's full looks in this benchmark
 SPARSE = 50
 HEAD = (
     "| model | what | step that is not looked at, ms more | step looked at, ms more | its default | ms a step, % at its default "
@@ -42,16 +42,16 @@ Starter = Callable[[nn.Module, Optimizer], Look]
 
 
 class Peer(Struct, frozen=True, kw_only=True):
-    """A recorder of somebody.
+    """A recorder by other authors.
 
     Attributes:
-        name: How the table calls it.
+        name: Its name in the table.
         start: Starts it in a folder; "default" or "sparse" says how much it looks at steps between.
         default: Its default, in words.
-        periods: Steps between its looks at its default, the cheapest first; none where it has no default.
-        seen: The same as watched here.
+        periods: Steps between its looks at its default, the cheapest first; none if it has no default.
+        seen: Steps between its looks as measured here.
         counts_from: Number it gives to the first step.
-        timed: Which steps are timed by its calls, the others by the whole step, because it hooks the model.
+        timed: Which steps are timed by its calls; the others are timed by the whole step, because it hooks the model.
     """
 
     name: str
@@ -63,26 +63,27 @@ class Peer(Struct, frozen=True, kw_only=True):
     timed: Literal["all", "plain", "none"] = "none"
 
     def kind(self, step: int, seen: Sequence[int]) -> int:
-        """Return which look falls on a step, counted from 1: its distance, or 0 for none."""
+        """Return the kind of look at a step, counted from 1: the distance between such looks, or 0 for none."""
         number = step - 1 + self.counts_from
         return max((every for every in seen if number % every == 0), default=0)
 
 
 def clip(model: nn.Module) -> Callable[[], Tensor]:
-    """Return what clips the gradients of a model."""
+    """Return a function that clips the gradients of a model."""
     return lambda: clip_grad_norm_(model.parameters(), MAX_NORM)
 
 
 def ours(*, clips: bool) -> Callable[[Path, str], Starter]:
-    """Return how to start the recorder of this project."""
+    """Return a function that starts this project's recorder."""
     return lambda folder, _mode: start(folder / "run", SEEN, clips=clips)
 
 
 def composer(_folder: Path, _mode: str) -> Starter:
     """Take the four norms of each parameter that Composer's optimizer monitor logs, one number at a time.
 
-    The package needs an older torch, so its arithmetic is done here: norms of gradient, first moment, weight and of the step
-    that AdamW makes of its moments.
+    The package needs an older torch, so its arithmetic is reproduced here: norms of the gradient, the first moment, the weight
+    and
+    the update that AdamW computes from its moments.
     """
 
     def norms(optimizer: Optimizer, parameter: Tensor) -> list[Tensor]:
@@ -143,7 +144,7 @@ def tensorboard(folder: Path, _mode: str) -> Starter:
 
 
 def torchmortem(_folder: Path, mode: str) -> Starter:
-    """Attach torchmortem; by default its cheap collectors look at every step."""
+    """Attach torchmortem; by default its cheap collectors run at every step."""
     from torchmortem import Autopsy, SamplingConfig
 
     every = 1 if mode == "default" else SEEN
@@ -185,11 +186,11 @@ PEERS = (
     Peer(name="trainscope", start=trainscope, default="1, 5, 50", periods=[1, 5, 50], seen=(1, 5, SEEN), counts_from=0),
 )
 MODELS = {"MiniGPT": MINI, "GPT, 4 layers": NANO, "GPT, 12 layers": SMALL}
-FEWER = {"GPT, 12 layers": 6}  # its steps are long: one watched where six of the others are
+FEWER = {"GPT, 12 layers": 6}  # one step where the other models have six, because its steps are long
 
 
 def added(peer: Peer, shape: Shape, mode: Literal["default", "sparse"]) -> tuple[dict[int, float], float]:
-    """Return by how many ms each kind of step is longer than in the loop that only clips, and how long its steps are."""
+    """Return by how many ms each kind of step exceeds the loop that only clips, and how long that loop's steps are."""
     seen = peer.seen if mode == "default" else (SEEN,)
     with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         loops = [Loop(shape, clipping), Loop(shape, peer.start(Path(temporary), mode))]
@@ -210,7 +211,7 @@ def _longer(peer: Peer, sample: Sample, other: Sample, *, due: bool) -> float:
 
 
 def at(more: Mapping[int, float], seen: Sequence[int], periods: Sequence[float]) -> float:
-    """Return the ms added to a step on average, where looks watched at the distances `seen` come at those of `periods`.
+    """Return the mean ms added to a step if the looks measured at the distances `seen` occur at the distances `periods`.
 
     Each period is a multiple of the one before, whose look it replaces.
     """
@@ -236,7 +237,7 @@ def _share(ms: float, step: float) -> str:
 
 
 def in_a_process(model: str, peer: Peer, steps: int) -> str:
-    """Measure one peer in a fresh process; say why where that fails."""
+    """Measure one peer in a fresh process; return the reason if that fails."""
     command = [sys.executable, __file__, "--one", json.dumps([model, peer.name]), "--steps", str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -246,7 +247,7 @@ def in_a_process(model: str, peer: Peer, steps: int) -> str:
 
 
 def main() -> None:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write if asked."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="measure only peers whose name holds this text")
     parser.add_argument("--steps", type=int, default=204, help="steps watched")

@@ -2,8 +2,8 @@
 
     python benchmarks/outputs.py REVISION [--real]
 
-Both revisions audit the same files, those of this checkout, each in one process of its own; with `--real` the public logs too.
-What differs is named with its first line that does; the exit code is 1 then.
+Both revisions audit the files of this checkout, each in its own process; with `--real` the public logs too. For each difference
+the script prints the first line that differs; the exit code is then 1.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def commands(*, real: bool) -> list[list[str]]:
 
 
 def printed(tree: Path, lines: list[list[str]]) -> dict[str, list[object]]:
-    """Return exit code and output of every command line, as the code of a tree gives them."""
+    """Return exit code and output of every command line, run with the code of a tree."""
     command = [sys.executable, "-c", INSIDE]
     surroundings = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     done = subprocess.run(

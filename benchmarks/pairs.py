@@ -22,7 +22,7 @@ HEAD = "| command | against | s | s | wall ratio | CPU ratio | aim | peak MiB |"
 
 @dataclass(frozen=True)
 class Usage:
-    """What one process took: wall and processor time in seconds, largest memory in MiB."""
+    """Usage of one process: wall and processor time in seconds, largest memory in MiB."""
 
     wall: float
     cpu: float
@@ -31,7 +31,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Case:
-    """Two commands to compare, the ratio of their times that is aimed at, and the exit code of ours."""
+    """Two commands to compare, the aimed ratio of their times, and the exit code of ours."""
 
     name: str
     ours: Sequence[str]
@@ -42,7 +42,7 @@ class Case:
 
 
 def measure(command: Sequence[str], *expected: int) -> Usage:
-    """Run one process and return what it took; it must end with an exit code of `expected`, without any with 0."""
+    """Run one process and return its usage; its exit code must be one of `expected`, or 0 if none is given."""
     become_subreaper()
     start = perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0)
@@ -58,14 +58,14 @@ def measure(command: Sequence[str], *expected: int) -> Usage:
 
 @cache
 def become_subreaper() -> None:
-    """Have processes whose parent ended first become ours: a server of forks is one, and nobody else would count its workers."""
+    """Adopt processes whose parent ends first, such as workers of a fork server, so that their usage is counted."""
     set_child_subreaper = 36  # PR_SET_CHILD_SUBREAPER of linux/prctl.h
     with suppress(AttributeError):  # not Linux
         ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
 
 
 def usage_of_descendants(group: int) -> Iterator[struct_rusage]:
-    """Yield what each further process of a group took, once it has ended."""
+    """Yield the usage of each further process of a group, once it has ended."""
     with suppress(ChildProcessError):
         while True:
             yield os.wait4(-group, 0)[2]
@@ -83,7 +83,7 @@ def compare(case: Case, rounds: int) -> str:
 
 
 def machine() -> str:
-    """Say on what this was measured."""
+    """Return a line about the machine of the measurement."""
     return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
 
 
@@ -95,14 +95,14 @@ def run(
     columns: str = "",
     cells: Callable[[Path], str] = lambda _: "",
 ) -> None:
-    """Measure all cases of one benchmark, print the table, and write it where asked.
+    """Measure all cases of one benchmark, print the table, and write it if asked.
 
     Args:
         name: Marks the table's place in benchmarks/README.md.
-        prepare: Writes the data of so many files under a folder.
+        prepare: Writes the data of a given number of files under a folder.
         cases: The comparisons over that data.
-        columns: Heads of further columns.
-        cells: Returns their cells, when a case was measured.
+        columns: Headers of further columns.
+        cells: Returns their cells after a case was measured.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
@@ -110,9 +110,7 @@ def run(
     parser.add_argument("--only", default="", help="measure only cases whose name holds this text")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     wanted = parser.parse_args()
-    os.environ.pop(
-        "PYTHONDONTWRITEBYTECODE", None
-    )  # peers were compiled when they were installed: so is ours, by the first round
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # peers were compiled when they were installed; the first round compiles ours
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         prepare(root, wanted.files)
@@ -126,7 +124,7 @@ def run(
 
 
 def write_table(name: str, table: str, page: Path = README) -> None:
-    """Put a table into its place in a page."""
+    """Replace a table in its place on a page."""
     start, end = f"<!-- {name}: written by benchmarks/{name}.py -->", f"<!-- end of {name} -->"
     text = page.read_text(encoding="utf-8")
     block = f"{start}\n{table}\n{end}"

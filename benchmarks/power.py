@@ -1,8 +1,8 @@
-"""How often the rules on curves find an illness of a made-up log, and how often they see one in a healthy log.
+"""How often the rules on curves find an illness in a made-up log, and how often they find one in a healthy log.
 
     python benchmarks/power.py [--draws 40] [--lengths 5,7,...] [--only power,healthy,shapes,logs] [--write]
 
-Three tables: illnesses that are found, healthy logs of the same curves and of other shapes that are accused, and public logs of
+Its tables are: illnesses that are found, healthy logs of the same curves and of other shapes that are accused, and public logs of
 fixtures/real thinned to a few points in twenty ways. `--write` puts them into docs/power.md.
 """
 
@@ -39,17 +39,17 @@ Cell = tuple[float, Counter[str]]
 
 
 def found(run: Run) -> dict[str, str]:
-    """Return the gravest severity of each rule that fires, without notes; an error of a rule is one too."""
+    """Return the worst severity of each rule that fires, without notes; an error of a rule counts as one."""
     judgement = apply_rules(run, [rules()[code] for code in CODES if code in rules()])
     gravest = {check.code: f"error {check.detail}" for check in judgement.checks if check.outcome == "error"}
-    for finding in reversed(judgement.findings):  # gravest first
+    for finding in reversed(judgement.findings):  # the findings are ordered worst first
         if finding.severity in SEVERE:
             gravest[finding.code] = finding.severity
     return gravest
 
 
 def power(lengths: Sequence[int], draws: int) -> Iterator[str]:
-    """Yield the table of illnesses: share of draws in which a rule on the illness speaks, in percent."""
+    """Yield the table of illnesses: share of draws in which a rule on the illness fires, in percent."""
     yield "| points | noise | " + " | ".join(curves.ILLNESSES) + " |"
     yield "|---|---|" + "---|" * len(curves.ILLNESSES)
     for count in lengths:
@@ -66,7 +66,7 @@ def power(lengths: Sequence[int], draws: int) -> Iterator[str]:
 
 
 def accused(runs: Iterator[Run]) -> str:
-    """Return what share of healthy runs is accused of sev2 and of worse, and by which rules, in percent."""
+    """Return the share of healthy runs with sev2 and with worse, and the rules that fire, in percent."""
     total, worse, sev2 = 0, 0, 0
     by: Counter[str] = Counter()
     for run in runs:
@@ -120,7 +120,7 @@ def logs(ways: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the tables that are asked for, and write them."""
+    """Print the requested tables, and write them if asked."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--lengths", default=",".join(map(str, curves.LENGTHS)))

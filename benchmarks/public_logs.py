@@ -1,11 +1,11 @@
-"""Three sets of public logs, each chosen by somebody who had not read the rules, judged with any finding above a note.
+"""Verdicts on three sets of public logs, each chosen by a person who had not read the rules; any finding above a note counts.
 
     python benchmarks/public_logs.py --logs FOLDER [--write]
 
 `public_logs.json` names each log: set, repository, commit, path, licence, checksum, and its truth, read beforehand: healthy, an
-incident, or unclear. FOLDER holds each as SET/ID/NAME, as its repository holds it at that commit. These sets ask less than
-`real_runs.py` does, whose truth says which rules may report an incident, and at which steps. `--write` puts the table into
-docs/real-runs.md.
+incident, or unclear. FOLDER holds each as SET/ID/NAME, as its repository has it at that commit. The truth of these sets is less
+detailed than in `real_runs.py`, where it says which rules may report an incident, and at which steps. `--write` puts the table
+into docs/real-runs.md.
 """
 
 import argparse
@@ -31,17 +31,17 @@ class PublicLog(Source, kw_only=True):
     """One entry of the index.
 
     Attributes:
-        set: The collection that it is of.
+        set: The collection that it belongs to.
     """
 
     set: str
 
 
 def path_of(log: PublicLog, folder: Path) -> Path:
-    """Return where a log lies.
+    """Return the path of a log.
 
     Raises:
-        SystemExit: Where it is missing, or its checksum is another one.
+        SystemExit: If it is missing, or its checksum differs.
     """
     path = folder / log.set / log.id / Path(log.path).name
     if not path.is_file():

@@ -1,11 +1,11 @@
-"""What `ckaudit triage` says of 255 public training logs whose truth somebody read off them before any audit.
+"""What `ckaudit triage` says about 255 public training logs, whose truth was read off before any audit.
 
     python benchmarks/real_runs.py [--logs FOLDER] [--held-out] [--save RESULTS] [--write]
 
 `real_runs.json` names each log: repository, commit, path, licence, checksum, and its truth: healthy, an incident with its steps
-and the rules that may tell of it, unclear, or empty where nothing was logged over time. Logs that are not in fixtures/real lie as
-FOLDER/ID/NAME, as their repositories hold them at that commit; without a folder the kept ones are judged alone. Held-out logs are
-judged with `--held-out` only, and come out as sums. `--write` puts the tables into docs/real-runs.md.
+and the rules that may report it, unclear, or empty if nothing was logged over time. Logs that are not in fixtures/real are at
+FOLDER/ID/NAME, as their repositories have them at that commit; without a folder only the kept ones are judged. Held-out logs are
+judged with `--held-out` only, and appear only in sums. `--write` puts the tables into docs/real-runs.md.
 """
 
 import argparse
@@ -34,11 +34,11 @@ KEPT = ROOT / "fixtures"
 PAGE = ROOT / "docs" / "real-runs.md"
 MARK = "<!-- written by benchmarks/real_runs.py -->"
 GRAVE = ("sev0", "sev1")
-MAX_RUNS = 40  # of one file
+MAX_RUNS = 40  # most runs that are judged in one file
 
 
 class Source(Struct, kw_only=True):
-    """Where a public log stands, and what it shows.
+    """Where a public log comes from, and what it shows.
 
     Attributes:
         id: Its name here; those that begin with `fixtures/` are kept in fixtures/real.
@@ -62,14 +62,14 @@ class Log(Source, kw_only=True):
     """One entry of the index.
 
     Attributes:
-        file: Where it lies in the folder of logs; None: it is kept.
+        file: Its path in the folder of logs; None: it is kept in fixtures/real.
         points: Points of its longest series.
         chosen: "drawn" at random within its repository, "searched" for an incident or a known look, or "kept" from before.
         first: First step of the incident, in the audit's steps; None: from the beginning.
         last: Its last step; None: to the end.
-        findings: Rules that may tell of the incident.
-        true_besides: Rules whose finding is right although the truth had passed over it, by what was overlooked.
-        causes: First causes that were looked at, and whether the log can support them.
+        findings: Rules that may report the incident.
+        true_besides: Rules whose finding is right although the truth had overlooked it, with what was overlooked.
+        causes: First causes that were examined, and whether the log can support them.
     """
 
     field: str
@@ -85,13 +85,13 @@ class Log(Source, kw_only=True):
 
 
 class Verdict(Struct, kw_only=True):
-    """What the audit says of one log; of several runs in it the gravest.
+    """The audit's verdict on one log; of several runs in it, the worst one.
 
     Attributes:
-        error: Why it cannot be judged, empty where it was.
-        runs: How many runs it holds.
+        error: Why it cannot be judged; empty if it was.
+        runs: How many runs it contains.
         findings: Name, severity, first and last step of each finding.
-        cause: The first cause, empty where there is none.
+        cause: The first cause; empty if there is none.
     """
 
     error: str = ""
@@ -106,7 +106,7 @@ def index() -> list[Log]:
 
 
 def path_of(log: Log, folder: Path | None) -> Path | None:
-    """Return where a log lies, None where it is not at hand."""
+    """Return the path of a log, or None if it is not available."""
     if log.file is None:
         return KEPT / "real" / log.id.removeprefix("fixtures/")
     path = None if folder is None else folder / log.file
@@ -114,7 +114,7 @@ def path_of(log: Log, folder: Path | None) -> Path | None:
 
 
 def judged(path: Path) -> Verdict:
-    """Audit a log, each of its runs where there are several, and return the verdict on the gravest."""
+    """Audit a log, or each of its runs if there are several, and return the verdict on the worst."""
     try:
         names = [str(number) for number in range(1, len(import_runs(path)) + 1)][:MAX_RUNS]
         return verdict_of([triage(path, import_options=ImportOptions(run=name)) for name in names])
@@ -123,7 +123,7 @@ def judged(path: Path) -> Verdict:
 
 
 def verdict_of(reports: Sequence[Report]) -> Verdict:
-    """Return what reports on the runs of one log say: all findings, and the first cause of the gravest."""
+    """Return the verdict from reports on the runs of one log: all findings, and the first cause of the worst."""
     gravest = min(reports, key=lambda report: report.severity or "z")  # sev0 before sev1 before sev2; note before none
     cause = next((each for report in (gravest, *reports) for each in report.diagnoses), None)
     findings = [(each.name, each.severity, each.first_step, each.last_step) for report in reports for each in report.findings]
@@ -136,7 +136,7 @@ def counts(severity: str | None) -> bool:
 
 
 def wrong(log: Log, verdict: Verdict, *, amended: bool) -> str:
-    """Return the gravest severity of a healthy log, without what is true besides if `amended`; empty where it has none."""
+    """Return the worst severity of a healthy log, without what is true besides if `amended`; empty if it has none."""
     severities = [severity for name, severity, _, _ in verdict.findings if counts(severity)]
     if amended:
         severities = [severity for name, severity, _, _ in verdict.findings if counts(severity) and name not in log.true_besides]
@@ -144,7 +144,7 @@ def wrong(log: Log, verdict: Verdict, *, amended: bool) -> str:
 
 
 def is_found(log: Log, verdict: Verdict) -> bool:
-    """Tell whether a finding of a rule that may tell of the incident overlaps it."""
+    """Tell whether a finding of a rule that may report the incident overlaps it."""
     first, last = log.first or 0, float("inf") if log.last is None else log.last
     return any(
         counts(severity) and name in log.findings and (start or 0) <= last and (end if end is not None else float("inf")) >= first
@@ -248,17 +248,17 @@ def page(logs: Sequence[Log], results: Results) -> str:
 
 
 def checked(log: Source, path: Path) -> None:
-    """Stop where a file is not the one of the index.
+    """Stop if a file is not the one of the index.
 
     Raises:
-        SystemExit: Where its checksum is another one.
+        SystemExit: If its checksum differs.
     """
     if log.sha256 and hashlib.sha256(path.read_bytes()).hexdigest() != log.sha256:
         raise SystemExit(f"{path} is not the file of {log.repository} at {log.commit[:8]}: its checksum differs")
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Judge the logs that are at hand, print the sums, and write the page if asked."""
+    """Judge the available logs, print the sums, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logs", type=Path, help="folder of the logs that are not kept here")
     parser.add_argument("--held-out", action="store_true", help="judge the held-out logs too")

@@ -3,7 +3,7 @@
     python benchmarks/recorder.py [--only NAME] [--qwen] [--write]
 
 Loops of one model take turns in one process and on one thread: one that only clips, one with the recorder beside
-`clip_grad_norm_`, one whose recorder clips, and the same two with the floor program instead of the recorder. `--qwen` adds
+`clip_grad_norm_`, one whose recorder clips, and the last two with the floor program instead of the recorder. `--qwen` adds
 a model shaped like Qwen3-0.6B, which takes 15 GB of memory and ten minutes. `--write` puts the tables into
 benchmarks/README.md.
 """
@@ -31,9 +31,9 @@ from recorder_floor import beside, taking_over  # noqa: E402
 from ckaudit.contract.schema.manifest import Cadence  # noqa: E402  after the path is known
 from ckaudit.recorder import Recorder  # noqa: E402
 
-WARM_UP = 4  # steps: the first of all, and those in which kernels and memory settle
+WARM_UP = 4  # steps that do not count: the very first, and those until kernels and memory settle
 RUN = 2_000  # steps over which the cost of a run is spread
-DUE = 33  # checkpoints of the default cadence in them, besides the first and the last
+DUE = 33  # checkpoints of the default cadence in a run, besides the first and the last
 
 STEPS = (
     "| model | parameters | bare step ms, noise | clipping us | recorder us | over clipping (aim 1.0) | floor "
@@ -51,13 +51,13 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     Attributes:
         shape: The model.
-        parameters: Numbers trained.
+        parameters: Number of trained parameters.
         bare: Steps of the loop that only clips.
-        foreign: Steps of the loop whose recorder stands beside `clip_grad_norm_`.
+        foreign: Steps of the loop with the recorder beside `clip_grad_norm_`.
         taken: Steps of the loop whose recorder clips.
         floor: Steps of the loop with the floor program beside `clip_grad_norm_`.
-        floor_taken: Steps of the loop in which it clips.
-        ends: What start and end of the two recorders took in ms.
+        floor_taken: Steps of the loop in which the floor program clips.
+        ends: Time of start and end of the two recorders in ms.
     """
 
     shape: Shape
@@ -70,7 +70,7 @@ class Measured(Struct, frozen=True, kw_only=True):
     ends: Sequence[tuple[float, float]]
 
     def is_due(self, index: int) -> bool:
-        """Return whether a checkpoint is due at the sample of this index."""
+        """Return whether the sample of this index is a checkpoint step."""
         return (index + WARM_UP + 1) % self.shape.every == 0
 
     def plain(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -79,16 +79,16 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     @property
     def bare_ms(self) -> list[float]:
-        """The plain steps without clipping."""
+        """Time of the plain steps without clipping, in ms."""
         return [sample.whole - sample.clip for sample in self.plain(self.bare)]
 
     def plain_extra(self, samples: Sequence[Sample]) -> str:
-        """Say by how many us a whole plain step is longer than that of the loop that only clips."""
+        """Return as text by how many us a whole plain step exceeds that of the loop that only clips."""
         more = [sample.whole - other.whole for sample, other in zip(self.plain(samples), self.plain(self.bare), strict=True)]
         return f"{middle(more) * 1e3:+.0f} ± {error(more) * 1e3:.0f}"
 
     def due_extra(self, samples: Sequence[Sample]) -> tuple[float, float]:
-        """Return by how many ms a due step is longer than a plain one, against the clipping loop's same steps, and its error."""
+        """Return by how many ms a checkpoint step exceeds a plain one, against the clipping loop's same steps, and its error."""
         more = [sample.whole - other.whole for sample, other in zip(samples, self.bare, strict=True)]
         due = [value for index, value in enumerate(more) if self.is_due(index)]
         plain = [value for index, value in enumerate(more) if not self.is_due(index)]
@@ -96,7 +96,7 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 
 def start(folder: Path, every: int, *, clips: bool, length: int = 64) -> Callable[[nn.Module, Optimizer], Look]:
-    """Return what starts a recorder in `folder`, called where its documentation says; rows have `length` tokens."""
+    """Return a function that starts a recorder in `folder`, called where its documentation says; rows have `length` tokens."""
 
     def begin(model: nn.Module, optimizer: Optimizer) -> Look:
         cadence = (Cadence(until=None, every=every),)
@@ -112,7 +112,7 @@ def start(folder: Path, every: int, *, clips: bool, length: int = 64) -> Callabl
 
 
 def measure(shape: Shape) -> Measured:
-    """Train the three loops of one model."""
+    """Train the loops of one model."""
     with TemporaryDirectory() as temporary:
         folders = [Path(temporary) / name for name in ("foreign", "taken")]
         loops = [
@@ -130,20 +130,20 @@ def measure(shape: Shape) -> Measured:
 
 
 def check(folder: Path, expected: int) -> None:
-    """Stop where a recorder did not write exactly the checkpoints that were asked for."""
+    """Stop if a recorder did not write exactly the expected checkpoints."""
     found = len([*folder.glob("analysis_checkpoint_*")])
     if found != expected:
         raise SystemExit(f"{folder.name} has {found} checkpoints, not {expected}")
 
 
 def ratio(parts: Sequence[float], wholes: Sequence[float]) -> str:
-    """Return the median of parts over wholes, step by step, with its error."""
+    """Return the median of parts over wholes, step by step, with its standard error."""
     ratios = [part / whole for part, whole in zip(parts, wholes, strict=True)]
     return f"{middle(ratios):.2f} ± {error(ratios):.2f}"
 
 
 def steps_row(found: Measured) -> str:
-    """Say what plain steps cost, against clipping."""
+    """Return the row on the cost of plain steps, relative to clipping."""
     ways = (found.bare, found.foreign, found.taken, found.floor, found.floor_taken)
     bare, foreign, taken, floor, floor_taken = (found.plain(samples) for samples in ways)
     alone, clips = [sample.clip for sample in bare], [sample.clip for sample in foreign]
@@ -160,7 +160,7 @@ def steps_row(found: Measured) -> str:
 
 
 def runs_rows(found: Measured) -> Iterator[str]:
-    """Yield what a run costs in all, with each way to clip."""
+    """Yield the total cost of a run, for each way to clip."""
     step = middle(found.bare_ms)
     alone = middle([sample.clip for sample in found.plain(found.bare)])
     amortised_aim = 0.8 if found.parameters < 1_000_000 else 0.4
@@ -179,7 +179,7 @@ def runs_rows(found: Measured) -> Iterator[str]:
 
 
 def qwen_rows() -> Iterator[str]:
-    """Yield what a part of Qwen3-0.6B takes, and the whole."""
+    """Yield the rows for a part of Qwen3-0.6B and for the whole."""
     for layers in (6, QWEN_LAYERS):
         yield _qwen_row(f"{layers} layers", qwen_numbers(qwen_shape(layers)))
 
@@ -190,7 +190,7 @@ def _qwen_row(title: str, numbers: Sequence[float]) -> str:
 
 
 def qwen_numbers(shape: Shape) -> list[float]:
-    """Return bare step, clipping, recorder, start and what a due step takes more, in ms, of a loop beside `clip_grad_norm_`."""
+    """Return bare step, clipping, recorder, start and extra of a checkpoint step, in ms, of a loop beside `clip_grad_norm_`."""
     with TemporaryDirectory() as temporary:
         loop = Loop(shape, start(Path(temporary) / "run", shape.every, clips=False))
         (samples,) = take_turns(shape, [loop])
@@ -209,7 +209,7 @@ def qwen_numbers(shape: Shape) -> list[float]:
 
 
 def main() -> None:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write if asked."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="measure only models whose name holds this text")
     parser.add_argument("--qwen", action="store_true", help="measure a model shaped like Qwen3-0.6B as well")

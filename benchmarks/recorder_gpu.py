@@ -2,9 +2,9 @@
 
     python benchmarks/recorder_gpu.py [--only NAME] [--write]
 
-There the loop only queues work: what counts is how much longer a stretch of steps takes, from one wait for the device to the
-next, and how often the recorder makes the loop wait in between. Three loops of one model take turns, stretch by stretch: one that
-clips, one with the recorder beside `clip_grad_norm_`, one whose recorder clips. `--write` puts the table into
+On an accelerator the loop only queues work. So the script measures how much longer a stretch of steps takes, from one wait for
+the device to the next, and how often the recorder makes the loop wait in between. Three loops of one model take turns, stretch by
+stretch: one that clips, one with the recorder beside `clip_grad_norm_`, one whose recorder clips. `--write` puts the table into
 benchmarks/README.md.
 """
 
@@ -30,7 +30,7 @@ from recorder import DUE, RUN, start  # noqa: E402  the benchmark beside this
 
 STRETCH = 25  # steps: one of them has vital signs
 EVERY = 4  # stretches: one of them holds a checkpoint
-ROUNDS = 6  # of stretches, each with one checkpoint, after a first that does not count
+ROUNDS = 6  # rounds of stretches, each with one checkpoint, after a first round that does not count
 
 HEAD = (
     "| model | parameters | ms a step, spread | recorder | steps without a checkpoint, % more | one with a checkpoint, ms more "
@@ -47,7 +47,7 @@ def gpt2(width: int, layers: int, heads: int) -> nn.Module:
 
 
 def shape(name: str, build: Callable[[], nn.Module], vocabulary: int, rows: int, length: int) -> Shape:
-    """Return a model and its batch, with as many steps as are measured by default."""
+    """Return a model and its batch, with the default number of measured steps."""
     every = STRETCH * EVERY
     steps = every * (ROUNDS + 1)
     return Shape(name=name, build=build, vocabulary=vocabulary, rows=rows, length=length, steps=steps, every=every)
@@ -61,7 +61,7 @@ SHAPES = (
 
 
 class DeviceLoop:
-    """A model in training on the device in bfloat16 autocast, and what looks at it."""
+    """A model in training on the device in bfloat16 autocast, and its recorder."""
 
     def __init__(self, shape: Shape, device: torch.device, begin: Callable[[nn.Module, Optimizer], Look]) -> None:
         torch.manual_seed(0)
@@ -74,7 +74,7 @@ class DeviceLoop:
         self.start_ms = (perf_counter() - before) * 1e3
 
     def train_step(self, batch: tuple[Tensor, Tensor]) -> None:
-        """Train one step, and wait for nothing."""
+        """Train one step without waiting for the device."""
         self.step += 1
         with torch.autocast(self.device.type, torch.bfloat16):
             loss = loss_of(self.model, *batch)
@@ -86,7 +86,7 @@ class DeviceLoop:
         self.look.after_step(loss.detach(), batch)
 
     def time_stretch(self, batches: Sequence[tuple[Tensor, Tensor]], steps: int) -> float:
-        """Train so many steps, and return their wall time in ms with all that they left to do on the device."""
+        """Train `steps` steps, and return their wall time in ms, including the work left on the device."""
         synchronize(self.device)
         before = perf_counter()
         for _ in range(steps):
@@ -95,7 +95,7 @@ class DeviceLoop:
         return (perf_counter() - before) * 1e3
 
     def count_waits(self, batch: tuple[Tensor, Tensor]) -> int:
-        """Train one step, and count how often torch made the program wait for the device."""
+        """Train one step, and count how often torch makes the program wait for the device."""
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
@@ -130,7 +130,7 @@ def rows(shape: Shape, device: torch.device, rounds: int) -> Iterator[str]:
 
 
 def times_in_turn(loops: dict[str, DeviceLoop], batches: Sequence[tuple[Tensor, Tensor]], rounds: int) -> dict[str, list[float]]:
-    """Return the times of every loop's stretches in ms, taken in changing order; the first round is thrown away."""
+    """Return the times of every loop's stretches in ms, measured in changing order; the first round is discarded."""
     times: dict[str, list[float]] = {name: [] for name in loops}
     for number in range(EVERY * (rounds + 1)):
         for turn in range(len(loops)):
@@ -140,7 +140,7 @@ def times_in_turn(loops: dict[str, DeviceLoop], batches: Sequence[tuple[Tensor, 
 
 
 def costs(loop: DeviceLoop, times: Sequence[float], bare: Sequence[float]) -> str:
-    """Close a recorder, and return what plain steps, checkpoints, start and end, and a whole run cost with it."""
+    """Close a recorder, and return its cost for plain steps, checkpoints, start and end, and a whole run."""
     begin = perf_counter()
     loop.look.close()
     end_ms = (perf_counter() - begin) * 1e3
@@ -155,7 +155,7 @@ def costs(loop: DeviceLoop, times: Sequence[float], bare: Sequence[float]) -> st
 
 
 def waits_by_kind(loop: DeviceLoop, batches: Sequence[tuple[Tensor, Tensor]]) -> str:
-    """Say how often a plain step, one with vital signs and one with a checkpoint wait for the device."""
+    """Return how often a plain step, one with vital signs and one with a checkpoint wait for the device."""
     found: dict[str, int] = {}
     for _ in range(STRETCH * EVERY):
         step = loop.step + 1
@@ -168,7 +168,7 @@ def waits_by_kind(loop: DeviceLoop, batches: Sequence[tuple[Tensor, Tensor]]) ->
 
 
 def main() -> None:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write if asked."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="measure only models whose name holds this text")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="checkpoints measured of each loop")

@@ -1,12 +1,12 @@
-"""What healthy siblings are worth: findings of healthy and of ill draws of the wild split with and without `--like`.
+"""What healthy siblings are worth: findings on healthy and on ill draws of the wild split with and without `--like`.
 
     python benchmarks/siblings.py CACHE... --recordings FOLDER [--record] [--healthy 20] [--ill 30]
 
 CACHE holds draws as `ckaudit lab wild` records them: an ill training and its healthy twin. A sibling is the healthy one trained
 again on the same rows under another seed. With `--record` siblings are trained for every draw whose twin has a false finding in
-any form, for draws with an effect of which nothing is found, and for so many healthy and ill ones besides that take little time;
-they stay in FOLDER. Then every draw that has siblings is judged alone and held against them, in each form, and so is each sibling
-against the twin and the others, which says how often the band itself accuses.
+any form, for quick draws with an effect in which nothing is found, and for `--healthy` healthy and `--ill` ill quick draws
+besides; they stay in FOLDER. Then every draw that has siblings is judged alone and beside them, in each form. Each sibling is
+also compared with the twin and the other siblings, which shows how often the band itself accuses.
 """
 
 import argparse
@@ -39,14 +39,14 @@ OF_THE_CLOCK = "SIB006"  # these were trained while the machine had other work
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """What is said of one recording alone and beside its siblings.
+    """The verdict on one recording alone and beside its siblings.
 
     Attributes:
-        name: Which recording.
-        alone: Codes of what counts without siblings, sev0 to sev2.
-        beside: The same with them.
-        quieted: Codes of what is normal among them.
-        siblings: How many of them count.
+        name: Name of the recording.
+        alone: Codes of the findings that count without siblings, sev0 to sev2.
+        beside: The same with siblings.
+        quieted: Codes of findings that are normal among the siblings.
+        siblings: How many siblings count.
     """
 
     name: str
@@ -66,12 +66,12 @@ def draws(caches: Iterable[Path]) -> Iterator[tuple[Path, PairNote]]:
 
 
 def opened(path: Path, form: Form, folder: Path) -> Run:
-    """Read a recording in a form, which is written below a folder, with all that an audit looks at."""
+    """Read a recording in a form, which is written below a folder, with everything that an audit reads."""
     return open_judged(as_form(path, form, folder / form / path.parent.name / path.name), reads=triage_reads())
 
 
 def codes_of(path: Path, form: Form, since: int = 0) -> tuple[str, ...]:
-    """Return the codes of what counts in a recording by itself."""
+    """Return the codes of the findings that count in a recording by itself."""
     with TemporaryDirectory(prefix="run-") as folder:
         return _codes(triage_run(opened(path, form, Path(folder))), since)
 
@@ -90,7 +90,7 @@ def judged(name: str, run: Run, siblings: Sequence[Run], *, since: int = 0) -> J
 
 
 def leaves(run: Run, siblings: Sequence[Run]) -> tuple[str, ...]:
-    """Return the codes of what leaves the band that healthy runs of the same draw make, notes and the clock left out."""
+    """Return the codes of departures from the band of healthy runs of the same draw, without notes and the clock."""
     beside = [SiblingRun(sibling) for sibling in siblings]
     findings = compare_with_siblings(run, beside, all_bands(run, beside)).findings
     codes = {finding.code for finding in findings if finding.severity != "note"}
@@ -103,13 +103,13 @@ def _codes(report: Report, since: int) -> tuple[str, ...]:
 
 
 def siblings_of(folder: Path, recordings: Path) -> list[Path]:
-    """Return the siblings of a draw that are recorded."""
+    """Return the recorded siblings of a draw."""
     return sorted(path for path in (recordings / folder.name).glob("[0-9]*") if path.is_dir())
 
 
-# Recording: which draws get siblings, and how these are trained.
+# Recording: which draws get siblings, and how siblings are trained.
 def record(folder: Path, recordings: Path, count: int) -> None:
-    """Train healthy siblings of a draw, but those that are there."""
+    """Train the missing healthy siblings of a draw."""
     from ckaudit.lab.wild.draw import draw
     from ckaudit.lab.zoo.trainers import train
 
@@ -127,13 +127,13 @@ def record(folder: Path, recordings: Path, count: int) -> None:
 
 
 def chosen(known: Sequence[tuple[Path, PairNote]], healthy: int, ill: int, *, max_seconds: float = 8.0) -> list[Path]:
-    """Return which draws are worth siblings.
+    """Return the draws that get siblings.
 
     Args:
         known: The draws.
-        healthy: So many whose twin has no false finding.
-        ill: So many of which something is found.
-        max_seconds: No draw that took longer is among those that are chosen by chance.
+        healthy: How many draws to choose whose twin has no false finding.
+        ill: How many draws to choose in which something is found.
+        max_seconds: Longest training of a draw, except of those whose twin has a false finding.
     """
     source = Random("siblings")
     quick = [(folder, pair) for folder, pair in known if pair.seconds <= max_seconds]
@@ -153,13 +153,13 @@ def _since(pair: PairNote) -> int:
 
 # Scoring.
 class Scores(Struct):
-    """What was judged in one form.
+    """The judgements in one form.
 
     Attributes:
         form: The form.
         healthy: The healthy twins beside two siblings.
         ill: The ill ones, likewise.
-        bands: Codes of what leaves the band of healthy runs in others, by how many those are and by the others' names.
+        bands: Codes of departures of healthy runs from the band of others, by the number of others and by their names.
     """
 
     form: Form
@@ -189,7 +189,7 @@ def scored(known: Sequence[tuple[Path, PairNote]], recordings: Path, form: Form)
 
 
 def lines_of(scores: Scores) -> Iterator[str]:
-    """Yield what siblings change, a line each."""
+    """Yield what siblings change, one line each."""
     healthy, ill = scores.healthy, scores.ill
     alone, beside = sum(bool(each.alone) for each in healthy), sum(bool(each.beside) for each in healthy)
     yield f"{scores.form}: {len(healthy)} healthy twins; with a false finding alone {alone}, beside siblings {beside}"
@@ -212,7 +212,7 @@ def _both(each: Judged) -> str:
 
 
 def main() -> None:
-    """Train siblings where that is asked for, and print what they change."""
+    """Train siblings if asked, and print what they change."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("cache", type=Path, nargs="+")
     parser.add_argument("--recordings", type=Path, required=True)

@@ -1,9 +1,9 @@
-"""What a checkpoint of a model shaped like Qwen3-0.6B weighs, and which of its fields weigh how much.
+"""How large a checkpoint of a model shaped like Qwen3-0.6B is, and how much each field contributes.
 
     python benchmarks/size.py [--real] [--write]
 
 Nothing is trained: weights, gradients and outputs are random. With `--real` every tensor is drawn in its full size, one
-after the other (3 GB of memory, two minutes); otherwise 4,096 elements of each stand for all of them. `--write` puts the
+after the other (3 GB of memory, two minutes); otherwise 4,096 elements of each represent all of them. `--write` puts the
 tables into benchmarks/README.md.
 """
 
@@ -38,7 +38,7 @@ ORDINAL = 7
 
 
 def written(whole: Checkpoint, budget_kb: float | None, suffix: str, ordinal: int = ORDINAL) -> Checkpoint:
-    """Return what the recorder would write of a checkpoint."""
+    """Return a checkpoint as the recorder would write it."""
     document = copy.deepcopy(whole)
     apply_plan(document, plan(TENSORS, LAYERS, OBSERVED, ordinal, budget_kb, suffix=suffix), TENSORS, LAYERS)
     return document
@@ -54,7 +54,7 @@ def bare(whole: Checkpoint, *sections: str) -> Checkpoint:
 
 
 def totals(whole: Checkpoint) -> Iterator[str]:
-    """Yield a row for each budget and each way of packing."""
+    """Yield a row for each budget and each compression."""
     for title, document in (
         ("no budget: all statistics and all grids", whole),
         ("the same without grids of gradients", bare(whole, "gradients")),
@@ -75,14 +75,14 @@ def totals(whole: Checkpoint) -> Iterator[str]:
 
 
 def _lost(paths: Sequence[str]) -> str:
-    """Say what some layers lack."""
+    """Return what is missing for some layers."""
     words = {"mean": "moments", "percentiles": "percentiles", "histogram": "histograms", "32": "grids"}
     found = [word for part, word in words.items() if any(part in path.rpartition(".")[2] for path in paths)]
     return f"{', '.join(found)} of other layers" if found else "nothing"
 
 
 def arithmetic(whole: Checkpoint) -> Iterator[str]:
-    """Yield rows that say what plain text of all statistics without a grid is made of."""
+    """Yield rows on the parts of a plain-text checkpoint of all statistics without a grid."""
     document = bare(whole, *GRIDDED)
     text = encode(document).decode()
     names = sum(len(name) + 6 for section in SECTIONS for name in getattr(document, section))
@@ -101,7 +101,7 @@ def arithmetic(whole: Checkpoint) -> Iterator[str]:
 
 
 def _columns(section: Mapping[str, Struct]) -> dict[str, Any]:
-    """Return a section as columns, with bins of histograms as their two ends."""
+    """Return a section as columns, with the bins of histograms as their two ends."""
     made: dict[str, Any] = {}
     for name in next(iter(section.values())).__struct_fields__:
         column = [getattr(stats, name) for stats in section.values()]
@@ -114,7 +114,7 @@ def _columns(section: Mapping[str, Struct]) -> dict[str, Any]:
 
 
 def fields(documents: Sequence[tuple[Checkpoint, str]]) -> Iterator[str]:
-    """Yield a row for each field: by how many bytes each file is smaller without it."""
+    """Yield a row for each field: by how many bytes each file shrinks without it."""
     sizes = [len(encode(*pair)) for pair in documents]
     for section in SECTIONS:
         entries = [getattr(document, section) for document, _ in documents]
@@ -151,7 +151,7 @@ def _named_only(document: Checkpoint, section: str) -> Checkpoint:
 
 
 def main() -> None:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write if asked."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--real", action="store_true", help="draw every tensor in its full size")
     parser.add_argument("--write", action="store_true", help="put the tables into benchmarks/README.md")

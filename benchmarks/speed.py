@@ -1,9 +1,9 @@
-"""Every table of speed measured anew, one after the other, and one table of all rows that have an aim.
+"""Measures every speed table again, one after the other, and gathers all rows that have an aim.
 
     python benchmarks/speed.py [--measure] [--only diff,triage] [--write]
 
-Without `--measure` the tables that stand in benchmarks/README.md are read as they are. A row counts as met where its ratio is not
-above its aim; a cell such as "under 1 s" is held against the seconds.
+Without `--measure` the tables in benchmarks/README.md are read as they are. A row is met if its ratio is not above its aim; an
+aim such as "under 1 s" is compared with the seconds.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Whether the aim is reached."""
+        """Whether the row reaches its aim."""
         limit = float(re.search(r"[\d.]+", self.aim)[0])  # type: ignore[index]
         return (self.seconds if self.aim.endswith(" s") else self.ratio) <= limit
 
@@ -73,7 +73,7 @@ def summary(text: str) -> str:
 
 
 def main() -> None:
-    """Measure where asked, gather, print, and write where asked."""
+    """Measure if asked, gather, print, and write if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--measure", action="store_true", help="run the benchmarks first, which writes their tables")
     parser.add_argument("--only", default=",".join(TABLES), help="measure these alone")

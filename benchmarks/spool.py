@@ -1,11 +1,11 @@
-"""What a step takes whose recorder writes to an address, against one that writes to a folder: step by step, in one process.
+"""How long a step takes if its recorder writes to an address, against one that writes to a folder: step by step, in one process.
 
     python benchmarks/spool.py [--steps N] [--write]
 
-Two trainings of one model take turns at every step, in changing order and on the same batches: one has a recorder to a folder,
-the other one to an address whose server answers, answers after a second, takes connections and says nothing, or is not there.
-What a step takes longer is the difference of two that stand side by side. The server and the proxy that delays are processes of
-their own on the same processors. `--write` puts the table into benchmarks/README.md.
+Two trainings of one model take turns at every step, in changing order and on the same batches. One has a recorder to a folder,
+the other a recorder to an address whose server answers, answers after a second, accepts connections and never answers, or does
+not exist. The extra time is the difference of two adjacent steps. The server and the delaying proxy are separate processes on
+the same processors. `--write` puts the table into benchmarks/README.md.
 """
 
 import argparse
@@ -52,7 +52,7 @@ with Proxy(sys.argv[1], lambda *_: Fault(delay=float(sys.argv[2]))) as proxy:
 
 
 class Took(NamedTuple):
-    """What one step took, in ms: on the clock, and of the processor for its own thread."""
+    """Time of one step in ms: wall time, and processor time of its own thread."""
 
     wall: float
     processor: float
@@ -80,14 +80,14 @@ class Training:
         return Took((perf_counter() - wall) * 1e3, (thread_time() - processor) * 1e3)
 
     def close(self) -> bool:
-        """End the training, and tell whether everything was at the address before it did."""
+        """End the training, and tell whether everything had been uploaded before it ended."""
         up = self.recorder._session._folder._uploader  # noqa: SLF001
         self.recorder.close()
         return up is None or up.is_up
 
 
 class Pair(NamedTuple):
-    """Two trainings that took turns: each step of the one to a folder and the one to an address, and whether the latter is up."""
+    """Steps of two trainings that took turns, one to a folder and one to an address, and whether the latter is uploaded."""
 
     folder: list[Took]
     address: list[Took]
@@ -95,7 +95,7 @@ class Pair(NamedTuple):
 
 
 def take_turns(folder: str, address: str, steps: int, *, is_first: bool = False) -> Pair:
-    """Train two models side by side; with `is_first` the one to the address is made first: the second is a little faster."""
+    """Train two models side by side; with `is_first` the one to the address is made first. The second is a little faster."""
     made = {place: Training(place) for place in ((address, folder) if is_first else (folder, address))}
     trainings = (made[folder], made[address])
     took: tuple[list[Took], list[Took]] = ([], [])
@@ -108,7 +108,7 @@ def take_turns(folder: str, address: str, steps: int, *, is_first: bool = False)
 
 @contextmanager
 def process(command: Sequence[str | Path], **options: object) -> Iterator[subprocess.Popen[str]]:
-    """Run a program for the time of the body."""
+    """Run a program while the body runs."""
     running = subprocess.Popen([*map(str, command)], cwd=HERE.parent, text=True, **options)  # type: ignore[call-overload]
     try:
         yield running
@@ -119,7 +119,7 @@ def process(command: Sequence[str | Path], **options: object) -> Iterator[subpro
 
 @contextmanager
 def endpoints(folder: Path) -> Iterator[dict[str, str]]:
-    """Give the endpoint of each server by what it does."""
+    """Yield the endpoint of each server by its behaviour."""
     port = free_port()
     rclone = [Path(sys.executable).with_name("rclone"), "serve", "s3", "--addr", f"127.0.0.1:{port}", "--config", "/dev/null"]
     rclone += ["--auth-key", "ckaudit-tests,no-secret", "--dir-cache-time", "1ms", "--poll-interval", "0", folder]
@@ -141,11 +141,11 @@ def endpoints(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def measure(steps: int) -> dict[str, list[Pair]]:
-    """Return the pairs of each way."""
+    """Return the pairs for each server."""
     found: dict[str, list[Pair]] = {}
     with TemporaryDirectory() as temporary, endpoints(Path(temporary)) as servers:
         os.environ["CKAUDIT_SPOOL"] = f"{temporary}/spools"
-        take_turns(f"{temporary}/first", f"{temporary}/other", 2 * EVERY)  # what is loaded and settles only once
+        take_turns(f"{temporary}/first", f"{temporary}/other", 2 * EVERY)  # a warm-up: loading happens only once
         for number, (way, endpoint) in enumerate(servers.items()):
             os.environ |= environment(endpoint)
             forget_clients()
@@ -160,7 +160,7 @@ def both_orders(folder: str, address: str, steps: int) -> list[Pair]:
 
 
 def interval(values: Sequence[float]) -> str:
-    """Return the median, and what it lies between with a probability of 95 % whatever the distribution (by order statistics).
+    """Return the median and its 95 % interval, valid for any distribution (by order statistics).
 
     >>> interval([float(number) for number in range(101)])
     '50.00 (40.00 to 60.00)'
@@ -171,7 +171,7 @@ def interval(values: Sequence[float]) -> str:
 
 
 def rows(found: dict[str, list[Pair]]) -> Iterator[str]:
-    """Yield a row for each way."""
+    """Yield a row for each server."""
     for way, pairs in found.items():
         steps = [(pair, step) for pair in pairs for step in range(WARM_UP, len(pair.folder))]
         more = [Took(*(a - b for a, b in zip(pair.address[step], pair.folder[step], strict=True))) for pair, step in steps]
@@ -183,13 +183,13 @@ def rows(found: dict[str, list[Pair]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure, print, and write where asked."""
+    """Measure, print, and write if asked."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
-    uploader.START_PATIENCE, uploader.CLOSE_PATIENCE = 2.0, 3.0  # neither is part of a step
+    uploader.START_PATIENCE, uploader.CLOSE_PATIENCE = 2.0, 3.0  # shorter waits at start and end, which are not part of a step
     uploader.PAUSE = 0.5  # ten times as often as in a real run
     title = f"{machine()}, torch {torch.__version__} on one thread; {wanted.steps} pairs of steps of {MINI.name}."
     table = "\n".join([title, "", HEADER, *rows(measure(wanted.steps))])

@@ -1,9 +1,9 @@
-"""Stock models of transformers, healthy and as small as their classes allow, and what triage says of them.
+"""What triage says about healthy stock models of transformers, as small as their classes allow.
 
     python benchmarks/stock_models.py [--only NAME,...] [--seed 0] [--cache FOLDER] [--write]
 
-Each is trained for 200 steps by the Trainer with its callback on a task of `TASKS`, at a rate of 0.001 and clipped at 1, as
-tutorials have it, and judged twice: as recorded, and by its `trainer_state.json` alone. What is in the cache is not trained
+Each is trained for 200 steps by the Trainer with its callback on a task of `TASKS`, at a learning rate of 0.001 and clipped at 1,
+as in tutorials, and judged twice: as recorded, and by its `trainer_state.json` alone. What is in the cache is not trained
 again. `--write` puts the table into docs/stock-models.md.
 """
 
@@ -24,14 +24,14 @@ sys.path[:0] = [str(ROOT)]
 PAGE = ROOT / "docs" / "stock-models.md"
 MARK = "<!-- written by benchmarks/stock_models.py -->"
 MODELS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-TOKENS, LENGTH, FIRST = 64, 32, 4  # of the vocabulary; of a text; tokens below it mark padding, ends and masks
+TOKENS, LENGTH, FIRST = 64, 32, 4  # vocabulary size; length of a text; tokens below FIRST mark padding, ends and masks
 STEPS, ROWS, HELD_OUT = 200, 1200, 96
 
 Row = dict[str, NDArray[Any]]
 
 
 def texts(rows: int, seed: int, length: int = LENGTH) -> NDArray[np.int64]:
-    """Return texts in which each token has four that may follow it, shape (rows, length)."""
+    """Return texts in which each token has four possible successors, shape (rows, length)."""
     language, source = np.random.default_rng(7), np.random.default_rng(seed)
     following = language.integers(FIRST, TOKENS, (TOKENS, 4))
     chances = language.dirichlet(np.full(4, 0.7), TOKENS).cumsum(1)
@@ -50,20 +50,20 @@ def _labelled(inputs: NDArray[np.int64], labels: NDArray[np.int64]) -> Iterator[
 
 
 def next_token(rows: int, seed: int) -> Iterator[Row]:
-    """Yield texts whose labels are they themselves."""
+    """Yield texts whose labels are the texts themselves."""
     for tokens in texts(rows, seed):
         yield {"input_ids": tokens, "labels": tokens.copy()}
 
 
 def masked_token(rows: int, seed: int) -> Iterator[Row]:
-    """Yield texts of which 15 % of the tokens are hidden."""
+    """Yield texts with 15 % of the tokens masked."""
     tokens = texts(rows, seed)
     hidden = np.random.default_rng(seed).random(tokens.shape) < 0.15
     return _labelled(np.where(hidden, FIRST - 1, tokens), np.where(hidden, tokens, -100))
 
 
 def text_class(rows: int, seed: int) -> Iterator[Row]:
-    """Yield texts, and whether most of their tokens are of the first half of the vocabulary."""
+    """Yield texts, and whether most of their tokens are from the first half of the vocabulary."""
     tokens = texts(rows, seed)
     return _labelled(tokens, ((tokens < TOKENS // 2).sum(1) > LENGTH // 2).astype(np.int64))
 
@@ -75,7 +75,7 @@ def token_class(rows: int, seed: int) -> Iterator[Row]:
 
 
 def span(rows: int, seed: int) -> Iterator[Row]:
-    """Yield texts, and where the first of the last eight tokens of the vocabulary stands."""
+    """Yield texts, and the position of the first token that is among the last eight of the vocabulary."""
     for row in _labelled(tokens := texts(rows, seed), (tokens >= TOKENS - 8).argmax(1)):
         place = row.pop("labels")
         yield row | {"start_positions": place, "end_positions": place}
@@ -100,7 +100,7 @@ def gratings(rows: int, seed: int, size: int = 32) -> Iterator[Row]:
 
 
 def pictures(rows: int, seed: int) -> Iterator[Row]:
-    """Yield the same without labels."""
+    """Yield the pictures of `gratings` without labels."""
     for row in gratings(rows, seed):
         yield {"pixel_values": row["pixel_values"]}
 
@@ -165,13 +165,13 @@ def _waves(rows: int, seed: int, length: int) -> Iterator[NDArray[np.float32]]:
 
 
 def waves(rows: int, seed: int) -> Iterator[Row]:
-    """Yield noisy waves of period twelve, and how they go on."""
+    """Yield noisy waves of period twelve, and their continuation."""
     for wave in _waves(rows, seed, 60):
         yield {"past_values": wave[:48, None], "future_values": wave[48:, None]}
 
 
 def dated_waves(rows: int, seed: int) -> Iterator[Row]:
-    """Yield the same with the time of each value, and that all of them were seen."""
+    """Yield the waves of `waves` with the time of each value, and a mask that says all were observed."""
     dates, seen = (np.arange(52, dtype=np.float32) / 100)[:, None], np.ones(52, np.float32)
     for wave in _waves(rows, seed, 52):
         parts = {"values": wave, "time_features": dates, "observed_mask": seen}
@@ -232,7 +232,7 @@ def _tensors(row: Row) -> dict[str, Any]:
 
 
 def cells(folder: Path) -> tuple[list[str], list[str]]:
-    """Return what is found of sev2 and worse: as recorded, and by the trainer's log alone."""
+    """Return the findings of sev2 and worse: as recorded, and by the trainer's log alone."""
     from ckaudit.audit import triage
 
     log = max(folder.glob("trainer/checkpoint-*/trainer_state.json"))
@@ -245,7 +245,7 @@ def cells(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def table(names: Sequence[str], seed: int, cache: Path) -> str:
-    """Return the table: how many of a task are without findings, and each that has one."""
+    """Return the table: how many models of each task are without findings, and each model that has one."""
     found = {name: cells(cache / f"{name}.{seed}") for name in names}
     clean = sum(not recorded for recorded, _ in found.values()), sum(not logged for _, logged in found.values())
     lines = [

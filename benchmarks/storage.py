@@ -2,7 +2,7 @@
 
     python benchmarks/storage.py [--rounds 5] [--files 1000] [--write]
 
-The server is a process of its own on the same processors. A cold read begins with an empty cache.
+The server is a separate process on the same processors. A cold read begins with an empty cache.
 `--write` puts the table into benchmarks/README.md.
 """
 
@@ -30,7 +30,7 @@ CACHES = "CKAUDIT_BENCHMARK_CACHES"
 COLD = ["sh", "-c", f'CKAUDIT_CACHE=$(mktemp -d "${CACHES}/cold.XXXXXX") exec "$@"', "sh"]
 """Starts a command with an empty cache."""
 NEW = ["sh", "-c", f'"$@" --output $(mktemp -d "${CACHES}/fleet.XXXXXX") --format json; [ $? -le 1 ]', "sh"]
-"""Starts an audit of a fleet of which nothing is known yet; some of its runs are ill."""
+"""Starts an audit of a fleet without earlier results; some of its runs are ill."""
 FLEET = 40
 
 SERVERS: list[subprocess.Popen[bytes]] = []
@@ -45,7 +45,7 @@ def prepare(root: Path, files: int) -> None:
 
 
 def cases(root: Path, files: int) -> list[Case]:
-    """Return every comparison, with a server that they find by the environment."""
+    """Return every comparison; commands find the server by the environment."""
     port = free_port()
     start_server(root / "store", port)
     os.environ |= environment(f"http://127.0.0.1:{port}")
@@ -56,7 +56,7 @@ def cases(root: Path, files: int) -> list[Case]:
 
 
 def cases_of_fleet(root: Path, ours: list[str]) -> list[Case]:
-    """Return the comparisons of a fleet in a store with the same on a disk."""
+    """Return the comparisons of a fleet in object storage with the same fleet on a disk."""
     return [
         Case(
             f"fleet of {FLEET} runs of 160 files of 50 KB in S3, {how}",
@@ -70,7 +70,7 @@ def cases_of_fleet(root: Path, ours: list[str]) -> list[Case]:
 
 
 def cases_of_runs(root: Path, ours: list[str], files: int) -> list[Case]:
-    """Return the comparisons of single runs in a store with the same on a disk."""
+    """Return the comparisons of single runs in object storage with the same runs on a disk."""
     return [
         Case(
             f"{command} {count:,} files of 200 KB in S3, {how}",
@@ -108,7 +108,7 @@ def stop_servers() -> None:
 
 @contextmanager
 def served(root: Path, files: int) -> Iterator[int]:
-    """Write the runs, serve them while the block runs, name the server to this process's client, and give its port."""
+    """Write the runs, serve them while the block runs, name the server to this process's client, and yield its port."""
     port = free_port()
     prepare(root, files)
     try:

@@ -1,9 +1,9 @@
-"""Trains ten small healthy models of ten kinds, recorded by the lines of the README alone, and says what triage finds.
+"""Trains ten small healthy models of ten kinds, recorded only by the lines of the README, and prints what triage finds.
 
     python benchmarks/ten_kinds.py [--only KIND,...] [--seeds 0,1,2] [--folder FOLDER] [--write]
 
-Each is written as a tutorial writes it. Nothing is wrong with any of them, so that every finding of sev2 or worse is a false
-alarm. Text is that of this project's own pages. `--write` puts the table into docs/first-contact.md.
+Each is written as a tutorial writes it. Nothing is wrong with any of them, so every finding of sev2 or worse is a false alarm.
+The text is that of this project's own pages. `--write` puts the table into docs/first-contact.md.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from ckaudit.contract.schema.report import Report
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "first-contact.md"
 KINDS: dict[str, Callable[[Path], tuple[float, float]]] = {}
-"""Each trains into a folder, and returns the loss at the start and at the end."""
+"""The trainings by name. Each writes to a folder, and returns the loss at the start and at the end."""
 
 
 def kind(function: Callable[[Path], tuple[float, float]]) -> Callable[[Path], tuple[float, float]]:
-    """Enter a training."""
+    """Register a training in `KINDS`."""
     KINDS[function.__name__] = function
     return function
 
@@ -55,7 +55,7 @@ def fit(
     schedule: Any = None,
     **facts: Any,
 ) -> tuple[float, float]:
-    """Train by the loop of the README, with an evaluation now and then where rows are held out."""
+    """Train by the loop of the README, with occasional evaluations if rows are held out."""
     losses = []
     recorder = Recorder(model, folder, optimizer=optimizer, planned_steps=steps, **facts)
     for step in range(1, steps + 1):
@@ -81,12 +81,12 @@ def fit(
 
 
 def ends(losses: list[float]) -> tuple[float, float]:
-    """Return the means of the first and the last ten."""
+    """Return the means of the first and of the last ten losses."""
     return sum(losses[:10]) / 10, sum(losses[-10:]) / 10
 
 
 def rows(columns: Batch, size: int) -> Iterator[Batch]:
-    """Yield batches of rows, shuffled in each epoch."""
+    """Yield batches of rows, reshuffled in each epoch."""
     while True:
         order = torch.randperm(len(columns[0]))
         for start in range(0, len(order) - size + 1, size):
@@ -100,26 +100,26 @@ def characters(pattern: str) -> Tensor:
 
 
 def windows(text: Tensor, size: int, length: int) -> Iterator[Batch]:
-    """Yield rows of text, and the same one character on."""
+    """Yield rows of text, and the same shifted by one character."""
     while True:
         yield window(text, size, length)
 
 
 def window(text: Tensor, size: int, length: int) -> Batch:
-    """Return rows of text, and the same one character on."""
+    """Return rows of text, and the same shifted by one character."""
     starts = torch.randint(0, len(text) - length - 1, (size,))
     taken = torch.stack([text[start : start + length + 1] for start in starts.tolist()])
     return taken[:, :-1], taken[:, 1:]
 
 
 def next_token_loss(model: nn.Module) -> Loss:
-    """Return the cross entropy of the next token."""
+    """Return the loss function of the next token, a cross entropy."""
     return lambda batch: F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
 
 
 @kind
 def mlp_table(folder: Path) -> tuple[float, float]:
-    """An MLP on a table with two classes; AdamW."""
+    """Train an MLP on a table with two classes; AdamW."""
     features = torch.randn(3_000, 16)
     labels = ((features[:, 0] * features[:, 1] + features[:, 2]) + 0.3 * torch.randn(3_000) > 0).long()
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
@@ -130,7 +130,7 @@ def mlp_table(folder: Path) -> tuple[float, float]:
 
 
 def shapes(count: int) -> Batch:
-    """Return noisy pictures (count, 1, 16, 16) of bars, crosses and squares at any place, and which it is."""
+    """Return noisy pictures (count, 1, 16, 16) of bars, crosses and squares at random positions, and their classes."""
     labels = torch.randint(0, 4, (count,))
     pictures = 0.3 * torch.randn(count, 1, 16, 16)
     for picture, label in zip(pictures, labels.tolist(), strict=True):
@@ -150,7 +150,7 @@ def shapes(count: int) -> Batch:
 
 @kind
 def cnn_pictures(folder: Path) -> tuple[float, float]:
-    """A convolutional network with batch norms on pictures of four shapes; SGD with momentum."""
+    """Train a convolutional network with batch norms on pictures of four shapes; SGD with momentum."""
     pictures, labels = shapes(2_600)
     model = nn.Sequential(
         *(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
@@ -165,7 +165,7 @@ def cnn_pictures(folder: Path) -> tuple[float, float]:
 
 @kind
 def lstm_text(folder: Path) -> tuple[float, float]:
-    """An LSTM of two layers on characters; Adam, clipping at 1."""
+    """Train an LSTM of two layers on characters; Adam, clipping at 1."""
     text = characters("docs/*.md")
     model = CharacterLstm()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -177,7 +177,7 @@ def lstm_text(folder: Path) -> tuple[float, float]:
 
 @kind
 def small_gpt(folder: Path) -> tuple[float, float]:
-    """A GPT of three blocks on characters; AdamW, warm-up, cosine, clipping at 1."""
+    """Train a GPT of three blocks on characters; AdamW, warm-up, cosine, clipping at 1."""
     text, model, steps = characters("docs/*.md"), SmallGpt(), 300
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.1, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -201,7 +201,7 @@ def small_gpt(folder: Path) -> tuple[float, float]:
 
 @kind
 def vae(folder: Path) -> tuple[float, float]:
-    """A variational autoencoder of pictures: squared error and divergence, summed over a picture; Adam."""
+    """Train a variational autoencoder on pictures: squared error and divergence, summed over a picture; Adam."""
     pictures = shapes(2_400)[0]
     model = Vae()
 
@@ -217,7 +217,7 @@ def vae(folder: Path) -> tuple[float, float]:
 
 @kind
 def gan(folder: Path) -> tuple[float, float]:
-    """A GAN on points of a ring, both players in one recorder, each with an Adam of its own; the loss is the generator's."""
+    """Train a GAN on points of a ring, both networks in one recorder, each with its own Adam; the loss is the generator's."""
     generator = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
     judge = nn.Sequential(nn.Linear(2, 64), nn.LeakyReLU(0.2), nn.Linear(64, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1))
     model = nn.ModuleDict({"generator": generator, "discriminator": judge})
@@ -246,7 +246,7 @@ def gan(folder: Path) -> tuple[float, float]:
 
 @kind
 def gru_forecast(folder: Path) -> tuple[float, float]:
-    """A GRU that forecasts a noisy series with two periods; Adam, squared error."""
+    """Train a GRU that forecasts a noisy series with two periods; Adam, squared error."""
     time_ = torch.arange(2_600.0)
     series = torch.sin(time_ / 4) + 0.5 * torch.sin(time_ / 11 + torch.rand(1) * 6) + 0.1 * torch.randn(2_600)
     cut = series.unfold(0, 33, 1)
@@ -260,7 +260,7 @@ def gru_forecast(folder: Path) -> tuple[float, float]:
 
 @kind
 def graph_network(folder: Path) -> tuple[float, float]:
-    """A graph network that is shown its whole graph at each step, and scored on part of the nodes; Adam, weight decay."""
+    """Train a graph network on its whole graph at each step, scored on part of the nodes; Adam, weight decay."""
     labels = torch.randint(0, 4, (400,))
     nodes = torch.randn(4, 32)[labels] * 0.5 + torch.randn(400, 32)
     near = torch.where(labels[:, None] == labels, 0.05, 0.004)
@@ -289,7 +289,7 @@ def graph_network(folder: Path) -> tuple[float, float]:
 
 @kind
 def policy_gradient(folder: Path) -> tuple[float, float]:
-    """REINFORCE with a baseline on a walk to a goal; the numbers are its rewards, for the loss of a policy has no level."""
+    """Train REINFORCE with a baseline on a walk to a goal; returns its rewards, because the loss of a policy has no level."""
     policy = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 4))
     optimizer = torch.optim.Adam(policy.parameters(), lr=5e-3)
     moves = torch.tensor([[0.2, 0.0], [-0.2, 0.0], [0.0, 0.2], [0.0, -0.2]])
@@ -319,7 +319,7 @@ def policy_gradient(folder: Path) -> tuple[float, float]:
 
 @kind
 def low_rank_gpt(folder: Path) -> tuple[float, float]:
-    """A GPT that was trained on pages, and now by low-rank adapters on code; AdamW on the adapters alone."""
+    """Train a GPT on pages, then fine-tune it by low-rank adapters on code; AdamW on the adapters alone."""
     model, pages = SmallGpt(), characters("docs/*.md")
     before = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for batch in (window(pages, 16, 64) for _ in range(400)):
@@ -338,12 +338,12 @@ def low_rank_gpt(folder: Path) -> tuple[float, float]:
 
 
 def found(report: Report) -> list[str]:
-    """Return the findings of sev2 or worse in words."""
+    """Return the findings of sev2 or worse as text."""
     return [f"{each.severity} {each.code} {each.message}" for each in report.findings if each.severity != "note"]
 
 
 def table(names: list[str], seeds: list[int], folder: Path) -> tuple[str, int]:
-    """Train and audit, and return the table and how many trainings have a finding of sev2 or worse."""
+    """Train and audit; return the table and how many trainings have a finding of sev2 or worse."""
     lines, flagged = [], 0
     for name in names:
         about, cells, notes, losses = (KINDS[name].__doc__ or "").strip().rstrip("."), [], set[str](), []
@@ -366,7 +366,7 @@ def table(names: list[str], seeds: list[int], folder: Path) -> tuple[str, int]:
 
 
 def main() -> int:
-    """Train, audit, print the table, and write it where that is asked for."""
+    """Train, audit, print the table, and write it if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default=",".join(KINDS), help="kinds, separated by commas")
     parser.add_argument("--seeds", default="0,1,2", help="seeds, separated by commas")

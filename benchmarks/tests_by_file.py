@@ -1,4 +1,4 @@
-"""Which tests touch which file of the package: what `mutants.py` runs."""
+"""Which tests touch which file of the package, for `mutants.py`."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ WALKS = {
         f"tests/recorder/test_{name}.py" for name in ("recorder", "formulas", "sections", "writer", "events", "resume")
     ),
 }
-MOST = 30  # files of tests that import one, of the same room and of others
+MOST = 30  # most test files of each group: those of the same room, and those of others
 
 
 class Tests:
@@ -63,7 +63,7 @@ class Tests:
         return [each for each, text in texts.items() if names.search(text)]
 
     def named(self, path: str) -> list[str]:
-        """Return the tests that have the name of a file of the package."""
+        """Return the tests named after a file of the package."""
         room, stem = path.split("/")[1], Path(path).stem
         files = [each for each in self.tests if each.startswith(f"tests/{room}/") and Path(each).stem == f"test_{stem}"]
         return files + ([f"{test}[{stem}]" for test in CASES[room]] if stem in self.cases.get(room, ()) else [])
@@ -77,6 +77,6 @@ class Tests:
         near = [each for each in files if each.startswith((f"tests/{room}/", "tests/test_"))]
         far = [each for each in files if each not in near]
         walks = WALKS[room]
-        if room == "metrics":  # what all of them give costs less than what few of them mean
+        if room == "metrics":  # one test of all metrics costs less than the tests of a few metrics
             near = [walks[0], *near]
         return [[path, *self.named(path)], *([each] for each in (*near[:MOST], *walks, *far[:MOST]))]

@@ -24,7 +24,7 @@ NOT_HEALTHY = {
     "pythia/160m-8",
     "bigscience",
 }
-"""Logs whose authors tell of an illness, and those of a few lines from a chronicle of divergences."""
+"""Logs whose authors report an illness, and logs of a few lines from a chronicle of divergences."""
 
 OVERFIT = (
     "hf_trainer/whisper_small_hi_overfit/trainer_state.json",
@@ -39,7 +39,7 @@ SUFFIXES = (".csv", "trainer_state.json", ".log", ".txt", ".jsonl", "_sm_h100.js
 
 
 def files() -> list[str]:
-    """Return the logs of fixtures/real whose loss is recorded."""
+    """Return the logs of fixtures/real that record a loss."""
     paths = [str(path.relative_to(REAL)) for path in sorted(REAL.rglob("*")) if path.is_file()]
     return [path for path in paths if path.endswith(SUFFIXES) and "two_runs" not in path and "/" in path]
 
@@ -69,7 +69,7 @@ def thin(run: Run, count: int, way: int) -> Run:
 
 
 def healthy(ways: int) -> Iterator[tuple[str, str, list[Run]]]:
-    """Yield name, points and thinned runs of each healthy log."""
+    """Yield each healthy log: its name, the numbers of points, and the thinned runs."""
     for path in files():
         if any(path.startswith(each) for each in NOT_HEALTHY):
             continue
@@ -82,7 +82,7 @@ def healthy(ways: int) -> Iterator[tuple[str, str, list[Run]]]:
 
 
 def ill(ways: int) -> Iterator[tuple[str, str, set[str], list[Run]]]:
-    """Yield name, points, rules on the illness, and the thinned runs in which it can still be seen, of each ill log."""
+    """Yield each ill log: its name, the numbers of points, the rules on its illness, and the thinned runs that still show it."""
     for paths, codes, shows in ((OVERFIT, {"LOSS002"}, _still_rises), (SPIKY, {"LOSS001", "LOSS004"}, _still_jumps)):
         for path in paths:
             run = open_run(REAL / path, reads=())
@@ -92,19 +92,19 @@ def ill(ways: int) -> Iterator[tuple[str, str, set[str], list[Run]]]:
 
 
 def _still_rises(run: Run) -> bool:
-    """Tell whether the last three evaluations, two of few, stand 15 % above the lowest."""
+    """Tell whether the last three evaluations (two if there are fewer than ten) are 15 % above the lowest."""
     val = run.scalars["val_loss"].values[:, 0]
     val = val[np.isfinite(val)]
     return len(val) >= 5 and bool(val[-2 if len(val) < 10 else -3 :].min() > 1.15 * val.min())
 
 
 def _still_jumps(run: Run) -> bool:
-    """Tell whether two points stand at twice the level of the three before them."""
+    """Tell whether two points are at twice the level of the three before them."""
     loss = run.scalars["train_loss_raw"].values[:, 0]
     level = np.array([np.median(loss[row - 3 : row]) for row in range(3, len(loss))])
     return int((loss[3:] > 2 * level).sum()) >= 2
 
 
 def _main(run: Run) -> Series:
-    """Return the training loss, or the validation loss of a log that has no other."""
+    """Return the training loss, or the validation loss if there is no other."""
     return run.scalars["train_loss_raw" if "train_loss_raw" in run.scalars else "val_loss"]

@@ -1,9 +1,9 @@
-"""How often triage accuses healthy logs of the kinds that fine-tunings leave: `trainer_state.json` of the Hugging Face Trainer.
+"""How often triage accuses healthy logs of common fine-tunings: `trainer_state.json` of the Hugging Face Trainer.
 
     python benchmarks/trainer_logs.py [--draws 10] [--write]
 
-Each kind is a course and a noise as such trainings have them: chats, preferences, rewards, adapters of picture models, speech,
-classifiers, code. Lengths go from 12 logged lines to 1,000. `--write` puts the table into docs/power.md.
+Each kind has the curve and the noise of such trainings: chats, preferences, rewards, adapters of picture models, speech,
+classifiers, code. Lengths range from 12 logged lines to 1,000. `--write` puts the table into docs/power.md.
 """
 
 import argparse
@@ -26,13 +26,13 @@ from ckaudit.run.series import Floats  # noqa: E402
 PAGE = ROOT / "docs" / "power.md"
 MARK, END = "<!-- written by benchmarks/trainer_logs.py -->", "<!-- end of benchmarks/trainer_logs.py -->"
 LENGTHS = (12, 25, 50, 100, 300, 1_000)
-STEPS = 500  # of a training whose log has fewer lines
+STEPS = 500  # steps of a training whose log has fewer lines
 Random = np.random.Generator
 Course = Callable[[int, Random], Floats]
 
 
 def decay(first: float, last: float, pace: float, *, noise: float = 0.0, share: float = 0.0) -> Course:
-    """Return a course that falls exponentially, with noise of a fixed size and of a share of its level."""
+    """Return a curve that falls exponentially, with noise of a fixed size and noise of a share of its level."""
 
     def values(count: int, source: Random) -> Floats:
         clean = last + (first - last) * np.exp(-pace * np.arange(count) / count)
@@ -42,7 +42,7 @@ def decay(first: float, last: float, pace: float, *, noise: float = 0.0, share: 
 
 
 def preferences(last: float, noise: float) -> Course:
-    """Return the course of a loss of preferences: from the log of 2, where both answers are as likely, without noise at first."""
+    """Return the curve of a preference loss: from the log of 2, where both answers are equally likely, at first without noise."""
 
     def values(count: int, source: Random) -> Floats:
         grows = np.minimum(1, 4 * np.arange(count) / count + 0.1)
@@ -52,17 +52,17 @@ def preferences(last: float, noise: float) -> Course:
 
 
 def smoothed(course: Course, width: int) -> Course:
-    """Return the moving average of a course, as some trainers log it."""
+    """Return the moving average of a curve, as some trainers log it."""
     return lambda count, source: np.convolve(course(count + width - 1, source), np.ones(width) / width, "valid")
 
 
 def scattered(mean: float, shape: float) -> Course:
-    """Return a loss that batches of other noise levels scatter, and that hardly falls, as of adapters of a picture model."""
+    """Return a loss that hardly falls and scatters with the noise level of each batch, as for adapters of a picture model."""
     return lambda count, source: source.gamma(shape, mean / shape, count)
 
 
 def stairs(first: float, drop: float, noise: float) -> Course:
-    """Return a loss that drops where an epoch begins, for its rows were seen before: three epochs."""
+    """Return a loss over three epochs that drops where an epoch begins, because its rows were seen before."""
 
     def values(count: int, source: Random) -> Floats:
         passed = 3 * np.arange(count) / count
@@ -72,7 +72,7 @@ def stairs(first: float, drop: float, noise: float) -> Course:
 
 
 def heavy_tailed(course: Course, size: float) -> Course:
-    """Return a course with noise of Student's distribution of three degrees of freedom."""
+    """Return a curve with noise of Student's distribution of three degrees of freedom."""
     return lambda count, source: course(count, source) + size * source.standard_t(3, count)
 
 
@@ -117,7 +117,7 @@ def write_trainer_state(path: Path, kind: str, count: int, source: Random) -> No
 
 
 def table(draws: int) -> Iterator[str]:
-    """Yield the lines of the table: in how many of a hundred logs of each kind and length anything is told, and by which rule."""
+    """Yield the lines of the table: in how many of a hundred logs of each kind and length a rule finds something, and which."""
     yield "| kind | " + " | ".join(f"{count:,} lines" for count in LENGTHS) + " | by rule |"
     yield "|---" * (len(LENGTHS) + 2) + "|"
     with TemporaryDirectory(prefix="logs-") as folder:

@@ -1,4 +1,4 @@
-"""Small models as tutorials write them: the ones of `ten_kinds.py` that are more than a stack of layers."""
+"""Small models as tutorials write them: those of `ten_kinds.py` that are more than a stack of layers."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch.nn import functional as F  # noqa: N812  its usual name
 
 
 class CharacterLstm(nn.Module):
-    """Characters to the next ones."""
+    """An LSTM that predicts the next character."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,27 +74,27 @@ class Vae(nn.Module):
         self.decoder = nn.Sequential(nn.Linear(8, 128), nn.ReLU(), nn.Linear(128, 256))
 
     def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what is decoded, the mean and the log variance."""
+        """Return the decoded picture, the mean and the log variance."""
         mean, log_variance = self.encoder(pictures).chunk(2, dim=1)
         hidden = mean + torch.randn_like(mean) * torch.exp(0.5 * log_variance)
         return self.decoder(hidden).view_as(pictures), mean, log_variance
 
 
 class Forecaster(nn.Module):
-    """A GRU that says the next value of a series."""
+    """A GRU that predicts the next value of a series."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gru, self.head = nn.GRU(1, 48, batch_first=True), nn.Linear(48, 1)
 
     def forward(self, series: Tensor) -> Tensor:
-        """Return (B, 1) of series (B, T, 1)."""
+        """Return the predictions (B, 1) for series (B, T, 1)."""
         ahead: Tensor = self.head(self.gru(series)[0][:, -1])
         return ahead
 
 
 class GraphNetwork(nn.Module):
-    """Two graph convolutions, as of Kipf and Welling."""
+    """Two graph convolutions (Kipf and Welling)."""
 
     def __init__(self, neighbours: Tensor) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class GraphNetwork(nn.Module):
 
 
 class LowRank(nn.Module):
-    """A frozen layer and what two small matrices add to it."""
+    """A frozen layer plus the product of two small matrices."""
 
     def __init__(self, layer: nn.Linear, rank: int = 4) -> None:
         super().__init__()
@@ -118,6 +118,6 @@ class LowRank(nn.Module):
         nn.init.zeros_(self.b.weight)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return what the layer says, changed a little."""
+        """Return the layer's output plus the low-rank change."""
         changed: Tensor = self.layer(hidden) + 2 * self.b(self.a(hidden))
         return changed

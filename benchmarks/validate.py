@@ -1,8 +1,8 @@
-"""How long `ckaudit validate` takes, against what anyone would write: whole processes, side by side.
+"""How long `ckaudit validate` takes, against an obvious implementation: whole processes, side by side.
 
     python benchmarks/validate.py [--rounds 5] [--files 1000] [--write]
 
-Data are made in a temporary folder. Two commands take turns (A B A B), and medians are compared: wall time, processor time,
+Data are generated in a temporary folder. Two commands take turns (A B A B), and medians are compared: wall time, processor time,
 largest memory. `--write` puts the table into benchmarks/README.md.
 """
 
@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "fixtures")]
 from checkpoints.honest import grid_heavy, key_heavy  # noqa: E402  the generator stands beside the fixtures
 from pairs import Case, run  # noqa: E402
 
-VARIANTS = 8  # different documents; the others repeat them with another step
+VARIANTS = 8  # number of different documents; the others repeat them with another step
 
 PARSE = """
 import os, sys, orjson

@@ -1,4 +1,4 @@
-"""What watching costs: a log of many steps that grows by some a second, how soon a step is seen, and the share of a core."""
+"""What watching costs: the delay until a step is seen and the share of a core, for a long log that grows by some a second."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ VALUES = ("learning_rate", "grad_global_norm", "update_to_weight", "tokens_seen"
 
 
 def line(step: int, at: float, draw: random.Random) -> str:
-    """Return a line as a recorder writes it: a loss that falls, noise around it."""
+    """Return a line as a recorder writes it, with a loss that falls and noise around it."""
     loss = 2 + 6 * math.exp(-step / 2e5) + draw.gauss(0, 0.02)
     values = {
         "learning_rate": 1e-3,
@@ -27,7 +27,7 @@ def line(step: int, at: float, draw: random.Random) -> str:
 
 
 def row(step: int, at: float, draw: random.Random) -> str:
-    """Return the same as a row of a CSV."""
+    """Return the same numbers as a row of a CSV."""
     values = json.loads(line(step, at, draw))
     return ",".join(str(values[name]) for name in ("step", "train_loss_raw", *VALUES)) + "\n"
 
@@ -36,13 +36,13 @@ OURS = line
 
 
 def used(process: int) -> float:
-    """Return the processor time of a process and the threads in it, in seconds."""
+    """Return the processor time of a process and its threads, in seconds."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(process: int) -> float:
-    """Return the memory that a process holds, in MB."""
+    """Return the memory of a process, in MB."""
     text = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     return next(int(each.split()[1]) for each in text.splitlines() if each.startswith("VmRSS")) / 1024
 
@@ -50,7 +50,7 @@ def memory(process: int) -> float:
 def measure(
     folder: Path, steps: int, rate: float, seconds: float, *, panel: bool = False, foreign: bool = False
 ) -> dict[str, float]:
-    """Watch a log of `steps` lines to which `rate` lines a second are added, for so many seconds."""
+    """Watch a log of `steps` lines, to which `rate` lines a second are added, and return the measurements."""
     draw, began = random.Random(0), time.time() - steps / rate
     log, line = (folder / "log.csv", row) if foreign else (folder / "scalars.jsonl", OURS)
     with log.open("w") as stream:
@@ -79,7 +79,7 @@ def measure(
 
 
 def _start(source: Path, output: Path, *, panel: bool) -> "subprocess.Popen[bytes]":
-    """Start a watch that writes lines into a file, or draws its panel on a terminal of its own."""
+    """Start a watch that writes lines into a file, or draws its panel on its own terminal."""
     words = [sys.executable, "-m", "ckaudit", "watch", str(source), "--format", "panel" if panel else "jsonl"]
     if panel:
         words = ["script", "-qec", " ".join(words), str(output)]
@@ -95,7 +95,7 @@ def _child(process: int) -> int:
 
 
 def _seen(stream: object, step: int, draw: random.Random, output: Path) -> float:
-    """Return how long it takes from a step whose loss is NaN until the watch tells of it."""
+    """Return the delay from a step whose loss is NaN until the watch reports it."""
     text = json.loads(line(step, time.time(), draw)) | {"train_loss_raw": "NaN"}
     stream.write(json.dumps(text) + "\n")  # type: ignore[attr-defined]
     wrote = time.monotonic()

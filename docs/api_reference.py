@@ -1,4 +1,4 @@
-"""The public names of ckaudit as one document, from the source alone: no torch and no trainer need be installed."""  # noqa: INP001
+"""The public names of ckaudit as one document, from the source alone: torch and the trainers need not be installed."""  # noqa: INP001
 
 import ast
 import inspect
@@ -66,8 +66,8 @@ SHOWN = {
     "Run": ("last_step", "tensors", "scalar", "series", "value", "words", "grid", "until"),
     "Series": ("finite", "nonfinite", "points", "recorded_rows", "only", "until"),
 }
-"""Of what the engine works with, the members that a reader of a run needs."""
-OF_TRAINERS = re.compile(r"on_\w+|setup|(load_)?state_dict")  # what a trainer calls, and nobody else
+"""Members of the engine's classes that a reader of a run needs; the others are left out."""
+OF_TRAINERS = re.compile(r"on_\w+|setup|(load_)?state_dict")  # methods that only a trainer calls
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 TITLES = {"Args": "Arguments", "Attributes": "Attributes", "Returns": "Returns", "Yields": "Yields", "Raises": "Raises"}
 Function = ast.FunctionDef
@@ -98,7 +98,7 @@ def first_sentence(name: str) -> str:
     return words(doc_of(find(name)).partition("\n")[0], own=name)
 
 
-# One name: its signature, its docstring, and of a class its members.
+# One name: its signature, its docstring, and the members of a class.
 def page(name: str) -> Iterator[str]:
     """Yield the blocks of one name."""
     node = find(name)
@@ -131,12 +131,12 @@ def _member(name: str, member: Member) -> Iterator[str]:
 
 @cache
 def parsed(home: str) -> ast.Module:
-    """Return a module of ckaudit as its syntax."""
+    """Return the syntax tree of a module of ckaudit."""
     return ast.parse((ROOT / "ckaudit" / home).read_text(encoding="utf-8"))
 
 
 def find(name: str) -> Node:
-    """Return where a public name is defined."""
+    """Return the definition of a public name."""
     return _defined(HOMES.get(name, "api/__init__.py"), name.rpartition(".")[2])
 
 
@@ -150,7 +150,7 @@ def doc_of(node: Node) -> str:
 
 
 def constructor(node: ast.ClassDef) -> Function | None:
-    """Return what makes an instance, from the fields where a struct has no method for it; None: nothing of its own does."""
+    """Return the constructor of a class, for a struct without one made from its fields; None if it has none of its own."""
     for each in node.body:
         if isinstance(each, Function) and each.name == "__init__":
             return each
@@ -182,7 +182,7 @@ def _members(home: str, name: str) -> dict[str, Member]:
 
 
 def _home_of(home: str, name: str) -> str:
-    """Return the module of ckaudit that a module has a name from; empty: it is its own, or nobody's of ours."""
+    """Return the module of ckaudit from which a module imports a name; empty if the name is its own or not from ckaudit."""
     for each in parsed(home).body:
         if (
             isinstance(each, ast.ImportFrom)
@@ -193,9 +193,9 @@ def _home_of(home: str, name: str) -> str:
     return home if name in {each.name for each in parsed(home).body if isinstance(each, ast.ClassDef)} else ""
 
 
-# Signatures: on one line where there is room, else an argument a line.
+# Signatures: on one line if they fit, otherwise one argument on a line.
 def signature(name: str, node: Function, *, is_method: bool = False) -> str:
-    """Return a name with its arguments and what it returns."""
+    """Return a name with its arguments and its return type."""
     listed = arguments(node.args, is_method=is_method)
     returned = "" if node.returns is None or node.name == "__init__" else f" -> {annotation(node.returns)}"
     line = f"{name}({', '.join(listed)}){returned}"
@@ -205,7 +205,7 @@ def signature(name: str, node: Function, *, is_method: bool = False) -> str:
 
 
 def arguments(given: ast.arguments, *, is_method: bool) -> list[str]:
-    """Return the arguments as they are written, without what a method is called on."""
+    """Return the arguments as written, without `self` or `cls` for a method."""
     plain = [*given.posonlyargs, *given.args]
     defaults = [None] * (len(plain) - len(given.defaults)) + [*given.defaults]
     listed = [_argument(each, default) for each, default in zip(plain, defaults, strict=True)]
@@ -229,7 +229,7 @@ def _argument(argument: ast.arg, default: ast.expr | None) -> str:
 
 
 def annotation(node: ast.expr | None) -> str:
-    """Return a type as it is written, without the quotes that put it off."""
+    """Return a type as written, without the quotes of a forward reference."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     return "" if node is None else ast.unparse(node)
@@ -253,7 +253,7 @@ def blocks(doc: str, *, own: str) -> Iterator[str]:
 
 
 def items(text: str, *, own: str) -> Iterator[str]:
-    """Yield what a section lists, an item a line; a section without names is one sentence."""
+    """Yield the items of a section, one on a line; a section without names is one sentence."""
     for each in re.split(r"\n(?=\S)", inspect.cleandoc(text)):
         named = re.match(r"(\*{0,2}[\w.]+): (.+)", each, re.DOTALL)
         if named:
@@ -263,7 +263,7 @@ def items(text: str, *, own: str) -> Iterator[str]:
 
 
 def words(text: str, *, own: str) -> str:
-    """Return prose as Markdown: code stays as it is, and one that is a public name leads to its page.
+    """Return prose as Markdown: code stays as it is, and a public name in code links to its page.
 
     >>> words("a < b, as `Watch` or `x < y`", own="")
     'a &lt; b, as [`Watch`](#watch) or `x < y`'
@@ -274,7 +274,7 @@ def words(text: str, *, own: str) -> str:
 
 def _escaped(text: str) -> str:
     tame = text.replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"(\*\w[\w ]*\w\*)|\*", lambda star: star[1] or "\\*", tame)  # stars around words are meant
+    return re.sub(r"(\*\w[\w ]*\w\*)|\*", lambda star: star[1] or "\\*", tame)  # stars around words are emphasis
 
 
 def _linked(span: str, own: str) -> str:
@@ -284,7 +284,7 @@ def _linked(span: str, own: str) -> str:
 
 @cache
 def anchors() -> dict[str, str]:
-    """Return the anchor of each name's heading: without dots and capitals, and with a number where that is not the first."""
+    """Return the anchor of each name's heading: lower case without dots, and with a number from the second occurrence on."""
     found: dict[str, str] = {}
     for names in GROUPS.values():
         for name in names:

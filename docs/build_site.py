@@ -1,8 +1,8 @@
 """Build the documentation as a site that needs no network: `python docs/build_site.py [FOLDER]`; `ckaudit docs` opens it.
 
-The pages are those of docs/, as they read on GitHub. What they link to outside of docs/ becomes a page too, so that nothing leads
-out of the site: a document as it is, any other file as its text. Zensical makes HTML of them and stops at any warning; then every
-link of every page is followed, and nothing may be fetched from elsewhere.
+The pages are those of docs/, with the content they have on GitHub. Every target outside of docs/ that they link to becomes a page
+too, so that no link leaves the site: a document as it is, any other file as its text. Zensical converts them to HTML and stops at
+any warning. Then the script follows every link of every page, and checks that nothing is fetched from elsewhere.
 """  # noqa: INP001
 
 import json
@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 DOCS = PurePosixPath("docs")
-HOME = PurePosixPath("README.md")  # on the site its place is taken by docs/index.md
+HOME = PurePosixPath("README.md")  # on the site docs/index.md replaces it
 ASSETS = ("*.svg", "*.css", "*.csv", "site.js")
 LINK = re.compile(r"(?<=\]\()(?P<path>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?=\))")
 CODE = re.compile(r"(`+[^`]+`+)")
@@ -55,10 +55,10 @@ class Pages:
         self._formula = formula
 
     def add(self, path: PurePosixPath) -> PurePosixPath:
-        """Add a file or folder of the clone, and what it links to; return its place on the site."""
+        """Add a file or folder of the clone, and everything that it links to; return its place on the site."""
         place = place_of(path)
         if path not in (HOME, *self.texts) and place not in self.texts:
-            self.texts[place] = ""  # it is under way, and may link to itself
+            self.texts[place] = ""  # marks the page as in progress, because it may link to itself
             if path.suffix == ".md" or (ROOT / path / "README.md").is_file():
                 document = path if path.suffix == ".md" else path / "README.md"
                 self.texts[place] = self._page(document, place)
@@ -67,7 +67,7 @@ class Pages:
         return place
 
     def _page(self, path: PurePosixPath, place: PurePosixPath) -> str:
-        """Return a document with links as they are on the site, and headings with the anchors that GitHub gives them."""
+        """Return a document with the site's links, and with the anchors that GitHub gives to headings."""
         anchors: Counter[str] = Counter()
         lines, fence, mermaid = [], "", list[str]()
         for line in (ROOT / path).read_text(encoding="utf-8").splitlines():
@@ -84,12 +84,12 @@ class Pages:
                 lines.append(line)
             else:
                 if ITEM.match(line) and lines and lines[-1] and not lines[-1].startswith(" ") and not ITEM.match(lines[-1]):
-                    lines.append("")  # Python's Markdown begins no list within a paragraph
+                    lines.append("")  # Python's Markdown starts no list within a paragraph
                 lines.append(_with_anchor(self._drawn(self._linked(line, path, place)), anchors))
         return "\n".join(lines) + "\n"
 
     def _drawn(self, line: str) -> str:
-        """Return a line with its formulas as a browser draws them, where somebody said how."""
+        """Return a line with its formulas drawn, if a drawing function was given."""
         formula = self._formula
         return FORMULA.sub(lambda found: formula(found[1]), line) if formula else line
 
@@ -111,7 +111,7 @@ class Pages:
 
 
 def place_of(path: PurePosixPath) -> PurePosixPath:
-    """Return where a file or folder of the clone stands on the site.
+    """Return the place of a file or folder of the clone on the site.
 
     >>> place_of(PurePosixPath("docs/watch.md")), place_of(PurePosixPath("schemas/ck.run.v1.schema.json"))
     (PurePosixPath('watch.md'), PurePosixPath('clone/schemas/ck.run.v1.schema.json.md'))
@@ -136,7 +136,7 @@ def _as_text(path: PurePosixPath) -> Iterator[str]:
 
 
 def _as_table(mermaid: list[str]) -> list[str]:
-    """Return the arrows of a drawing as a table; what would draw them is fetched from elsewhere."""
+    """Return the arrows of a Mermaid drawing as a table, because Mermaid itself would have to be fetched."""
     arrows: dict[str, list[str]] = {}
     for line in mermaid:
         start, arrow, end = line.strip().partition(" --> ")
@@ -166,10 +166,10 @@ def _with_anchor(line: str, anchors: Counter[str]) -> str:
 
 
 def gathered(formula: Callable[[str], str] | None = None) -> Mapping[PurePosixPath, str]:
-    """Return every page of the site, by its place; a link that leads to nothing ends the program.
+    """Return every page of the site, by its place; a broken link ends the program.
 
     Args:
-        formula: Draws a formula that is written in LaTeX; without it they are left as they are.
+        formula: Draws a LaTeX formula; without it formulas are left as they are.
     """
     pages = Pages(formula)
     for file in sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "generated").glob("*.md")]):
@@ -183,14 +183,14 @@ def gathered(formula: Callable[[str], str] | None = None) -> Mapping[PurePosixPa
 
 # From the pages to HTML.
 def as_mathml(latex: str) -> str:
-    """Return a formula as MathML, which a browser draws without a script."""
+    """Return a LaTeX formula as MathML, which a browser draws without a script."""
     from latex2mathml.converter import convert
 
     return f'<span class="formula">{convert(latex)}</span>'
 
 
 def build(into: Path = BUILD) -> Path:
-    """Write the site below a folder and return where it lies."""
+    """Write the site below a folder and return its path."""
     runpy.run_path(str(ROOT / "docs" / "make.py"), run_name="__main__")
     source, site = into / "site-source", into / "site"
     for folder in (source, site):
@@ -215,7 +215,7 @@ def build(into: Path = BUILD) -> Path:
 
 
 def embed_search_worker(site: Path) -> None:
-    """Replace the one script that Zensical has fetched, which lets pages that are files search, by one of the site."""
+    """Replace the one script that Zensical fetches, which makes the search work in pages opened as files, by one of the site."""
     (worker,) = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
     script = site / "assets" / "search-in-files.js"
     script.write_text(WORKER.replace("SOURCE", json.dumps(worker.read_text(encoding="utf-8"))), encoding="utf-8")
@@ -226,7 +226,7 @@ def embed_search_worker(site: Path) -> None:
 
 
 class _Read(HTMLParser):
-    """What a page has: anchors, links, and what a browser loads for it."""
+    """The anchors and links of a page, and what a browser loads for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -256,7 +256,7 @@ def _parsed(text: str) -> _Read:
 
 
 def broken_links(site: Path) -> Iterator[str]:
-    """Yield each link of a page to a file or an anchor that is not there."""
+    """Yield each link of a page to a missing file or anchor."""
     site = site.resolve()
     pages = {page: _read(page) for page in site.rglob("*.html") if page.name != "404.html"}
     for page, read in pages.items():
@@ -282,6 +282,6 @@ def fetched(site: Path) -> Iterator[str]:
 if __name__ == "__main__":
     built = build()
     print(f"{sum(1 for _ in built.rglob('*.html'))} pages in {built.relative_to(ROOT)}; ckaudit docs opens them")  # noqa: T201
-    for copy in sys.argv[1:]:  # ckaudit/site goes into the wheel
+    for copy in sys.argv[1:]:  # the copy in ckaudit/site goes into the wheel
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(built, copy)

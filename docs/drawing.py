@@ -1,4 +1,4 @@
-"""Write the drawing and the floors of docs/architecture.md from the imports in the code: `python docs/drawing.py`."""  # noqa: INP001
+"""Write the package graph and the floors of docs/architecture.md from the imports in the code: `python docs/drawing.py`."""  # noqa: INP001
 
 import ast
 import re
@@ -16,7 +16,7 @@ BLOCK = re.compile(r"(<!-- (drawing|floors) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def imports() -> dict[str, set[str]]:
-    """Return which package, or module at the top, imports which."""
+    """Return the imports of each package or top-level module."""
     found: dict[str, set[str]] = {}
     for path in (ROOT / "ckaudit").rglob("*.py"):
         own = path.relative_to(ROOT / "ckaudit").parts[0].removesuffix(".py")
@@ -26,7 +26,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def shortest(arrows: Mapping[str, set[str]]) -> dict[str, list[str]]:
-    """Return the arrows that no way through other packages stands for.
+    """Return the arrows that are not implied by a path through other packages.
 
     >>> shortest({"c": {"a", "b"}, "b": {"a"}})
     {'c': ['b'], 'b': ['a']}
@@ -38,7 +38,7 @@ def shortest(arrows: Mapping[str, set[str]]) -> dict[str, list[str]]:
 
 
 def drawing() -> Iterator[str]:
-    """Yield a Mermaid graph of the packages, the higher floors above."""
+    """Yield a Mermaid graph of the packages, with the higher floors above."""
     arrows = shortest(imports())
     yield "```mermaid"
     yield "graph TD"
@@ -58,7 +58,7 @@ def floors() -> Iterator[str]:
 
 
 def renewed(text: str) -> str:
-    """Return the page with its blocks as the code is today."""
+    """Return the page with its blocks regenerated from the code."""
     made = {"drawing": drawing, "floors": floors}
     return BLOCK.sub(lambda found: found[1] + "\n".join(made[found[2]]()) + "\n" + found[3], text)
 

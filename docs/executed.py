@@ -1,11 +1,11 @@
-"""Run the pages that a reader types along with, and write what is printed into them: `python docs/executed.py`.
+"""Run the commands of pages that a reader types along with, and write the output into them: `python docs/executed.py`.
 
 A comment above a block says what is done with it, in a folder of the page's own:
 
     <!-- file: train.py -->     the block is written to a file
     <!-- change: train.py -->   a block of a diff: its lines with a minus become those with a plus
-    <!-- run -->                each line is run, of `python`, `ckaudit` or `bash`
-    <!-- screen -->             all that the last line printed, as it stands here
+    <!-- run -->                each line is run; it starts with `python`, `ckaudit` or `bash`
+    <!-- screen -->             the block becomes the output of the last line
     <!-- picture: both.svg -->  above a picture: a file that a command wrote is kept as that picture
 """  # noqa: INP001
 
@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 DOCS = Path(__file__).parent
 DOCUMENTS = ("tutorial.md", "trainers.md", "jax.md", "foreign-log.md", "cluster.md", "fleet.md")
 NEEDS = {"tutorial.md": ("transformers",), "trainers.md": ("transformers", "lightning"), "jax.md": ("jax",)}
-"""What has to be installed, so that a page can be run."""
+"""Packages that a page needs to run."""
 
 BLOCK = re.compile(
     r"(<!-- (file(?=:)|change(?=:)|run(?= )|screen(?= ))(?:: ([^\n]+))? -->\n```(\w+)\n)(.*?)(^```$)", re.DOTALL | re.MULTILINE
@@ -31,11 +31,11 @@ SCREEN = {"COLUMNS": "90", "NO_COLOR": "1", "OMP_NUM_THREADS": "1", "PYTHONIOENC
 
 
 class Reader:
-    """Somebody who follows a page, in a folder.
+    """A simulated reader who follows a page, in a folder.
 
     Attributes:
         folder: Where files are written and commands run.
-        printed: What the last command printed.
+        printed: Output of the last command.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,7 +50,7 @@ class Reader:
             program.chmod(0o755)
 
     def follow(self, found: re.Match[str]) -> str:
-        """Do what a block says, and return it as it is to stand on the page."""
+        """Do what a block says, and return the block for the page."""
         start, does, name, _, body, end = found.groups()
         if does == "file":
             (self.folder / name).write_text(body, encoding="utf-8")
@@ -74,7 +74,7 @@ class Reader:
         return done.stdout
 
     def call(self, command: str, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run a program in the folder of the page, on a screen of the width that pages have."""
+        """Run a program in the folder of the page, with a terminal as wide as those of the pages."""
         environ = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"} | SCREEN
         environ |= {"PYTHONPATH": str(DOCS.parent), "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}"}
         program = str(self._programs / command) if command != "bash" else "bash"
@@ -96,7 +96,7 @@ def changed_by(text: str, diff: str) -> str:
 
 
 def renewed(text: str, follower: type[Reader] = Reader) -> tuple[str, dict[str, str]]:
-    """Return a page with all its screens made anew, and its pictures by their places in docs/."""
+    """Return a page with all its screens regenerated, and its pictures by their paths in docs/."""
     with TemporaryDirectory() as place:
         reader = follower(Path(place))
         written = BLOCK.sub(reader.follow, text)

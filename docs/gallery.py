@@ -1,7 +1,7 @@
 """Write docs/gallery.md and its pictures: `python docs/gallery.py CACHE`, a folder that `ckaudit lab record` filled.
 
-Of each fault below, and of the healthy training of the same family and seed, the recording is unpacked, and what stands on the
-page is what `ckaudit triage` and `ckaudit report` say of them.
+For each fault below, the recordings of the fault and of the healthy training of the same family and seed are unpacked. The page
+shows the output of `ckaudit triage` and `ckaudit report` for them.
 """  # noqa: INP001
 
 import os
@@ -42,7 +42,7 @@ SHOWN: Mapping[str, Sequence[str]] = {
     "The data": ("junk_shard", "drift", "repeat_batch_late", "overfit_tiny"),
     "Numbers, weights and what was saved": ("nan_inject", "bitflip", "dead_relu", "optimizer_reset"),
 }
-"""The faults of the page, under headings."""
+"""The faults of the page by heading."""
 
 HEAD = """# Gallery of illnesses
 
@@ -59,7 +59,7 @@ each picture](reading-pictures.md) says what the curves are.
 
 
 def page(cache: Path) -> tuple[str, dict[str, str]]:
-    """Return the page, and its pictures by the names of their files."""
+    """Return the page, and its pictures by file name."""
     blocks, drawn = [], {}
     catalogue = faults()
     for heading, names in SHOWN.items():
@@ -73,7 +73,7 @@ def page(cache: Path) -> tuple[str, dict[str, str]]:
 
 
 def _entry(fault: Fault, cache: Path) -> tuple[str, str]:
-    """Return what the page says of one fault, and its picture."""
+    """Return the page's entry on one fault, and its picture."""
     twin = next(name for name, family in HEALTHY.items() if family == fault.family)
     with TemporaryDirectory() as place:
         folder = Path(place)
@@ -113,7 +113,7 @@ def _unpack(archived: Path, folder: Path) -> None:
 
 
 def _said(folder: Path, *words: str) -> str:
-    """Return what a command prints in a folder, without colours."""
+    """Return the output of a command in a folder, without colours."""
     environ = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"} | {
         "PYTHONPATH": str(ROOT),
         "NO_COLOR": "1",

@@ -21,7 +21,7 @@ from ckaudit.reports.explain import markdown_pages
 from ckaudit.rules import rules
 
 FOLDER = Path(__file__).parent / "generated"
-# What a covered metric shares with the one that tells about it.
+# Facts that a covered metric shares with the metric whose entry covers it.
 SHARED = {"category", "recorded by", "cited"}
 INTRODUCTION = """# Metrics
 
@@ -86,7 +86,7 @@ def interview() -> str:
 
 
 def _phase(number: int) -> Iterator[str]:
-    """Yield the pages of a phase's questions, and the commands that lead on."""
+    """Yield the pages of a phase's questions, and the commands that lead further."""
     yield f"## Phase {number}: {PHASES[number]}\n"
     elsewhere = {"asked by", "look on with", "cited", "phase"}
     for page in explain([question.id for question in questions().values() if question.phase == number]):
@@ -110,7 +110,7 @@ def illnesses() -> str:
 
 
 def _beside_siblings() -> Iterator[str]:
-    """Yield the table of what leaves the band of healthy siblings, which is no rule but found like one."""
+    """Yield the table of departures from the band of healthy siblings, which are not rules but are reported like them."""
     yield "Beside healthy siblings ([--like](../siblings.md)) more is found:\n"
     yield "| code | name | at most | what it sees |"
     yield "|---|---|---|---|"
@@ -168,7 +168,7 @@ def _page(name: str, kind: str = "metric") -> Page:
 
 
 def _short(page: Page) -> Page:
-    """Return a page without what the page of its entry says already."""
+    """Return a page without what its entry's page says already."""
     facts = {label: said for label, said in page.facts.items() if label not in SHARED}
     return replace(page, facts=facts, importance={}, sections=(), shapes=None)
 
@@ -200,7 +200,7 @@ def options() -> str:
 
 
 def _commands(group: Any, *before: str) -> Iterator[list[str]]:
-    """Yield the words of each command of the program, those of a group behind its name."""
+    """Yield the words of each command of the program; those of a group follow its name."""
     for name, command in group.commands.items():
         if getattr(command, "commands", None):
             yield from _commands(command, *before, name)

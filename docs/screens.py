@@ -1,7 +1,7 @@
-"""Write what commands really print into the documents: `python docs/screens.py`.
+"""Write the real output of commands into the documents: `python docs/screens.py`.
 
-Below a line `<!-- screen: COMMAND -->` stands a block of text with all that `ckaudit COMMAND` prints. The README has a picture of
-one command's first lines, one for each of both colour schemes.
+Below a line `<!-- screen: COMMAND -->` is a block with the whole output of `ckaudit COMMAND`. The README has a picture of one
+command's first lines, in two versions for the two colour schemes.
 """  # noqa: INP001
 
 import os
@@ -17,9 +17,9 @@ PICTURES = DOCS / "pictures"
 PICTURED = "triage fixtures/runs/zeroed_projection"
 SCREEN = re.compile(r"(<!-- screen: ([^\n]*) -->\n```text\n)(.*?)(```\n)", re.DOTALL)
 WIDTH = 90
-# What is drawn: the verdict, the causes and what speaks for them.
+# The drawn part: the verdict, the causes and their evidence.
 ENDS_BEFORE = "What to do now"
-# Of rich's own picture only the letters are kept: no window around them, and no font that is fetched.
+# Only the letters of rich's own picture are kept: no window around them, and no font that is fetched.
 FRAME = """<svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: {char_height}px;
@@ -37,7 +37,7 @@ DARK = ((13, 17, 23), (230, 237, 243), [(13, 17, 23), (255, 123, 114), (86, 211,
 
 
 def printed(command: str, *, colours: bool = False) -> str:
-    """Return what `ckaudit` prints on a screen of `WIDTH` columns, in the root of the repository."""
+    """Return the output of `ckaudit` on a screen of `WIDTH` columns, in the root of the repository."""
     plain = {"COLUMNS": str(WIDTH), "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT), "TERM": "xterm-256color"}
     plain |= {"FORCE_COLOR": "1"} if colours else {"NO_COLOR": "1"}
     called = [sys.executable, "-m", "ckaudit", *command.split()]
@@ -49,12 +49,12 @@ def printed(command: str, *, colours: bool = False) -> str:
 
 
 def renewed(text: str) -> str:
-    """Return a document with all its screens made anew."""
+    """Return a document with all its screens regenerated."""
     return SCREEN.sub(lambda found: f"{found[1]}{printed(found[2])}{found[4]}", text)
 
 
 def pictures() -> dict[Path, str]:
-    """Return the pictures of the README, by where they lie."""
+    """Return the pictures of the README, by path."""
     from io import StringIO
 
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""Write `ckaudit/explain/shown.toml`, where rules and causes are really seen: `python docs/shown.py CACHE`, of the lab."""  # noqa: INP001
+"""Write `ckaudit/explain/shown.toml`, the runs that show each rule and cause: `python docs/shown.py CACHE`, of the lab."""  # noqa: INP001
 
 import json
 import sys
@@ -27,7 +27,7 @@ Table = dict[str, dict[str, Any]]
 
 
 def of_fault(fault: Fault, report: Report) -> Iterator[tuple[str, str, str]]:
-    """Yield ("rules" or "causes", name, field) for what a fault's label names and what the audit made of it."""
+    """Yield ("rules" or "causes", name, field) for what a fault's label names and for what the audit found."""
     severities = defaultdict(set)
     for finding in report.findings:
         if finding.last_step is None or finding.last_step >= fault.dev.onset:
@@ -45,7 +45,7 @@ def of_fault(fault: Fault, report: Report) -> Iterator[tuple[str, str, str]]:
 
 
 def of_recording(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield what an audit found above a note, and the cause that came first."""
+    """Yield the rules that an audit found above a note, and the cause that came first."""
     for name in dict.fromkeys(finding.name for finding in report.findings if finding.severity != "note"):
         yield "rules", name
     yield from (("causes", diagnosis.cause) for diagnosis in report.diagnoses[:1])
@@ -54,7 +54,7 @@ def of_recording(report: Report) -> Iterator[tuple[str, str]]:
 def recordings() -> Iterator[tuple[str, str, Report]]:
     """Yield every recorded run and real log of the repository: "runs" or "logs", its path and the audit.
 
-    A log of a run that is there in another format as well shows nothing new, and is passed over.
+    A log of a run that also exists in another format shows nothing new, and is skipped.
     """
     for folder in sorted((ROOT / "fixtures" / "runs").glob("*/run.json")):
         yield "runs", folder.parent.relative_to(ROOT).as_posix(), triage(folder.parent)
@@ -65,7 +65,7 @@ def recordings() -> Iterator[tuple[str, str, Report]]:
 
 
 def case_of(kind: str, name: str) -> str:
-    """Return the name of the first case in which a rule finds something, or a cause comes first; empty where there is none."""
+    """Return the name of the first case in which a rule finds something, or a cause comes first; empty if there is none."""
     path = ROOT / "tests" / kind / f"{name}.toml"
     cases = tomllib.loads(path.read_text(encoding="utf-8"))["case"] if path.exists() else []
     shows = [
@@ -100,7 +100,7 @@ def collected(cache: Path) -> dict[str, Table]:
 
 
 def _settle(row: dict[str, Any]) -> None:
-    """Keep the best of what the lab has: symptoms, else what follows from another fault, else notes, else nothing."""
+    """Keep the best evidence of the lab: symptoms, else what follows from another fault, else notes, else nothing."""
     row["lab"] = row["lab"] or row["follows"]
     if row["lab"]:
         row["noted"] = []
