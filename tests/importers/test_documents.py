@@ -125,6 +125,20 @@ def test_columns_with_their_own_steps(imported):
     assert noted(run, "shorter than others")
 
 
+def test_a_list_that_was_written_every_few_epochs_is_of_the_ends_of_those(imported):
+    losses = [6.0, 5.0, 4.0, 3.0, 2.5, 2.0]
+    run = imported(json.dumps({"train_loss": losses, "val_loss": [5.5, 3.5]}), "history.json")
+    assert curve(run, "val_loss") == {3: 5.5, 6: 3.5}
+    assert noted(run, "taken as values of every 3 epochs: val_loss")
+    run = imported(json.dumps({"train_loss": losses, "val_loss": [6.5, 5.5, 3.5]}), "history.json")
+    assert curve(run, "val_loss") == {2: 6.5, 4: 5.5, 6: 3.5}
+    run = imported(json.dumps({"train_loss": [*losses, 1.5, 1.0], "val_loss": [6.5, 5.5, 3.5]}), "history.json")
+    assert curve(run, "val_loss") == {1: 6.5, 4: 5.5, 8: 3.5}
+    run = imported(json.dumps({"train_loss": losses, "val_loss": [6.5, 5.5, 4.5, 3.5, 3.4]}), "history.json")
+    assert curve(run, "val_loss") == {1: 6.5, 2: 5.5, 3: 4.5, 4: 3.5, 5: 3.4}
+    assert noted(run, "shorter than others, taken from the first epoch on: val_loss")
+
+
 @pytest.mark.parametrize(
     "text", ['{"words": ["a", "b"]}', '{"x": [1, 2], "y": [3, 4]}', '{"loss": 3}', '{"history": {"loss": 3}, "params": {}}']
 )

@@ -175,3 +175,13 @@ def test_quoted_lines_are_short_and_harmless(imported):
         imported(f"ValueError: \x07{'x' * 5000}\n", "crash.log")
     assert len(str(raised.value)) < 400
     assert str(raised.value).isprintable()
+
+
+def test_an_accelerator_that_fails_behind_the_last_step_is_found_without_any_time(tmp_path):
+    steps = log(*(f"epoch: {epoch} step: 2502, loss is {7 - epoch / 4}" for epoch in range(1, 9)))
+    path = tmp_path / "train.log"
+    path.write_text(steps + log("[ERROR] SyncStream] failed, ret[710], device-side assert triggered"))
+    [finding] = [each for each in triage(path).findings if each.code == "SYS008"]
+    assert (finding.severity, finding.message) == ("sev2", "the accelerator failed at step 20016, and no step follows")
+    path.write_text(log("[ERROR] device-side assert triggered") + steps)
+    assert not [each for each in triage(path).findings if each.code == "SYS008"]

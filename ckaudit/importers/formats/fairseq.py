@@ -27,7 +27,7 @@ from ckaudit.importers.tables.curves import Curves, imported_run, steps_of
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, Names, is_wanted, map_members
 from ckaudit.importers.tables.jsonrows import JsonRows, read_rows
 from ckaudit.importers.tables.numbers import Numbers, fill_missing, recorded_in_full
-from ckaudit.importers.text.error_events import HEARTBEAT, NO_TIMES, error_events, of_last_day, summary_of
+from ckaudit.importers.text.error_events import HEARTBEAT, NO_TIMES, error_events, error_rates, summary_of
 from ckaudit.importers.text.error_lines import ErrorLine, error_lines
 
 NAME = "fairseq log"
@@ -135,15 +135,11 @@ def _take_errors(series: dict[str, Numbers], seen: Sequence[ErrorLine], places: 
     """Count the errors of the last day at each line where the log has times, and return notes on them."""
     if not seen:
         return []
-    events = error_events(seen, places)
-    if "time" not in series:
-        return [f"errors: {summary_of(seen)}", NO_TIMES]
-    clock = series["time"].values
-    for kind in dict.fromkeys(event.kind for event in events):
-        rows = [event.row for event in events if event.kind == kind]
-        counts = of_last_day(np.array(rows, np.int64), clock[rows], clock)
-        series["heartbeat_missing" if kind == HEARTBEAT else f"error_event_rate/{kind}"] = recorded_in_full(counts)
-    return [f"errors: {summary_of(seen)}"]
+    clock = series["time"].values if "time" in series else None
+    rates = error_rates(error_events(seen, places), len(places), clock)
+    for kind, rate in rates.items():
+        series["heartbeat_missing" if kind == HEARTBEAT else f"error_event_rate/{kind}"] = Numbers(rate, ~np.isnan(rate))
+    return [f"errors: {summary_of(seen)}", *([NO_TIMES] if clock is None else [])]
 
 
 def _lines(data: bytes) -> _Lines:

@@ -6,7 +6,7 @@ its index as keys, has the same form; one with a list of steps says them itself.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -58,7 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         key: cells for key, value in (history if isinstance(history, dict) else document).items() if (cells := _cells(value))
     }
     longest = max(map(len, lists.values()), default=0)
-    padded = {key: [*cells, *[None] * (longest - len(cells))] for key, cells in lists.items()}
+    padded = {key: _over_epochs(cells, longest) for key, cells in lists.items()}
     rows = JsonRows(tuple(padded), {key: numbers(cells) for key, cells in padded.items()}, {}, range(1, longest + 1), [])
     mapped = map_members(rows, columns, _NAMES)
     series = {name: values for name, values in mapped.series.items() if name not in ("step", "time")}
@@ -68,8 +68,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             hint=hint_on_unknown_names(list(lists), "MEMBER"),
         )
     updates = _param(document, "steps", below=2**40)
-    shorter = [key for key, cells in lists.items() if len(cells) != longest]
-    notes = [*mapped.notes, *([f"shorter than others, taken from the first epoch on: {list_names(shorter)}"] if shorter else [])]
+    notes = [*mapped.notes, *_notes_on_shorter({key: len(cells) for key, cells in lists.items()}, longest)]
     if "step" in mapped.series:
         steps = steps_from(mapped.series["step"])
     else:
@@ -81,6 +80,40 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if epochs := _param(document, "epochs", below=2**20):
         imported.manifest.planned_steps = epochs * (updates or 1)
     return [imported]
+
+
+def _stride(count: int, longest: int) -> int:
+    """Return how many epochs lie between the values of a shorter list that was written every so many epochs; 1 where none fits.
+
+    >>> _stride(10, 900), _stride(11, 900), _stride(98, 100)
+    (90, 90, 1)
+    """
+    every = [longest // values for values in (count, count - 1) if values > 1 and longest % values == 0]
+    return next((stride for stride in every if stride > 1), 1)
+
+
+def _over_epochs(cells: list[Any], longest: int) -> list[Any]:
+    """Return the cells of a list at the epochs that they are of, shape (longest,), None at the others.
+
+    The values of a list that is shorter by a whole number of times are of the end of so many epochs; one more is of the first.
+    """
+    stride = _stride(len(cells), longest) if cells else 1
+    if stride == 1:
+        return [*cells, *[None] * (longest - len(cells))]
+    placed: list[Any] = [None] * longest
+    placed[stride - 1 :: stride] = cells[-(longest // stride) :]
+    if len(cells) * stride > longest:
+        placed[0] = cells[0]
+    return placed
+
+
+def _notes_on_shorter(lengths: Mapping[str, int], longest: int) -> Iterator[str]:
+    """Yield a note on lists that are shorter than the longest, and on the epochs that their values were taken for."""
+    strides = {key: _stride(count, longest) for key, count in lengths.items() if 0 < count < longest}
+    if shorter := [key for key, stride in strides.items() if stride == 1]:
+        yield f"shorter than others, taken from the first epoch on: {list_names(shorter)}"
+    for every in sorted({*strides.values()} - {1}):
+        yield f"taken as values of every {every:,} epochs: {list_names([key for key in strides if strides[key] == every])}"
 
 
 def _param(document: Mapping[str, Any], name: str, *, below: int) -> int:

@@ -1,5 +1,6 @@
 """Errors in a text log as events and rates: lines of one trouble are one event, a rate counts the events of 24 hours."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -16,7 +17,7 @@ DAY = 86_400.0
 MAX_SECONDS_APART = 300.0  # s; the lines of one trouble, on all ranks and in retries, come within minutes
 
 HEARTBEAT = "heartbeat"
-NO_TIMES = "the log tells no times, so its errors were not counted by the day"
+NO_TIMES = "the log tells no times, so its errors were not counted by the day, but for those behind its last step"
 
 
 class ErrorEvent(Struct):
@@ -87,12 +88,30 @@ def add_rates(run: TextRun, troubles: Sequence[ErrorEvent], clock: Floats | None
         _spread(run, "heartbeat_missing", missing)
     if others and clock is None:
         notes.append(NO_TIMES)
-    elif others and clock is not None:
-        for kind in dict.fromkeys(other.kind for other in others):
-            rows = np.array([other.row for other in others if other.kind == kind], np.int64)
-            times = np.array([other.time or clock[other.row] for other in others if other.kind == kind])
-            _spread(run, f"error_event_rate/{kind}", of_last_day(rows, times, clock))
+    for kind, rate in error_rates(others, size, clock).items():
+        _spread(run, f"error_event_rate/{kind}", rate)
     return notes
+
+
+def error_rates(events: Sequence[ErrorEvent], size: int, clock: Floats | None) -> dict[str, Floats]:
+    """Return how many events of each kind the last 24 hours had at each line, shape (N,); NaN where that is not known.
+
+    Without times only those behind the last line are counted: the process ended with them, within a day of it.
+
+    Args:
+        events: Their rows are numbers of lines.
+        size: N.
+        clock: Time of each line, shape (N,), rising; None where the log has no times.
+    """
+    if clock is None:
+        at_end = Counter(event.kind for event in events if event.row == size - 1)
+        return {kind: np.append(np.full(size - 1, np.nan), count) for kind, count in at_end.items()}
+    rates = {}
+    for kind in dict.fromkeys(event.kind for event in events):
+        those = [event for event in events if event.kind == kind]
+        times = np.array([event.time or clock[event.row] for event in those])
+        rates[kind] = of_last_day(np.array([event.row for event in those], np.int64), times, clock)
+    return rates
 
 
 def of_last_day(rows: np.ndarray, times: np.ndarray, clock: Floats) -> Floats:
@@ -137,11 +156,11 @@ def _passed(part: LogPart) -> Floats | None:
 
 
 def _spread(run: TextRun, name: str, values: Floats) -> None:
-    """Write a column over all lines of a run to its parts."""
+    """Write a column over all lines of a run to its parts; NaN is not recorded."""
     begin = 0
     for part in run.parts:
         end = begin + len(part.rows.steps)
-        part.rows.columns[name] = Numbers(values[begin:end], np.ones(end - begin, bool))
+        part.rows.columns[name] = Numbers(values[begin:end], ~np.isnan(values[begin:end]))
         begin = end
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ckaudit.contract.schema.report import Severity
 from ckaudit.contract.schema.score_names import ACCURACY, EPISODE_RETURN, EXPLAINED_VARIANCE, RANKING, SUCCESS_RATE
 from ckaudit.metrics.evaluation import accuracy_shares, microbench_score
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -23,6 +24,10 @@ NUMBERED = re.compile(r"(.*[a-z]_?)\d{1,3}", re.IGNORECASE)
 
 RANDOM_ORDER = 0.5
 NO_SCORE = "no score is named as an accuracy, an order, a share of variance that is explained, a return or a rate of success"
+SAME_RETURN = 0.02
+"""Share of a return within which two are of the same outcome: the cost of single moves makes the rest."""
+COLLAPSED_SHARE = 0.95
+"""Share of the episodes of a collapsed policy that end alike: a few end otherwise by chance."""
 OF_A_GUESS = {EXPLAINED_VARIANCE: "a constant guess is as good", RANKING: "a random order is as good"}
 """Scores whose value for a guess is known by definition."""
 
@@ -55,6 +60,8 @@ def score_stands(
       `min_evals_of_class` values and more, where another ends above 0.1.
     - A return of episodes is the same in all of `min_returns` values and more: a policy that never met another outcome has
       nothing to learn from.
+    - A return of episodes is the same, within 2 %, in 95 % of its values from some point in the first half on, `min_returns` at
+      least, none was lower and the best was in the first half: the policy has collapsed to the worst outcome.
     - A rate of success is 0 in all of `min_returns` values and more.
     ## Why it matters
     What the model tells apart at its end it told apart at its start: no learning is visible.
@@ -131,13 +138,26 @@ def _named(score: Series, kind: re.Pattern[str]) -> Iterator[tuple[str, Steps, F
 
 
 def _of_constant_returns(score: Series, min_returns: int) -> Iterator[Hit]:
-    """Yield the returns of episodes that never differ."""
+    """Yield the returns of episodes that never differ, or have come to the worst that there was and stay there."""
     for name, steps, values in _named(score, EPISODE_RETURN):
-        if len(values) >= min_returns and values.min() == values.max():
-            is_most = values[0] > 0
-            reason = "it may be the most there is" if is_most else "there is nothing to learn"
+        if len(values) < min_returns:
+            continue
+        if values.min() == values.max():
+            severity: Severity = "note" if values[0] > 0 else "sev2"
+            reason = "it may be the most there is" if values[0] > 0 else "there is nothing to learn"
             text = f"{{where}} is {{value:.4g}} all {len(values)} times: no episode ended otherwise, {reason}"
-            yield Hit.at(steps, "note" if is_most else "sev2", text, where=name, value=float(values[0]))
+            yield Hit.at(steps, severity, text, where=name, value=float(values[0]))
+            continue
+        level = median(values[len(values) // 2 :])
+        near = np.abs(values - level) <= SAME_RETURN * abs(level)
+        share_from_here = np.cumsum(near[::-1])[::-1] / np.arange(len(near), 0, -1)
+        since = int(np.argmax(share_from_here >= COLLAPSED_SHARE))
+        count = len(values) - since
+        is_worst = values.min() >= level - SAME_RETURN * abs(level) and np.argmax(values) < len(values) / 2
+        if is_worst and share_from_here[since] >= COLLAPSED_SHARE and count >= max(min_returns, len(values) / 2):
+            text = f"{{where}} is {{value:.4g}}, its worst, in {share_from_here[since]:.0%} of the last {count} of {len(values)}"
+            text += f"; its best was {values.max():.4g}"
+            yield Hit.at(steps[since:], "sev2", text, where=name, value=level)
 
 
 def _of_no_success(score: Series, min_values: int) -> Iterator[Hit]:

@@ -13,6 +13,9 @@ from ckaudit.run.run_facts import is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.spans import spans
 
+MIN_LASTING_SHARE = 0.05
+"""Share of the points below which waits that are over cost less than looking for them."""
+
 
 @rule("SYS001", severity="sev2", needs=[dataloader_stall_frac], wants=[step_time, FACTS], unit="1", memory=3)
 def slow_input(
@@ -34,8 +37,9 @@ def slow_input(
     Accelerators stand idle for as long; more workers or a faster store cost less than idle accelerators.
     ## False alarms
     A model whose step takes a few milliseconds spends half of it in the loop around it: that is not the loader, and `min_seconds`
-    hides it. A policy plays its episodes before the update, and waits for no loader: it is not judged. In the lab's dev split
-    small networks wait for 5 ms, and 200 ms for a slow loader.
+    hides it. A wait that has passed is a note where all of them together are less than 5 % of the points. A policy plays its
+    episodes before the update, and waits for no loader: it is not judged. In the lab's dev split small networks wait for 5 ms,
+    and 200 ms for a slow loader.
     """
     if is_reinforcement_learning(facts):
         yield Skip("not_applicable", "a policy plays before each update, and waits for no loader")
@@ -44,14 +48,20 @@ def slow_input(
         yield from too_few(stall, min_points)
         return
     needed = min(min_points, max(2, stall.points // 3))
+    found = []
     waits = np.full(stall.values.shape, np.inf) if time is None else stall.values * _usual(time, stall.steps)[:, None]
     for span in spans(stall, (stall.values > max_share) & ~(waits < min_seconds), min_points=needed):
         if span.points < min_points and span.last != int(stall.steps[-1]):
             continue  # two lines of a short log may hold an evaluation each
+        found.append(span)
+    has_passed = sum(span.points for span in found) < MIN_LASTING_SHARE * stall.points
+    for span in found:
+        is_over = has_passed and span.last != int(stall.steps[-1])
         yield Hit.over(
             span,
-            "sev2",
-            "up to {value:.0%} of a step is spent waiting for data; above {limit:.0%} the input is the bottleneck",
+            "note" if is_over else "sev2",
+            "up to {value:.0%} of a step is spent waiting for data; above {limit:.0%} the input is the bottleneck"
+            + ("; it was short" if is_over else ""),
             badness=stall.values,
             limit=max_share,
         )
