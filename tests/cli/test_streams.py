@@ -10,16 +10,17 @@ from pathlib import Path
 import pytest
 
 from ckaudit.cli.run import run
+from tests import rights
+from tests.forked import ckaudit
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "fixtures" / "pairs" / "base"
-UNPRIVILEGED = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
 
 
-def shell(command, cwd=ROOT, start=()):
+def shell(command, cwd=ROOT):
     """Run a shell line in which $CK is the program; return its exit code and both of its streams."""
     environment = {**os.environ, "CK": f"{sys.executable} -m ckaudit", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*start, "bash", "-c", command], capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=cwd, env=environment, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -62,7 +63,7 @@ def test_a_working_folder_that_is_gone_is_said(tmp_path, command):
     assert "the folder that this shell is in is no longer there" in told
 
 
-@pytest.mark.skipif(not shutil.which("setpriv") and os.geteuid() == 0, reason="root may enter every folder")
+@pytest.mark.skipif(not rights.CAN_GIVE_UP, reason="root may enter every folder")
 @pytest.mark.parametrize(
     "command",
     ["triage", "validate", "metrics", "import", "data", "hash", "resume-check", "diff base", "report base -o shut/x.html"],
@@ -72,16 +73,16 @@ def test_a_folder_that_may_not_be_entered_is_said(tmp_path, command):
     shutil.copytree(BASE, tmp_path / "shut").chmod(0o644)
     try:
         words = command if "shut" in command else f"{command} shut"
-        code, answer, told = shell(f"$CK {words}", tmp_path, UNPRIVILEGED if os.geteuid() == 0 else ())
+        done = ckaudit(*words.split(), cwd=tmp_path, without_rights=True)
     finally:
         (tmp_path / "shut").chmod(0o755)
-    assert code == 2
-    assert "shut/" in answer + told
-    assert "Permission denied" in answer + told
-    assert "bug" not in told
+    assert done.returncode == 2
+    assert "shut/" in done.stdout + done.stderr
+    assert "Permission denied" in done.stdout + done.stderr
+    assert "bug" not in done.stderr
 
 
-@pytest.mark.skipif(not shutil.which("setpriv") and os.geteuid() == 0, reason="root may enter every folder")
+@pytest.mark.skipif(not rights.CAN_GIVE_UP, reason="root may enter every folder")
 @pytest.mark.parametrize("mode", [0o644, 0o311, 0o000])
 @pytest.mark.parametrize("command", ["validate", "fleet", "data"])
 def test_what_lies_beside_a_folder_that_is_shut_is_judged(tmp_path, command, mode):
@@ -91,12 +92,12 @@ def test_what_lies_beside_a_folder_that_is_shut_is_judged(tmp_path, command, mod
         (tmp_path / name / "text.txt").write_text("the quick brown fox")
     (tmp_path / "shut").chmod(mode)
     try:
-        code, answer, told = shell(f"$CK {command} shut good", tmp_path, UNPRIVILEGED if os.geteuid() == 0 else ())
+        done = ckaudit(command, "shut", "good", cwd=tmp_path, without_rights=True)
     finally:
         (tmp_path / "shut").chmod(0o755)
-    assert code in (1, 2)
-    assert "ermission denied" in answer + told
-    assert {"validate": "11 files read", "fleet": "in 1 run", "data": "1 record"}[command] in answer
+    assert done.returncode in (1, 2)
+    assert "ermission denied" in done.stdout + done.stderr
+    assert {"validate": "11 files read", "fleet": "in 1 run", "data": "1 record"}[command] in done.stdout
 
 
 def test_a_report_that_takes_more_memory_than_there_is_is_no_bug(monkeypatch, capfd):

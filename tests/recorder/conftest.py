@@ -9,6 +9,7 @@ from ckaudit.contract.io.files import read_bytes
 from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.recorder import Recorder
+from ckaudit.recorder.files import run_folder
 
 VOCABULARY, LENGTH = 17, 8
 
@@ -66,6 +67,12 @@ def little_to_collect(request):
     if request.path.stem.startswith("test_trainers_"):
         gc.collect()
         gc.freeze()
+
+
+@pytest.fixture
+def no_waits(monkeypatch):
+    """Have what a disk does not take tried again at once, where it is broken for good."""
+    monkeypatch.setattr(run_folder, "sleep", lambda _: None)
 
 
 @pytest.fixture

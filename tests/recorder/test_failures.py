@@ -81,6 +81,7 @@ def test_a_disk_that_does_not_answer_holds_nothing_up(tiny, train, tmp_path, mon
 
 
 @pytest.mark.parametrize("obstacle", ["file", "readonly", "vanishes"])
+@pytest.mark.usefixtures("no_waits")
 def test_a_folder_that_cannot_be_written_leaves_the_training_alone(tiny, train, tmp_path, obstacle):
     run, model = tmp_path / "run", tiny()
     if obstacle == "file":

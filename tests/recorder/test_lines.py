@@ -89,6 +89,7 @@ def test_gradients_that_grew_since_they_were_read_are_read_again(tiny, batches, 
     assert lines(tmp_path)[0]["grad_global_norm"] == pytest.approx(total.item())
 
 
+@pytest.mark.usefixtures("no_waits")
 def test_clipping_works_without_a_folder_and_after_the_end(tiny, batches, loss_of, tmp_path):
     (tmp_path / "file").touch()
     ours, theirs = tiny(), tiny()

@@ -110,6 +110,7 @@ def test_the_end_of_the_program_closes_the_run(tmp_path):
     assert b'"checkpoint_ok":true' in (tmp_path / "run.json").read_bytes()
 
 
+@pytest.mark.usefixtures("no_waits")
 def test_nothing_but_the_first_failure_of_a_kind_is_logged(tiny, train, tmp_path, caplog):
     caplog.set_level(logging.WARNING, "ckaudit.recorder")
     (tmp_path / "file").touch()

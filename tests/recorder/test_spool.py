@@ -394,6 +394,7 @@ def test_a_full_disk_stops_files_and_not_the_training(tiny, train, monkeypatch, 
     assert there() == here()
 
 
+@pytest.mark.usefixtures("no_waits")
 def test_a_spool_that_cannot_be_made_leaves_the_training_alone(tiny, train, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("CKAUDIT_SPOOL", str(tmp_path / "file" / "below"))

@@ -310,6 +310,7 @@ def test_where_autograd_does_not_tell_the_end_gradients_are_read_after_clipping(
     assert caplog.text.count("no such thing") == 1
 
 
+@pytest.mark.usefixtures("no_waits")
 def test_nothing_of_the_recorder_reaches_the_training(run, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "ckaudit.recorder")
     bare = run(recorded=False, **SHORT)

@@ -198,6 +198,7 @@ def test_an_exception_closes_the_run(run, manifest, tmp_path):
     assert (tmp_path / "run" / "analysis_checkpoint_step_00000013.json").exists()
 
 
+@pytest.mark.usefixtures("no_waits")
 def test_nothing_of_the_recorder_reaches_the_training(run, tmp_path, caplog):
     bare = run(recorded=False)
     (tmp_path / "run").touch()

@@ -240,6 +240,7 @@ def test_the_table_says_what_the_caller_knows_and_the_arrays_show(tmp_path, mani
     assert manifest(tmp_path).sessions[-1].look_errors == 1
 
 
+@pytest.mark.usefixtures("no_waits")
 def test_nothing_raises_into_the_training(tmp_path, lines, manifest, caplog):
     (tmp_path / "file").touch()
     with Writer(tmp_path / "file" / "run") as broken:
