@@ -1,10 +1,10 @@
 """`ck.analysis.v1`: one checkpoint of statistics, the file `analysis_checkpoint_step_00000500.json`.
 
-Step N counts finished update attempts. Loss, gradients, activations and attention are those of attempt N, computed
-on the weights left by attempt N-1; weights and their movement are measured after it. Step 0 has no update.
+Step N counts finished update attempts. Loss, gradients, activations and attention are those of attempt N, computed on the weights
+after attempt N-1; weights and their deltas are measured after it. Step 0 has no update.
 
-Sections first: those with an entry for each parameter tensor, those about what the model does (activations, attention,
-experts, probes), and those about the training itself (optimizer, data, history, cost, ranks, parity, replay).
+Sections come first: those with an entry per parameter tensor, those about the model's behaviour (activations, attention, experts,
+probes), and those about the training itself (optimizer, data, history, cost, ranks, parity, replay).
 """
 
 from typing import Annotated, Literal
@@ -29,7 +29,7 @@ Trigger = Literal[
     "cadence", "loss_spike", "grad_norm", "dead_parameter", "nonfinite", "weights_written", "manual", "first", "last"
 ]
 PLANNED = frozenset({"cadence", "first", "last"})
-"""Triggers that are no event; any other word is one, also of somebody's own."""
+"""Triggers that are no events; any other word is an event, including user-defined ones."""
 
 GradientsSource = Literal["pre_clip", "rescaled", "post_clip"]
 

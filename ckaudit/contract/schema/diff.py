@@ -1,7 +1,7 @@
-"""`ck.diff.v1`: what a comparison says, of two runs or more, or of two checkpoints.
+"""`ck.diff.v1`: the result of a comparison of two or more runs, or of two checkpoints.
 
-The first subject is the reference; every other is judged against it, a `Pair` each. "Better" and "worse" are always said
-of the later subject.
+The first subject is the reference; each other subject is compared with it in a `Pair`. "Better" and "worse" always refer to the
+later subject.
 """
 
 from typing import Annotated, Literal

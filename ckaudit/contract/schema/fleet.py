@@ -1,4 +1,4 @@
-"""`ck.fleet.v1`: what an audit of many runs found, one row a run, and what runs have in common that are ill."""
+"""`ck.fleet.v1`: the result of an audit of many runs, one row per run, and what unhealthy runs have in common."""
 
 from typing import Annotated, Literal
 

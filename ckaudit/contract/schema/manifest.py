@@ -1,4 +1,4 @@
-"""`ck.run.v1`: what a run is, the file `run.json`."""
+"""`ck.run.v1`: the facts of a run, the file `run.json`."""
 
 from typing import Annotated, Any, Literal
 
@@ -175,6 +175,6 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last session has said that it is over."""
+        """Whether the last session has recorded its end."""
         sessions = self.sessions or []
         return bool(sessions) and sessions[-1].end is not UNSET

@@ -1,4 +1,4 @@
-"""`ck.metrics.v1`: derived series of a run as other programs read them, what `ckaudit metrics --format json` prints."""
+"""`ck.metrics.v1`: derived series of a run for other programs, printed by `ckaudit metrics --format json`."""
 
 from typing import Annotated, Literal
 

@@ -1,7 +1,7 @@
-"""`ck.panels.v1`: the pictures of one run, or of two, as data: tabs that are questions, charts with what they show.
+"""`ck.panels.v1`: the charts of one run, or of two, as data: tabs that are questions, with their charts.
 
-It stands in the HTML report, and any other program can draw from it. Everything is down-sampled to what a screen can show;
-a chart says of which metric it is, by which formula, in which unit, and a finding leads to its chart and step.
+The HTML report embeds it, and any other program can draw from it. All data are down-sampled to what a screen can show. A chart
+names its metric, formula and unit, and a finding links to its chart and step.
 """
 
 from typing import Annotated, Literal

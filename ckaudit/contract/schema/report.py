@@ -1,8 +1,8 @@
-"""`ck.report.v1`: what an audit says, the same for `validate`, `triage` and every renderer.
+"""`ck.report.v1`: the result of an audit, the same for `validate`, `triage` and every renderer.
 
-A `Finding` is one interval of one illness, or one violation of the contract. A `Diagnosis` is a ranked hypothesis that
-explains findings. A `Check` says of each rule whether it passed, failed, was skipped (and why) or broke. A `Phase` holds
-the answers to the playbook's questions.
+A `Finding` is one interval of one problem, or one violation of the contract. A `Diagnosis` is a ranked hypothesis that explains
+findings. A `Check` records for each rule whether it passed, failed, was skipped (and why) or crashed. A `Phase` holds the answers
+to the playbook's questions.
 """
 
 from collections.abc import Iterable
@@ -93,11 +93,11 @@ Place = tuple[str, int]
 """A file, relative to the audited folder, and a line in it, from 1."""
 
 PlaceKey = tuple[str, str | None, int | None]
-"""What tells findings of one report from each other: code, place in the model, first step."""
+"""Key that distinguishes the findings of one report: code, place in the model, first step."""
 
 
 def place_key(finding: Finding) -> PlaceKey:
-    """Return the key under which files are looked up for a finding."""
+    """Return the key under which the evidence files of a finding are looked up."""
     return finding.code, finding.where, finding.first_step
 
 
@@ -338,7 +338,7 @@ class Report(Struct, kw_only=True, frozen=True):
 
 
 def gravest(severities: Iterable[Severity | None]) -> Severity | None:
-    """Return the gravest of severities, None where there is none.
+    """Return the most serious severity, None if there is none.
 
     >>> gravest(["note", "sev1", None])
     'sev1'
