@@ -302,7 +302,7 @@ USER_ARGUMENTS = (
     "sequence_length",
     "warmup_steps",
     "planned_steps",
-)  # options that only the user can fill in
+)  # options whose values only the author of the training knows
 OTHER_FRAMEWORKS = (
     'From JAX and any other framework, ckaudit.Writer("run/") takes NumPy arrays: writer.step(step, loss=loss, batch=batch) '
     "at every step, writer.checkpoint(step, weights=..., gradients=...) where writer.is_due(step), and writer.close()."
