@@ -48,10 +48,14 @@ class Watch:
     After every `every` steps, everything written so far is audited. New findings are logged once by `ckaudit.watch`: sev0 as
     critical, sev1 as error, sev2 as warning. It stops the training only if `raise_on` says so::
 
-        recorder = Recorder(model, "run/", optimizer=optimizer) watch = ckaudit.Watch("run/", every=100, raise_on="sev0") for
-        inputs, targets in loader: ... recorder.step(loss, batch=(inputs, targets)) watch.step()
-        # raises UnhealthyRunError where the run is lost recorder.close() watch.check()                                        #
-        the last steps too
+        recorder = Recorder(model, "run/", optimizer=optimizer)
+        watch = ckaudit.Watch("run/", every=100, raise_on="sev0")
+        for inputs, targets in loader:
+            ...
+            recorder.step(loss, batch=(inputs, targets))
+            watch.step()                                     # raises UnhealthyRunError where the run is lost
+        recorder.close()
+        watch.check()                                        # the last steps too
 
     As a context manager it checks once more at the end, unless the training itself raised. Create it after the recorder: then it
     knows where the run resumes from, and findings of an earlier session up to that point are not repeated. An audit takes about
@@ -123,9 +127,10 @@ class LogHandler(logging.Handler):
 
     For a loop with a logger but no recorder::
 
-        handler = ckaudit.LogHandler("run/", raise_on="sev0") logging.getLogger("train").addHandler(handler) log.info("step %d
-        loss %.4f lr %.2e", step, loss, lr)                            # as it is log.info("evaluated", extra={"step": step,
-        "metrics": {"val_loss": val_loss}})   # or as numbers, in full
+        handler = ckaudit.LogHandler("run/", raise_on="sev0")
+        logging.getLogger("train").addHandler(handler)
+        log.info("step %d loss %.4f lr %.2e", step, loss, lr)                            # as it is
+        log.info("evaluated", extra={"step": step, "metrics": {"val_loss": val_loss}})   # or as numbers, in full
 
     A message is searched for a step and for catalogue names or their usual short forms, as `ckaudit triage` does with a log file;
     so are numbers in `extra`, and in a mapping inside it. A record without a step belongs to the last step, or counts as the next

@@ -1,8 +1,9 @@
 """All errors that ckaudit raises deliberately.
 
-CkauditError ├── UnreadableError     an argument that cannot be audited at all: missing, not ours, or empty ├── UsageError
-a request that makes no sense: an unknown name, a step that is not a number └── UnhealthyRunError   a watched training is as
-unhealthy as its loop asked to be told
+CkauditError
+├── UnreadableError     an argument that cannot be audited at all: missing, not ours, or empty
+├── UsageError          an invalid request: an unknown name, a step that is not a number
+└── UnhealthyRunError   a watched training is as unhealthy as its loop asked to be told
 """
 
 from collections.abc import Sequence

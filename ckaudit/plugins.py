@@ -52,7 +52,7 @@ def load(group: str) -> None:
             continue
         try:
             point.load()
-        except Exception as error:  # noqa: BLE001  somebody else's package must not cost the audit
+        except Exception as error:  # noqa: BLE001  another package must not make the audit fail
             package = f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed package"
             _BROKEN[group, point.value] = BrokenPlugin(group, package, point.value, f"{type(error).__name__}: {error}")
 

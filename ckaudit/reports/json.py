@@ -11,7 +11,7 @@ from ckaudit.reports.view import PLAIN, View
 VERSIONS = {"Autopsy": "ck.autopsy.v1", "Drop": "ck.benchmark_drop.v1", "DrillReport": "ck.drill.v1"}
 
 
-def render(document: msgspec.Struct, view: View = PLAIN) -> str:  # noqa: ARG001  a program gets everything
+def render(document: msgspec.Struct, view: View = PLAIN) -> str:  # noqa: ARG001  programs get everything
     """Return a document as indented JSON, with its schema where it does not name that itself; equal ones give equal bytes."""
     version = VERSIONS.get(type(document).__name__)
     return dumps(document if version is None else with_head(version, msgspec.to_builtins(document)))
