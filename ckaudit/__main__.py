@@ -28,7 +28,7 @@ def main() -> None:
 def open_closed_streams() -> None:
     """Replace standard streams that the caller has closed; otherwise the next file to be opened would take their place.
 
-    Standard output then fails at every write, like a full disk; standard error accepts everything, and nobody reads it.
+    Standard output then fails at every write, like a full disk; output to standard error is discarded.
     """
     for number in range(3):
         try:

@@ -170,7 +170,7 @@ def shapes_of(rule: Rule) -> Shapes | None:
     return Shapes(of=first.name, good=entry.good, bad=entry.bad, good_values=entry.good_shape, bad_values=entry.bad_shape)
 
 
-# Where a rule or a cause can be seen: lab trainings, recorded runs and logs in which an audit found it.
+# Examples of a rule or a cause: lab trainings, recorded runs and logs in which an audit found it.
 @cache
 def recordings_shown() -> AllShown:
     """Return the recordings in which rules and causes can be seen.

@@ -116,8 +116,8 @@ def _inert(piece: Any) -> Any:
 def _write_wandb_csv(logged: LoggedScalars, sink: BinaryIO, progress: Progress | None = None) -> None:
     """Write the history that counts, in the style of W&B: `_step`, `_runtime`, `_timestamp`, then a column per name.
 
-    Its steps only increase, so steps replaced by a resume are not in it. Names keep their own spelling, and the column of
-    sessions before them tells a reader so.
+    Its steps only increase, so steps replaced by a resume are not in it. Names keep their own spelling; the column of sessions
+    before them tells readers so.
     """
     counted = logged.counted()
     described = schema(counted)

@@ -23,7 +23,7 @@ MAX_SETTLED_RATIO = 1.2
 
 
 class Turn(Struct, frozen=True):
-    """Where a curve turned bad.
+    """The bad part of a curve, with the levels before and in it.
 
     Attributes:
         first: First row of the bad part.

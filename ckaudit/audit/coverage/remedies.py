@@ -54,7 +54,7 @@ class Situation(NamedTuple):
 
 
 class InsertionPoint(NamedTuple):
-    """Where a line goes: its text with a placeholder for options, its place, and the separator before each option."""
+    """The place for a line: its text with a placeholder for options, its place, and the separator before each option."""
 
     text: str
     where: str

@@ -134,7 +134,7 @@ def match_file(pattern: FilePattern, data: bytes, file: str, row: Floats) -> Rec
         pattern: The expected layout.
         data: Its bytes.
         file: Its name.
-        row: Receives its numbers, shape (known.width,).
+        row: Receives its numbers, shape (layout.width,).
 
     Returns:
         None if the file does not fit the pattern.

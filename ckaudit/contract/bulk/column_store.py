@@ -202,7 +202,7 @@ def write_columns(slots: Sequence[ColumnSlot], tables: dict[str, SectionColumns]
     Args:
         slots: Positions to write to.
         tables: The sections of the file.
-        row: Receives the numbers, shape (known.width,).
+        row: Receives the numbers, shape (layout.width,).
 
     Raises:
         TypeError: Lists or histograms have another length than in the sample file.

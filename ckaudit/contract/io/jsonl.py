@@ -55,7 +55,7 @@ class Lines(Struct):
         rows: The valid lines, each a dictionary as written: a word such as "NaN" stays a word, null stays None.
         numbers: Line number in the file of each row, from 1.
         findings: Problems in the order of lines; only of the first `MAX_EXPLAINED` faulty lines.
-        notes: Notes that are no problems.
+        notes: Notes that are not problems.
         faulty: Number of faulty lines; all faults but repeated keys lose the line.
         bare: Number of bare NaN and infinities, which count as recorded.
         stopped: Whether reading must stop here, because of an unknown version or because the file is no log.

@@ -56,7 +56,7 @@ def players_of(names: Iterable[str]) -> Players | None:
     """Return the losses of several generators or discriminators that differ by a letter or a number; None if there are none.
 
     Names as short as `D_A` count only if the other side has as many, and `D_real` only beside `G_GAN`: otherwise it may be a
-    discriminator's output, which is no loss.
+    discriminator's output, which is not a loss.
 
     >>> players_of(["D_A", "G_A", "cycle_A", "D_B", "G_B", "cycle_B"])
     Players(generators=('G_A', 'G_B'), discriminators=('D_A', 'D_B'), terms={'cycle': ('cycle_A', 'cycle_B')})

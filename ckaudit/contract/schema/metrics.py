@@ -36,7 +36,7 @@ class Missing(Struct, kw_only=True, frozen=True):
 
 
 class Metrics(Struct, kw_only=True, frozen=True):
-    """All metrics asked for; every member is always written."""
+    """All requested metrics; all members are always written."""
 
     schema_version: Annotated[Literal["ck.metrics.v1"], doc("Which contract this document follows.")]
     tool: Annotated[str, doc("Name and version of the program.")]

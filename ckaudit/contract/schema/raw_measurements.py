@@ -36,7 +36,7 @@ class Missing(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Cluster(Struct, kw_only=True, frozen=True):
-    """Documents that are nearly the same."""
+    """Documents that are nearly identical."""
 
     documents: Annotated[Count, doc("How many.", unit="documents")]
     places: Annotated[list[str], doc("The first of them, as file:line.")]
@@ -44,7 +44,7 @@ class Cluster(Struct, kw_only=True, frozen=True):
 
 
 class Measures(Struct, kw_only=True, frozen=True):
-    """What was measured; every member is always written, empty where there is nothing."""
+    """All measurements; all members are always written, empty if there is nothing."""
 
     schema_version: Annotated[Literal["ck.measures.v1"], doc("Which contract this document follows.")]
     tool: Annotated[str, doc("Name and version of the program.")]

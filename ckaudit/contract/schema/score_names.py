@@ -1,4 +1,4 @@
-"""Names under which programs log scores, for which more is better: accuracies, R2, and episode returns of a policy.
+"""Names under which programs log scores, for which higher is better: accuracies, R2, and episode returns of a policy.
 
 Names are given in lower case with underscores.
 """
@@ -15,7 +15,7 @@ _ACCURACY = r"acc(?:uracy)?|acc_?1|top_?1(?:_acc(?:uracy)?)?"
 ACCURACY = re.compile(rf"(?:^|_)(?:{_ACCURACY})(?:_score)?$")
 _RANKING = r"(?:roc_)?auc(?:_roc)?|auroc|c_?index|concordance(?:_index)?"
 RANKING = re.compile(rf"(?:^|_)(?<!pr_)(?:{_RANKING})(?:_score)?$")
-"""Ranking scores, of which a random order has a half; not the area under the precision-recall curve."""
+"""Ranking scores, which are 0.5 for a random order; not the area under the precision-recall curve."""
 EXPLAINED_VARIANCE = re.compile(r"(?:^|_)r2(?:_score)?$")
 _MEAN = "mean|avg|average"
 _LAST = r"(?:last_)?\d{1,4}"
@@ -35,7 +35,7 @@ LESS_IS_BETTER = re.compile(
 )
 """Words for quantities of a model that should be small."""
 SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
-"""Words that make a name that of a score, unless it also names a loss."""
+"""Words that mark a name as a score, unless it also names a loss."""
 _WHERE = "rollout|charts|eval|evaluation|exploration|train|test|env_runners|sampler_results|environment"
 _SCORE = re.compile(
     rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2)(?:_score)?"

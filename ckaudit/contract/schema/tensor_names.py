@@ -46,8 +46,8 @@ def block_of(name: str) -> str | None:
     """Return the name of the block that contains a tensor or module; None outside the blocks.
 
     A block is the outermost numbered module, with these exceptions. In a stage it is the numbered module inside. A model that is
-    an element of a sequence, with modules that make its batches or take its outputs, is no block. Neither are elements of a list
-    of normalizations, embeddings, adapters, routers or experts, or of a head, a projection or a time embedding, outside of a
+    an element of a sequence, with modules that make its batches or take its outputs, is not a block. Neither are elements of a
+    list of normalizations, embeddings, adapters, routers or experts, or of a head, a projection or a time embedding, outside of a
     block.
 
     >>> block_of("encoder.layer.3.attn.q.weight"), block_of("layers.0.blocks.1.mlp.fc1.weight"), block_of("norms.2.weight")

@@ -33,7 +33,7 @@ State = Literal["waiting", "running", "stalled", "ended"]
 
 
 class Likely(Struct, kw_only=True, frozen=True):
-    """The likeliest cause of a finding, as far as can be told when it is found."""
+    """The likeliest cause of a finding, as far as known when the finding is made."""
 
     cause: Annotated[str, doc("The cause in words_with_underscores.")]
     title: Annotated[str, doc("The cause as a sentence.")]
@@ -42,7 +42,7 @@ class Likely(Struct, kw_only=True, frozen=True):
 
 
 class WatchEvent(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One thing that a watch has to say."""
+    """One message of a watch."""
 
     schema_version: Annotated[Literal["ck.watch.v1"], doc("Which contract this line follows.")]
     event: Annotated[
@@ -82,7 +82,7 @@ class Gauge(Struct, kw_only=True, frozen=True):
 
 
 class EarlySign(Struct, kw_only=True, frozen=True):
-    """A problem that shows before the loss does, and whether it is present.
+    """A problem that is visible before the loss shows it, and whether it is present.
 
     Attributes:
         name: Name of its rule, such as loss_rises.

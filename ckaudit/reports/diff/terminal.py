@@ -95,7 +95,7 @@ def _gate(comparison: Comparison, view: View, width: int) -> list[str]:
     return [*title, *(paint(line, "dim", view) for line in paragraph(printable(terms, view), width))]
 
 
-# The sections of one pair: what is not alike, the questions, where the runs part, and what cannot be said.
+# The sections of one pair: differences in setup, the questions, where the runs part, and open questions.
 def sections(pair: Pair, view: View, width: int) -> list[list[str]]:
     """Return every section that has something to say."""
     return [

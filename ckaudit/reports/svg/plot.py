@@ -192,7 +192,7 @@ def _diamond(x: float, middle: float) -> str:
 
 # A curve: parts between missing values, dots if there are few, and crosses for recorded values that are not finite.
 def style(chart: Chart, trace: Trace, runs: int) -> tuple[int, int]:
-    """Return the numbers of a curve's colour and dashes; for two runs the colour identifies the run, else the lines are solid."""
+    """Return the numbers of a curve's colour and dashes; for two runs the colour identifies the run, the dashes the curve."""
     names = list(dict.fromkeys(trace.name for trace in chart.traces))
     place = names.index(trace.name)
     return (trace.run, place % DASHES) if runs > 1 else (place % COLOURS, place // COLOURS % DASHES)
@@ -241,7 +241,7 @@ def _not_finite(trace: Trace, frame: PlotArea) -> Iterator[Markup]:
         yield tag("path", d=f"M{first - 4:.1f} {top - 4:.1f}l8 8m0 -8l-8 8M{first:.1f} {top:.1f}H{last:.1f}", class_="broken")
 
 
-# The legend: rows of entries above the picture.
+# The legend: rows of entries above the chart.
 def _legend(chart: Chart, subjects: Sequence[str], *, names: bool, marked: bool) -> Iterator[LegendEntry]:
     traces = list({trace.name: trace for trace in chart.traces}.values())
     if len(subjects) > 1:

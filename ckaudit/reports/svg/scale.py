@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 ROUND = (1, 2, 5)
-MANY = 20  # numbers: of what is told apart by none of so many, one is enough
+MANY = 20  # ticks: beyond this many, no smaller step is tried if only one round number fits
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

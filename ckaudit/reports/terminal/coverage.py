@@ -142,7 +142,7 @@ def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Itera
 
 
 def _row(row: Row, waited: set[str], view: View, width: int) -> Iterator[str]:
-    """Yield level, name and description; in verbose mode also what is waiting for it."""
+    """Yield level, name and description; in verbose mode also the rules that wait for it."""
     _, *besides = _names(row, waited)
     ids = row.rows if view.verbose else ()
     name = " ".join([row.name, *ids, *([f"and {', '.join(besides)}"] if besides else [])])
