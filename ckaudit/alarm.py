@@ -36,7 +36,7 @@ STEP_WORDS = frozenset({"step", "steps", "global_step", "iteration", "iter", "it
 SETTLED = 5.0  # seconds: files that our own writers renamed into the folder are complete, and need not be checked twice
 URGENT_SHARE = 10  # an urgent audit takes place after a tenth of the usual number of steps
 NOT_A_NUMBER = re.compile(r"(?<=\s)[-+]?(?:nan|inf)(?=\s)", re.IGNORECASE)
-"""What `PAIR` would take for a word of the next name, were there no comma behind it."""
+"""Text that `PAIR` would read as part of the next name if there were no comma after it."""
 COLON = re.compile(r"(?<=\d):(?=\s)")
 """The colon after a step at the start of a line."""
 OWN_OF_RECORDS = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})

@@ -52,7 +52,7 @@ def diagnose(
 
     Args:
         run: Gives the series that causes read.
-        findings: Findings to explain; notes need no cause and are no evidence.
+        findings: Findings to explain; notes need no cause and are not evidence.
         causes: The hypotheses.
         accepted: Findings that need no explanation, but count as evidence like any other.
         min_confidence: Less likely causes are left out.

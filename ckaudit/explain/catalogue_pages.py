@@ -54,7 +54,7 @@ class RecordingsShown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AllShown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file, by the names of rules and of causes."""
+    """The contents of the file, by the names of rules and causes."""
 
     rules: dict[str, RecordingsShown]
     causes: dict[str, RecordingsShown]

@@ -87,7 +87,7 @@ def probability(value: Any, what: str) -> float:
     """Return a score.
 
     Raises:
-        WrongValue: If it is no number from 0 to 1.
+        WrongValue: If it is not a number from 0 to 1.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise WrongValue(f"{what} is {str(value)[:40]}, not a probability of 0 to 1")
@@ -124,7 +124,7 @@ def count_of(value: Any, what: str) -> int:
     """Return a count.
 
     Raises:
-        WrongValue: If it is no whole number of at least 1.
+        WrongValue: If it is not a whole number of at least 1.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise WrongValue(f"{what} is {str(value)[:40]}, not a count")

@@ -117,7 +117,7 @@ def as_table(name: str, columns: list[tuple[str, Steps, Floats]]) -> Series:
 def _grad_global_norm(run: Run, *, precision: float = 5e-2) -> Iterator[Bounds]:
     """The logged norm is at least the root sum of squares over the tensors of that step (F4); a norm after clipping is smaller.
 
-    A larger norm is no contradiction, because tensors may be missing. `precision` covers norms in bfloat16 and other summation
+    A larger norm is not a contradiction, because tensors may be missing. `precision` covers norms in bfloat16 and other summation
     orders of sharded trainers.
     """
     steps, both = shared_points([run.scalar("grad_global_norm"), total(gradient_norm(run), "x")])

@@ -353,7 +353,7 @@ def is_in_opening(last: int | None, steps: Steps) -> bool:
 def without_solved_steps(series: Series, loss: Series | None, *, none: float = 0.0) -> Series:
     """Return a series of gradients without the steps at which both loss and gradient are exactly zero.
 
-    A loss of exactly zero has a gradient of exactly zero, for example if all rows keep a margin. That is no problem.
+    A loss of exactly zero has a gradient of exactly zero, for example if all rows keep a margin. That is not a problem.
 
     Args:
         series: Series of gradients, shape (T, P).

@@ -333,7 +333,7 @@ def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, 
 
 
 def has_auxiliary_loss(ratio: Series | None, *, tolerance: float = 0.1, min_checkpoints: int = 4) -> bool:
-    """Tell whether a training loss exceeds its loss function and is no multiple of it, so that another term is added.
+    """Tell whether a training loss exceeds its loss function and is not a multiple of it, so that another term is added.
 
     Args:
         ratio: `loss_to_function_ratio`.

@@ -86,7 +86,7 @@ def grad_norm_over_median(run: Run) -> Series:
 
 @metric(unit="1", reads=[loss_excess], source="F15; playbook D4.1", memory=MEMORY)
 def spike_flags(run: Run) -> Series:
-    r"""Whether the training loss stands out from its last 50 points: 1 is a flag; a single flag is no incident yet.
+    r"""Whether the training loss stands out from its last 50 points: 1 is a flag; a single flag is not an incident yet.
 
     $$\mathbb{1}[\,L_t > m_t + 6 \cdot 1.4826\,\mathrm{MAD}_t\,]$$
 
@@ -111,7 +111,7 @@ def _flags(excess: Series) -> Series:
 
 
 def flagged(excess: Series, *, k: float = 6.0) -> Mask:
-    """Return the points that stand out, shape (T, P); a single one is no incident yet.
+    """Return the points that stand out, shape (T, P); a single one is not an incident yet.
 
     Args:
         excess: loss_excess or grad_norm_excess.

@@ -125,7 +125,7 @@ def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int
 
 
 def _cells(grid: object) -> Grid | None:
-    """Return a matrix as bytes, from either of its encodings; None if it is no matrix."""
+    """Return a matrix as bytes, from either of its encodings; None if it is not a matrix."""
     try:
         import msgspec
 

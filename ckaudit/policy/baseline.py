@@ -132,7 +132,7 @@ def read_baseline(path: Path) -> list[Accepted]:
     """Return the entries of a baseline file.
 
     Raises:
-        UsageError: If the file does not exist or is no baseline.
+        UsageError: If the file does not exist or is not a baseline.
     """
     if path.exists() and not path.is_file():
         raise UsageError(f"--baseline: {path} is not a regular file", hint="name the file that --update-baseline wrote")

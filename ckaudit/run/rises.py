@@ -37,7 +37,7 @@ HEAVY_NOISE = 0.2
 third reach 3 deviations and fit a law of learning no better; one in fifteen reaches six."""
 
 SOLVED = 0.1
-"""A loss below this share of its first is mostly learnt, and small gradients and updates are no problem."""
+"""A loss below this share of its first is mostly learnt, and small gradients and updates are not a problem."""
 
 NEGLIGIBLE_RISE, NEGLIGIBLE_WHEN_SOLVED = 0.02, 0.05
 """Share of a loss's fall below which a rise is negligible: a tenth of a loss near zero means nothing, and single batches of a

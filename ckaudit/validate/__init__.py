@@ -89,7 +89,7 @@ def validate(
 
     Raises:
         UnreadableError: If none of `paths` can be read, or nothing in them can be audited.
-        UsageError: If `units` has a name that is no share, or an unknown unit.
+        UsageError: If `units` has a name that is not a share, or an unknown unit.
     """
     if units:
         from ckaudit.run.units import check_units

@@ -222,7 +222,7 @@ class LogsRead(Struct):
         facts: Facts of each log.
         findings: Violations of lines and their order.
         conflicts: Different values for one step and session; some are already among `findings`.
-        notes: Notes that are no problems.
+        notes: Notes that are not problems.
     """
 
     facts: list[LogFacts] = field(default_factory=list)
@@ -258,7 +258,7 @@ def read_logs(files: Sequence[tuple[Path, str]], run: RunFacts, tick: Callable[[
 
 
 def contradicted(older: Row, newer: Row) -> Iterator[str]:
-    """Yield the names with different values in two lines of one step and session; null is no value.
+    """Yield the names with different values in two lines of one step and session; null is not a value.
 
     >>> list(contradicted({"step": 1, "loss": 2.0, "lr": None}, {"step": 1, "loss": 2.5, "lr": 1.0}))
     ['loss']

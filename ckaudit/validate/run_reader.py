@@ -52,7 +52,7 @@ class RunReader(Struct):
         tick: Called after each file.
         patience: Time to wait for files that are being written.
         findings: Violations of single files.
-        notes: Notes that are no problems.
+        notes: Notes that are not problems.
         many: Number of checkpoints from which they are proved in bulk: loading numpy takes the time of a hundred.
     """
 

@@ -190,7 +190,7 @@ def _with_run_folder(run: Run, remedy: Remedy) -> Remedy:
 
 
 def _without_run_folder(remedy: Remedy) -> Remedy:
-    """Return the remedy for a run that is no folder, so that nothing can be added to it yet."""
+    """Return the remedy for a run that is not a folder, so that nothing can be added to it yet."""
     if INTO not in remedy.code:
         return remedy
     lines = tuple(replace(line, code=line.code.partition(INTO)[0]) for line in remedy.lines)

@@ -57,7 +57,7 @@ def convert(data: bytes, file: str, encoding: Encoding) -> bytes:
         encoding: How to write it.
 
     Raises:
-        BrokenFile: If it is no checkpoint, or would lose something, with the finding that explains it.
+        BrokenFile: If it is not a checkpoint, or would lose something, with the finding that explains it.
     """
     checked = check_checkpoint(data, file)
     lossy = [finding for finding in checked.findings if finding.code == violations.DUPLICATE_KEY.code]

@@ -294,7 +294,7 @@ def _lives_elsewhere(pid: int) -> bool:
 
 
 def archive_of(data: bytes) -> str | None:
-    """Return the kind of an archive as the end of a sentence; None if it is no known archive.
+    """Return the kind of an archive as the end of a sentence; None if it is not a known archive.
 
     Args:
         data: The first bytes of a file, at least 300 if it has them, after decompression of `.gz` and `.zst`.

@@ -58,7 +58,7 @@ class Lines(Struct):
         notes: Notes that are not problems.
         faulty: Number of faulty lines; all faults but repeated keys lose the line.
         bare: Number of bare NaN and infinities, which count as recorded.
-        stopped: Whether reading must stop here, because of an unknown version or because the file is no log.
+        stopped: Whether reading must stop here, because of an unknown version or because the file is not a log.
     """
 
     table: "LineTable | None" = None

@@ -20,7 +20,7 @@ Table = list[tuple[str, ...]]
 
 
 def legend(score: Score) -> Iterator[str]:
-    """Yield what the columns mean; without a table of faults, only what applies to other numbers too."""
+    """Yield what the columns mean; without a table of faults, only what also applies to the other tables."""
     yield from LEGEND if any(board.faults for board in score.boards) else ()
     yield BRACKETS
 

@@ -55,7 +55,7 @@ def cells(heading: str, rows: Sequence[FormRow], *, interval: bool = False) -> T
 
 
 def lead_cells(heading: str, rows: Sequence[LeadRow]) -> Table:
-    """Return the heading and a line of foresight for each row."""
+    """Return the heading and a line for each row with its lead times."""
 
     def cell(share: Share) -> str:
         return percent(share) + (f" of {share.of}" if share.of else "")
